@@ -1,0 +1,1 @@
+"""What exists: thin software-defined assets, one file per stage."""

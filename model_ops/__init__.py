@@ -1,0 +1,1 @@
+"""How weights change: plain torch. Knows nothing of Dagster, the lake or recipes."""

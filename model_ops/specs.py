@@ -1,0 +1,196 @@
+"""What a worker can be asked to do: one pydantic model per operation, and the job that carries it.
+
+A job is a JSON file: an operation, where its inputs lie, where its output goes, and its settings. The assets write
+it, `python -m model_ops.worker JOB.json` carries it out. Importing this module imports no torch, so the Dagster
+definitions and the recipe share these models.
+
+Presets (`quick`, `balanced`, `thorough`) fill every hyperparameter that is left open; each of them can be set beside
+the preset. `resolved()` leaves nothing open: that is what is hashed into an artefact's version.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Preset = Literal["quick", "balanced", "thorough"]
+
+
+class Settings(BaseModel):
+    """Settings that a person writes: unknown keys are refused, values are checked where they enter."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class TrainingSettings(Settings):
+    """What every training stage shares. Values left open (None) come from the preset."""
+
+    preset: Preset = Field("balanced", description="fills every value left open below")
+    steps: int | None = Field(None, ge=1, description="optimizer steps; where given, epochs is not used")
+    epochs: float | None = Field(None, gt=0, description="passes over the training rows")
+    learning_rate: float | None = Field(None, gt=0)
+    warmup_share: float | None = Field(None, ge=0, lt=1, description="share of the steps spent warming up")
+    final_learning_rate_share: float | None = Field(None, ge=0, le=1, description="floor of the cosine decay")
+    tokens_per_step: int | None = Field(None, ge=64, description="tokens in one optimizer step")
+    max_length: int | None = Field(None, ge=16, description="tokens in one packed row; longer rows are cut, and counted")
+    weight_decay: float | None = Field(None, ge=0)
+    gradient_clip: float | None = Field(None, gt=0)
+    checkpoint_every: int | None = Field(None, ge=1, description="optimizer steps between checkpoints")
+    precision: Literal["bfloat16", "float32"] = Field("bfloat16", description="of products; master weights are float32")
+    seed: int = 0
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "quick": {"epochs": 1.0, "learning_rate": 2e-5, "tokens_per_step": 8_192, "max_length": 2_048},
+        "balanced": {"epochs": 2.0, "learning_rate": 2e-5, "tokens_per_step": 65_536, "max_length": 4_096},
+        "thorough": {"epochs": 4.0, "learning_rate": 1e-5, "tokens_per_step": 131_072, "max_length": 8_192},
+    }
+    COMMON: ClassVar[dict[str, Any]] = {
+        "warmup_share": 0.03,
+        "final_learning_rate_share": 0.1,
+        "weight_decay": 0.01,
+        "gradient_clip": 1.0,
+        "checkpoint_every": 50,
+    }
+
+    def resolved(self):
+        """The same settings with every open value filled from the preset."""
+        values = {**self.COMMON, **self.PRESETS[self.preset]}
+        if self.steps is not None:
+            values.pop("epochs", None)
+        return self.model_copy(update={name: value for name, value in values.items() if getattr(self, name) is None})
+
+
+class TinyBaseSettings(TrainingSettings):
+    """base_model `tiny`: a byte-level BPE and a Qwen3-architecture model, trained on the standard library's modules
+    that `model_ops.standard_library` sets apart for it."""
+
+    vocab_size: int = Field(4_096, ge=512)
+    hidden_size: int = Field(128, ge=32, multiple_of=8)
+    layers: int = Field(10, ge=2)
+    heads: int = Field(4, ge=1)
+    kv_heads: int = Field(2, ge=1)
+    head_dim: int = Field(32, ge=8, multiple_of=2)
+    mlp_size: int = Field(384, ge=32)
+    max_position_embeddings: int = Field(2_048, ge=128)
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "quick": {"steps": 200, "learning_rate": 3e-3, "tokens_per_step": 4_096, "max_length": 512},
+        "balanced": {"steps": 1_000, "learning_rate": 3e-3, "tokens_per_step": 8_192, "max_length": 1_024},
+        "thorough": {"steps": 5_000, "learning_rate": 2e-3, "tokens_per_step": 16_384, "max_length": 2_048},
+    }
+
+
+class SftSettings(TrainingSettings):
+    """Supervised fine-tuning on assistant tokens only."""
+
+    method: Literal["full"] = Field("full", description="every weight is trained")
+
+
+class StudentSettings(TrainingSettings):
+    """A shallower student, started from evenly spaced layers of its teacher and distilled from it."""
+
+    enabled: bool = True
+    layers: float = Field(0.7, gt=0, description="below 1: a share of the teacher's layers; else how many to keep")
+    temperature: float = Field(1.0, gt=0, description="of both distributions in the divergence")
+    label_weight: float = Field(0.0, ge=0, le=1, description="share of plain cross-entropy in the loss; 1 is plain SFT")
+
+    @model_validator(mode="after")
+    def _whole_layers(self):
+        if self.layers >= 1 and self.layers != int(self.layers):
+            raise ValueError("layers must be a share below 1 or a whole number of layers")
+        return self
+
+
+class QuantizeSettings(Settings):
+    """Post-training quantization in the compressed-tensors layout."""
+
+    enabled: bool = True
+    scheme: Literal["w8a8"] = Field("w8a8", description="int8 weights per output channel, int8 activations per token")
+
+
+class GenerateSettings(Settings):
+    """The target answers prompts of the traffic again: what its drafter is trained on."""
+
+    prompts: int | None = Field(None, ge=1, description="at most this many prompts (seeded choice); all when open")
+    temperature: float = Field(1.0, ge=0, description="sampling temperature of the traffic; 0 is greedy")
+    max_new_tokens: int = Field(128, ge=1)
+    batch_size: int = Field(64, ge=1)
+    seed: int = 0
+
+
+class SpeculatorSettings(TrainingSettings):
+    """A draft model for the target that will be served, trained on that target's own answers."""
+
+    enabled: bool = True
+    architecture: Literal["eagle3"] = "eagle3"
+    loss: Literal["kl", "lk_lambda", "lk_alpha"] = "lk_lambda"
+    num_speculative_tokens: int = Field(3, ge=1, le=16, description="K: tokens drafted per verification")
+    ttt_steps: int | None = Field(None, ge=1, description="steps of the training-time test")
+    step_decay: float = Field(0.8, gt=0, le=1, description="weight of step k is step_decay ** k")
+    draft_vocab_size: int | None = Field(None, ge=16, description="open: the smallest that covers draft_coverage")
+    draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
+    answers: GenerateSettings = Field(default_factory=GenerateSettings)
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "quick": {"epochs": 2.0, "ttt_steps": 3, "learning_rate": 1e-3, "tokens_per_step": 4_096, "max_length": 2_048},
+        "balanced": {"epochs": 5.0, "ttt_steps": 4, "learning_rate": 4e-4, "tokens_per_step": 32_768,
+                     "max_length": 4_096},
+        "thorough": {"epochs": 10.0, "ttt_steps": 7, "learning_rate": 2e-4, "tokens_per_step": 65_536,
+                     "max_length": 8_192},
+    }
+
+
+class EvaluateSettings(Settings):
+    """Held-out likelihood of each model, recovery of the quantized one, acceptance length of the drafters."""
+
+    rows: int | None = Field(None, ge=1, description="at most this many held-out rows for the likelihood")
+    prompts: int = Field(200, ge=1, description="held-out prompts the drafters are measured on")
+    max_new_tokens: int = Field(128, ge=1)
+    temperatures: list[float] = Field(default_factory=lambda: [0.0, 1.0])
+    num_speculative_tokens: int = Field(3, ge=1, le=16)
+    batch_size: int = Field(64, ge=1)
+    max_length: int = Field(4_096, ge=16)
+    seed: int = 0
+
+
+OPERATIONS: dict[str, type[Settings]] = {
+    "tiny_base": TinyBaseSettings,
+    "import_base": Settings,
+    "sft": SftSettings,
+    "distill": StudentSettings,
+    "quantize": QuantizeSettings,
+    "generate": GenerateSettings,
+    "speculator": SpeculatorSettings,
+    "evaluate": EvaluateSettings,
+}
+"""Operation -> its settings. `model_ops/<operation>.py` holds `run(job, progress) -> metrics`."""
+
+
+class Job(BaseModel):
+    """One operation for one worker.
+
+    inputs name directories: models (`model`, `teacher`, `target`, `base`, ...) in the Hugging Face layout and
+    datasets of Parquet files. `output` is a directory that may hold the unfinished work of a killed worker: the
+    operation continues it. `output/.work` is scratch (checkpoints, caches) and is removed once the artefact exists.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    operation: str
+    output: Path
+    inputs: dict[str, Path] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    threads: int = Field(2, ge=1, description="CPU threads for torch")
+
+    @model_validator(mode="after")
+    def _known(self):
+        if self.operation not in OPERATIONS:
+            raise ValueError(f"unknown operation {self.operation!r}; known: {', '.join(OPERATIONS)}")
+        return self
+
+    def typed_settings(self) -> Any:
+        """The settings as the operation's own model, presets resolved."""
+        settings = OPERATIONS[self.operation].model_validate(self.settings)
+        return settings.resolved() if isinstance(settings, TrainingSettings) else settings

@@ -1,0 +1,1 @@
+"""When things happen: definitions, jobs, schedules, sensors, the recipe, the `millrace` command."""

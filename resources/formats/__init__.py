@@ -1,0 +1,1 @@
+"""One file per log format: what a gateway wrote, as interactions."""

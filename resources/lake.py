@@ -1,0 +1,81 @@
+"""Where everything lies: the layout of one lake directory.
+
+    <lake>/tables/<name>/                       Delta tables that grow
+    <lake>/datasets/<workload>/<name>/<version>/    immutable Parquet + manifest.json
+    <lake>/models/<workload>/<name>/<version>/      Hugging Face layout + manifest.json
+    <lake>/releases/<workload>/<version>/       what an endpoint needs, by reference and digest
+    <lake>/endpoints/<workload>.json            aliases: candidate, champion, previous
+    <lake>/catalog.duckdb                       views over all of it
+    <lake>/.dagster/                            Dagster's own history
+
+`<lake>/lake.json` says which layout version wrote it; another version is refused, in words, before anything is touched.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.atomic import write_json
+
+LAYOUT_VERSION = 1
+
+
+class LakeError(Exception):
+    """The lake cannot be used as it is; the message says what would be right."""
+
+
+@dataclass(frozen=True)
+class Lake:
+    """One lake. Only paths: opening one creates nothing but its root and `lake.json`."""
+
+    root: Path
+
+    @classmethod
+    def open(cls, location: str | Path, create: bool = True) -> Lake:
+        """The lake at a local directory.
+
+        Raises LakeError when the place is not a directory, is on remote storage, does not exist (create=False), or
+        was written by another layout version.
+        """
+        if "://" in str(location) and not str(location).startswith("file://"):
+            raise LakeError(f"lake {location}: only a local directory can be a lake in this version; give a path")
+        root = Path(str(location).removeprefix("file://")).expanduser().resolve()
+        marker = root / "lake.json"
+        if root.exists() and not root.is_dir():
+            raise LakeError(f"lake {root} is a file; give a directory")
+        if not marker.exists():
+            if not create:
+                raise LakeError(f"no lake at {root}: run a recipe with --lake {root} first, or name another --lake")
+            if root.exists() and any(child.name != ".dagster" for child in root.iterdir()):
+                raise LakeError(f"{root} is not empty and is no lake (it has no lake.json); give an empty directory")
+            write_json(marker, {"layout_version": LAYOUT_VERSION})
+        try:
+            version = json.loads(marker.read_text())["layout_version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise LakeError(f"{marker} is not readable as a lake's marker ({error}); restore it from a copy") from error
+        if version != LAYOUT_VERSION:
+            raise LakeError(
+                f"lake {root} has layout version {version}, this millrace reads version {LAYOUT_VERSION}: "
+                "use the millrace that wrote it, or a new --lake"
+            )
+        return cls(root)
+
+    def table(self, name: str) -> Path:
+        return self.root / "tables" / name
+
+    def artefacts(self, kind: str) -> Path:
+        """Root of all artefacts of a kind: dataset, model or release."""
+        return self.root / {"dataset": "datasets", "model": "models", "release": "releases"}[kind]
+
+    def endpoint(self, workload: str) -> Path:
+        return self.root / "endpoints" / f"{workload}.json"
+
+    @property
+    def catalog(self) -> Path:
+        return self.root / "catalog.duckdb"
+
+    @property
+    def dagster_home(self) -> Path:
+        return self.root / ".dagster"

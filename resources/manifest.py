@@ -1,0 +1,115 @@
+"""Manifests: the record that makes an artefact exist, and its lineage.
+
+A dataset, model or release is a directory whose manifest.json was written last. Its version is the first 12 hex digits
+of sha256 over (operation, hash of the operation's source files, config, inputs' digests): same inputs, same version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SCRATCH = ".work"
+"""Checkpoints and caches of an unfinished operation; never part of an artefact."""
+
+Kind = Literal["dataset", "model", "release"]
+
+
+class ManifestError(Exception):
+    """A manifest that cannot be read, or does not agree with the files beside it."""
+
+
+class Input(BaseModel):
+    """One input of an operation: another artefact, a slice of a table, or a directory from outside."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["dataset", "model", "release", "table", "external"]
+    name: str
+    version: str = ""
+    digest: str
+
+
+class File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class Code(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    revision: str
+    dirty: bool
+
+
+class Manifest(BaseModel):
+    """What an artefact is, what it was made from, and the digest of each of its files."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Kind
+    name: str
+    version: str
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    digest: str
+    inputs: list[Input]
+    op: str
+    config: dict[str, Any]
+    recipe_digest: str = ""
+    code: Code
+    environment: dict[str, str]
+    metrics: dict[str, Any] = Field(default_factory=dict)
+    files: list[File]
+
+    def as_input(self) -> Input:
+        return Input(kind=self.kind, name=self.name, version=self.version, digest=self.digest)
+
+
+def artefact_version(op: str, source_digest: str, config: dict[str, Any], inputs: Iterable[Input]) -> str:
+    """First 12 hex digits of sha256 over what determines an artefact."""
+    record = [op, source_digest, config, sorted([item.kind, item.name, item.digest] for item in inputs)]
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def describe_files(directory: Path) -> list[File]:
+    """Every file of an artefact's directory but its manifest and its scratch, sorted by path."""
+    files = []
+    for folder, folders, names in os.walk(directory):
+        folders[:] = sorted(name for name in folders if name != SCRATCH)
+        for name in names:
+            path = Path(folder) / name
+            relative = path.relative_to(directory).as_posix()
+            if relative != "manifest.json":
+                with path.open("rb") as content:
+                    sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+                files.append(File(path=relative, bytes=path.stat().st_size, sha256=sha256))
+    return sorted(files, key=lambda file: file.path)
+
+
+def files_digest(files: Iterable[File]) -> str:
+    """The digest of an artefact: sha256 over its files' digests and paths."""
+    lines = "".join(f"{file.sha256}  {file.path}\n" for file in files)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a finished artefact. Raises ManifestError where there is none or it is not one."""
+    path = directory / "manifest.json"
+    try:
+        return Manifest.model_validate_json(path.read_text())
+    except FileNotFoundError as error:
+        raise ManifestError(f"{directory} has no manifest.json: it is unfinished, or no artefact of millrace") from error
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ManifestError(f"{path}: field {where or '(whole file)'}: {problem['msg']}") from error

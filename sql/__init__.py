@@ -1,0 +1,1 @@
+"""How rows change: one .sql file per step, parameters bound. Read by resources alone."""
