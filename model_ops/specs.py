@@ -34,7 +34,7 @@ class TrainingSettings(Settings):
     warmup_share: float | None = Field(None, ge=0, lt=1, description="share of the steps spent warming up")
     final_learning_rate_share: float | None = Field(None, ge=0, le=1, description="floor of the cosine decay")
     tokens_per_step: int | None = Field(None, ge=64, description="tokens in one optimizer step")
-    max_length: int | None = Field(None, ge=16, description="tokens in one packed row; longer rows are cut, and counted")
+    max_length: int | None = Field(None, ge=16, description="tokens in a packed row; longer rows are cut, and counted")
     weight_decay: float | None = Field(None, ge=0)
     gradient_clip: float | None = Field(None, gt=0)
     checkpoint_every: int | None = Field(None, ge=1, description="optimizer steps between checkpoints")

@@ -108,7 +108,7 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(path.read_text())
     except FileNotFoundError as error:
-        raise ManifestError(f"{directory} has no manifest.json: it is unfinished, or no artefact of millrace") from error
+        raise ManifestError(f"{directory} has no manifest.json: it is unfinished, or no artefact") from error
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])

@@ -36,7 +36,9 @@ from resources.manifest import (
 )
 from resources.source_digest import PROJECT, source_digest
 
-ENVIRONMENT = ("dagster", "duckdb", "deltalake", "numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers")
+ENVIRONMENT = (
+    "dagster", "duckdb", "deltalake", "numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers",
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,146 @@
+"""The tables that grow: their columns, and how they are committed. Delta (delta-rs) is the record.
+
+    tables = Tables(lake)
+    tables.replace("interactions", rows, workload="math-tutor", days=[date(2026, 6, 1)])   # those partitions, atomically
+    tables.files("interactions")                                                         # for DuckDB's read_parquet
+
+A commit replaces whole partitions or appends; readers see one version or the next. Delta predicates cannot take bound
+parameters: they are built by `sql_literal`, the project's one quoting function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from resources.lake import Lake
+
+_TEXT = pa.string()
+_TIME = pa.timestamp("us", tz="UTC")
+_IDS = pa.list_(pa.int32())
+
+
+def _columns(**fields: pa.DataType) -> pa.Schema:
+    return pa.schema(list(fields.items()))
+
+
+SCHEMAS: dict[str, pa.Schema] = {
+    # The ledger of what has been seen and read. state: found, read, failed.
+    "objects": _columns(
+        workload=_TEXT, source=_TEXT, uri=_TEXT, etag=_TEXT, bytes=pa.int64(), modified=_TIME, rows=pa.int64(),
+        days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT,
+    ),
+    # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape.
+    "interactions": _columns(
+        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, trace_id=_TEXT,
+        choice_index=pa.int32(), ts=_TIME, source=_TEXT, source_format=_TEXT, source_uri=_TEXT, source_row=pa.int64(),
+        client=_TEXT, session_id=_TEXT, user_hash=_TEXT, model=_TEXT, provider=_TEXT, served_model_digest=_TEXT,
+        messages=_TEXT, tools=_TEXT, params=_TEXT, completion=_TEXT, reasoning=_TEXT, prompt_token_ids=_IDS,
+        completion_token_ids=_IDS, finish_reason=_TEXT, error=_TEXT, cache_hit=pa.bool_(), prompt_tokens=pa.int64(),
+        completion_tokens=pa.int64(), cached_tokens=pa.int64(), reasoning_tokens=pa.int64(), latency_ms=pa.float64(),
+        ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT,
+    ),
+    # value: a number (thumbs: 1 or -1); label: its word. One of the three ids finds the interaction.
+    "feedback": _columns(
+        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, trace_id=_TEXT, session_id=_TEXT,
+        name=_TEXT, value=pa.float64(), label=_TEXT, source=_TEXT, comment=_TEXT, ts=_TIME, source_uri=_TEXT,
+        source_row=pa.int64(),
+    ),
+    # A line that could not become a row. raw keeps its first bytes, for the person who mends the producer.
+    "quarantine": _columns(
+        workload=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), error_code=_TEXT, message=_TEXT,
+        raw=pa.binary(),
+    ),
+    # interactions' per-row facts by day: cleaned (PII redacted) JSON, what the status rules say, the MinHash signature.
+    "cleaned_interactions": _columns(
+        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, session_id=_TEXT, ts=_TIME,
+        source=_TEXT, messages=_TEXT, tools=_TEXT, completion=_TEXT, status=_TEXT, feedback=pa.float64(),
+        prompt_characters=pa.int64(), completion_characters=pa.int64(), pii=pa.map_(_TEXT, pa.int32()),
+        prompt_shape=_TEXT, normalised_sha256=_TEXT, signature=pa.list_(pa.int64()),
+    ),
+    # Why each row left or stayed. stage: clean (by day) or curate (one pass, one `version` of it each).
+    "decisions": _columns(
+        workload=_TEXT, stage=_TEXT, version=_TEXT, dt=pa.date32(), interaction_id=_TEXT, rule=_TEXT, kept=pa.bool_(),
+        detail=_TEXT, kept_id=_TEXT,
+    ),
+    "serving_metrics": _columns(
+        workload=_TEXT, endpoint=_TEXT, release=_TEXT, window_start=_TIME, window_end=_TIME, drafts=pa.int64(),
+        draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
+        tokens_per_second=pa.float64(), latency_ms=pa.map_(_TEXT, pa.float64()),
+    ),
+    # Hashes of what must never come back: every ingest is anti-joined with it.
+    "erasures": _columns(workload=_TEXT, kind=_TEXT, sha256=_TEXT, ts=_TIME),
+}
+
+PARTITIONS: dict[str, list[str]] = {
+    "objects": ["workload"],
+    "interactions": ["workload", "dt"],
+    "feedback": ["workload", "dt"],
+    "quarantine": ["workload"],
+    "cleaned_interactions": ["workload", "dt"],
+    "decisions": ["workload", "stage"],
+    "serving_metrics": ["workload"],
+    "erasures": ["workload"],
+}
+
+
+def sql_literal(value: str | date | datetime | int | bool) -> str:
+    """A value as an SQL literal, quotes doubled. For statements that cannot take bound parameters, and only those."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    text = value.isoformat() if isinstance(value, date | datetime) else value
+    if "\0" in text:
+        raise ValueError("a NUL character cannot be part of an SQL literal")
+    return "'" + text.replace("'", "''") + "'"
+
+
+class Tables:
+    """The Delta tables of one lake."""
+
+    def __init__(self, lake: Lake):
+        self.lake = lake
+
+    def open(self, name: str) -> DeltaTable | None:
+        """The table at its newest version, or None where nothing was ever committed to it."""
+        try:
+            return DeltaTable(str(self.lake.table(name)))
+        except TableNotFoundError:
+            return None
+
+    def files(self, name: str) -> list[str]:
+        """Absolute paths of the Parquet files of the newest version."""
+        table = self.open(name)
+        return [] if table is None else sorted(table.file_uris())
+
+    def append(self, name: str, rows: pa.Table) -> None:
+        self._write(name, rows, mode="append")
+
+    def replace(self, name: str, rows: pa.Table, **where: Sequence[Any] | Any) -> None:
+        """Replaces, in one commit, the rows that match `where` (column=value, or column=[values]) by `rows`.
+
+        Every new row must match `where` too: delta-rs refuses the commit otherwise.
+        """
+        clauses = []
+        for column, value in where.items():
+            values = value if isinstance(value, list | tuple | set) else [value]
+            if not values:
+                return
+            clauses.append(f"{column} in ({', '.join(sql_literal(item) for item in values)})")
+        self._write(name, rows, mode="overwrite", predicate=" and ".join(clauses))
+
+    def _write(self, name: str, rows: pa.Table, mode: str, predicate: str | None = None) -> None:
+        schema = SCHEMAS[name]
+        rows = rows.select(schema.names).cast(schema)
+        exists = self.open(name) is not None
+        if not exists:
+            mode, predicate = "append", None
+        write_deltalake(
+            str(self.lake.table(name)), rows, mode=mode, predicate=predicate, partition_by=PARTITIONS[name]
+        )
