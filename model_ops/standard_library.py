@@ -17,8 +17,10 @@ from typing import Literal
 
 Part = Literal["traffic", "base"]
 
-LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__", "pydoc_data",
-            "encodings", "this", "antigravity"}
+LEFT_OUT = {
+    "test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__", "pydoc_data",
+    "encodings", "this", "antigravity",
+}
 """Tests, other people's code, and modules that are data more than text."""
 
 TRAFFIC_SHARE = 0.5
@@ -37,6 +39,7 @@ def modules(part: Part) -> list[Path]:
     for path in sorted(root.rglob("*.py")):
         inside = path.relative_to(root)
         top_level = inside.parts[0].removesuffix(".py")
-        if top_level in sys.stdlib_module_names and not LEFT_OUT.intersection(inside.parts) and part_of(top_level) == part:
+        known = top_level in sys.stdlib_module_names and not LEFT_OUT.intersection(inside.parts)
+        if known and part_of(top_level) == part:
             chosen.append(path)
     return chosen

@@ -1,8 +1,8 @@
 """The tables that grow: their columns, and how they are committed. Delta (delta-rs) is the record.
 
     tables = Tables(lake)
-    tables.replace("interactions", rows, workload="math-tutor", days=[date(2026, 6, 1)])   # those partitions, atomically
-    tables.files("interactions")                                                         # for DuckDB's read_parquet
+    tables.replace("interactions", rows, workload="math-tutor", dt=[date(2026, 6, 1)])   # that partition, atomically
+    tables.files("interactions")                                                       # for DuckDB's read_parquet
 
 A commit replaces whole partitions or appends; readers see one version or the next. Delta predicates cannot take bound
 parameters: they are built by `sql_literal`, the project's one quoting function.
