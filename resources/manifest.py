@@ -113,3 +113,10 @@ def read_manifest(directory: Path) -> Manifest:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise ManifestError(f"{path}: field {where or '(whole file)'}: {problem['msg']}") from error
+
+
+def external_input(place: str) -> Input:
+    """A model from outside as an input: its digest is that of its files, or of its name where it is a hub's id."""
+    if Path(place).is_dir():
+        return Input(kind="external", name=place, digest=files_digest(describe_files(Path(place))))
+    return Input(kind="external", name=place, digest=hashlib.sha256(place.encode()).hexdigest())

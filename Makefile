@@ -1,0 +1,30 @@
+# Everything goes through one environment, .venv, installed from constraints.txt.
+# PIP_ARGS is passed to pip: see "Installing" in the README for machines with and without a GPU.
+PYTHON ?= python3
+BIN := .venv/bin
+LAKE ?= demo/lake
+
+.PHONY: demo test test-slow ui clean
+
+demo: .venv/installed
+	$(BIN)/millrace demo --lake $(LAKE)
+
+ui: .venv/installed
+	$(BIN)/millrace ui --lake $(LAKE)
+
+test: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/pytest -m "not slow"
+
+test-slow: .venv/installed
+	$(BIN)/pytest -m slow --timeout 1800
+
+.venv/installed: constraints.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millrace needs Python 3.11 or later: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt $(PIP_ARGS) torch
+	$(BIN)/pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[ui,test]'
+	touch $@
+
+clean:
+	rm -rf demo build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,31 @@
+"""base_model: the weights everything starts from: a Hugging Face id, a directory, or `tiny`, built on the spot."""
+
+import dagster as dg
+
+from assets.overrides import TrainingOverrides
+from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.specs import ImportBaseSettings, TinyBaseSettings
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/tiny_base.py", "model_ops/import_base.py")[:12],
+)
+def base_model(
+    context: dg.AssetExecutionContext,
+    config: TrainingOverrides,
+    workshop: dg.ResourceParam[Workshop],
+    base_name: dg.ResourceParam[str],
+    tiny_settings: dg.ResourceParam[TinyBaseSettings],
+) -> dg.MaterializeResult:
+    """The model that fine-tuning starts from, checked tensor by tensor."""
+    if base_name == "tiny":
+        manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
+    else:
+        manifest = workshop.train(
+            "base_model", "import_base", ImportBaseSettings(model=base_name), {}, context, outside=base_name
+        )
+    return shown(manifest, workshop)

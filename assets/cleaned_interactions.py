@@ -1,0 +1,28 @@
+"""cleaned_interactions: per-row facts of each day: status, PII redacted, prompt shape, MinHash signature."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.partitions import DAYS, ONE_RUN, days_of, report_days
+from resources.clean import clean
+from resources.curation import CurationSettings
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["interactions", "feedback"], partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
+    group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
+    code_version=source_digest("resources/clean.py", "sql/clean")[:12],
+)
+def cleaned_interactions(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    curation_settings: dg.ResourceParam[CurationSettings],
+) -> Iterator[dg.MaterializeResult]:
+    """What belongs to a row alone, by day. Rows that failed, were cut off or are empty are decided here."""
+    report = clean(workshop.tables, workshop.workload, days_of(context), curation_settings)
+    workshop.publish_catalog()
+    yield from report_days(context, workshop.workload, {"cleaned_interactions": report.days})

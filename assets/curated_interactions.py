@@ -1,0 +1,42 @@
+"""curated_interactions: one grouping pass over all days: duplicates, contamination; every row gets a decision."""
+
+import dagster as dg
+
+from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.presentation import shown, table
+from resources.curate import curate
+from resources.curation import CurationSettings
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["cleaned_interactions", "eval_suite"], group_name=TRAFFIC, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    pool=LAKE_POOL, code_version=source_digest("resources/curate.py", "sql/curate")[:12],
+)
+def curated_interactions(
+    workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
+) -> dg.MaterializeResult:
+    """Exact and near duplicates, thumbs-down answers and leaked evaluation items leave; the order of days does not matter."""
+    suite = workshop.current("dataset", "eval_suite")
+    manifest = workshop.build(
+        "dataset", "curated_interactions", op="curate", sources=("resources/curate.py", "sql/curate"),
+        config=curation_settings.model_dump(mode="json"),
+        inputs=[workshop.slice("cleaned_interactions"), suite.as_input()],
+        work=lambda output: curate(
+            workshop.tables, workshop.workload, output, curation_settings, workshop.directory(suite) / "items.parquet"
+        ).as_metrics(),
+    )
+    fates = workshop.row_fates(manifest)
+    return shown(manifest, workshop, records_read=fates.read, kept=fates.kept, dropped=table(fates.as_rows()))
+
+
+@dg.asset_check(asset="curated_interactions", blocking=True)
+def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """read = kept + dropped + quarantined: no record is lost and none is counted twice."""
+    fates = workshop.row_fates(workshop.current("dataset", "curated_interactions"))
+    return dg.AssetCheckResult(
+        passed=fates.adds_up,
+        metadata={"read": fates.read, "kept": fates.kept, "dropped": sum(fates.dropped.values()),
+                  "quarantined": sum(fates.quarantined.values())},
+    )

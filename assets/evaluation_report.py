@@ -1,0 +1,43 @@
+"""evaluation_report: every model and drafter on held-out sessions, which no stage ever saw."""
+
+import dagster as dg
+
+from assets.ownership import DATASETS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.specs import EvaluateSettings
+from resources.model_policy import ModelPolicy
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["base_model", "sft_model", "student_model", "quantized_model", "speculator", "sft_dataset"],
+    group_name=DATASETS, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/evaluate.py")[:12],
+)
+def evaluation_report(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
+    evaluate_settings: dg.ResourceParam[EvaluateSettings],
+) -> dg.MaterializeResult:
+    """Held-out loss of each model, recovery of the quantized one, acceptance length of the drafters."""
+    roles = {"base_model": "base", "sft_model": "sft", "student_model": "student", "quantized_model": "quantized"}
+    inputs = {roles[stage]: workshop.current("model", stage) for stage in policy.stages}
+    inputs["target"] = workshop.current("model", policy.served)
+    inputs["reference"] = workshop.current("model", policy.reference)
+    inputs["dataset"] = workshop.current("dataset", "sft_dataset")
+    if policy.speculator:
+        inputs["speculator"] = workshop.current("model", "speculator")
+    manifest = workshop.train("evaluation_report", "evaluate", evaluate_settings, inputs, context, kind="dataset")
+    return shown(manifest, workshop)
+
+
+@dg.asset_check(asset="evaluation_report", blocking=False)
+def fine_tuning_helped(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """The fine-tuned model must predict held-out assistant turns better than the base model does."""
+    losses = workshop.current("dataset", "evaluation_report").metrics["loss"]
+    return dg.AssetCheckResult(
+        passed=losses["sft"] < losses["base"],
+        metadata={"base": losses["base"], "sft": losses["sft"]},
+    )

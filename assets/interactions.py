@@ -1,0 +1,38 @@
+"""interactions and feedback: every log line as a row, each in the UTC day it was written, or in quarantine."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.partitions import DAYS, ONE_RUN, days_of, report_days
+from resources.ingest import ingest
+from resources.source_digest import source_digest
+from resources.sources import SourceSettings
+from resources.workshop import Workshop
+
+CODE = source_digest("resources/ingest.py", "sql/ingest")[:12]
+
+
+@dg.multi_asset(
+    specs=[
+        dg.AssetSpec(
+            "interactions", deps=["logs"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
+            code_version=CODE, description="One row per request and choice, whatever format logged it.",
+        ),
+        dg.AssetSpec(
+            "feedback", deps=["logs"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
+            code_version=CODE, description="Thumbs, scores and rewards, tied to their interaction.",
+        ),
+    ],
+    partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
+)
+def interactions(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    sources: dg.ResourceParam[dict[str, SourceSettings]],
+) -> Iterator[dg.MaterializeResult]:
+    """Reads only objects that are new or changed; a line that cannot be read goes to quarantine, with its reason."""
+    report = ingest(workshop.tables, workshop.workload, sources, days_of(context))
+    workshop.publish_catalog()
+    yield from report_days(context, workshop.workload, {"interactions": report.days, "feedback": report.feedback_days})

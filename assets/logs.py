@@ -1,0 +1,10 @@
+"""logs: the gateway's own files, where they lie. Observed, never copied."""
+
+import dagster as dg
+
+from assets.ownership import OWNERS, TRAFFIC
+
+logs = dg.AssetSpec(
+    "logs", group_name=TRAFFIC, kinds={"jsonl"}, owners=OWNERS,
+    description="Request logs and feedback as the gateway wrote them, read in place.",
+)

@@ -1,0 +1,9 @@
+"""Who owns what, and which rooms of the graph assets stand in."""
+
+OWNERS = ["team:model-platform"]
+TRAFFIC, DATASETS, MODELS, RELEASE = "traffic", "datasets", "models", "release"
+
+LAKE_POOL = "lake_writer"
+"""Steps that commit to the lake's tables: one at a time."""
+WORKER_POOL = "worker"
+"""Steps that keep a worker busy: one at a time on one machine."""

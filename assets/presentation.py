@@ -1,0 +1,85 @@
+"""What a person sees of an artefact in the Dagster UI: numbers as numbers, small tables, plots as pictures, the path.
+
+    return shown(manifest, workshop)        # a MaterializeResult
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow.parquet as pq
+
+from resources.manifest import Manifest
+from resources.workshop import Workshop
+
+LARGEST_PICTURE = 150_000
+"""Bytes: Dagster's event log is no place for more (large markdown fails to load)."""
+
+
+def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.MaterializeResult:
+    """The materialization of an artefact: its digest as the data version, and everything worth seeing."""
+    directory = workshop.directory(manifest)
+    metadata: dict[str, Any] = {
+        "path": dg.MetadataValue.path(str(directory)),
+        "version": manifest.version,
+        "size_mb": round(sum(file.bytes for file in manifest.files) / 1e6, 3),
+        "made_from": dg.MetadataValue.md(_inputs_table(manifest)),
+        **numbers(manifest.metrics),
+        **more,
+    }
+    first_table = next((file.path for file in manifest.files if file.path.endswith(".parquet")), None)
+    if first_table:
+        metadata["dagster/column_schema"] = column_schema(directory / first_table)
+    for file in manifest.files:
+        if file.path.endswith(".png") and file.bytes <= LARGEST_PICTURE:
+            metadata[Path(file.path).stem] = picture(directory / file.path)
+    return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.digest))
+
+
+def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested metrics as flat metadata: one key per number or short text; lists are left to the report."""
+    flat: dict[str, Any] = {}
+    for name, value in metrics.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            flat.update(numbers(value, f"{key}/"))
+        elif isinstance(value, bool | int | float | str):
+            flat[key] = round(value, 5) if isinstance(value, float) else value
+    return flat
+
+
+def table(rows: list[Mapping[str, Any]]) -> dg.MetadataValue:
+    """A few rows as a Markdown table."""
+    if not rows:
+        return dg.MetadataValue.md("(none)")
+    names = list(rows[0])
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
+    return dg.MetadataValue.md("\n".join(lines))
+
+
+def picture(path: Path) -> dg.MetadataValue:
+    """A PNG inside the event itself, so that the UI shows it wherever it runs."""
+    return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()})")
+
+
+def column_schema(path: Path) -> dg.TableSchema:
+    """The columns of a Parquet file."""
+    return dg.TableSchema(
+        columns=[dg.TableColumn(field.name, str(field.type)) for field in pq.read_schema(path)],
+    )
+
+
+def _inputs_table(manifest: Manifest) -> str:
+    lines = [f"- {item.kind} **{item.name}** {item.version or item.digest[:12]}" for item in manifest.inputs]
+    return "\n".join(lines) or "nothing: it starts here"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

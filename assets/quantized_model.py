@@ -1,0 +1,26 @@
+"""quantized_model: the weights that servers load: int8, compressed-tensors layout."""
+
+import dagster as dg
+
+from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.specs import QuantizeSettings
+from resources.model_policy import ModelPolicy
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["student_model"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/quantize.py")[:12],
+)
+def quantized_model(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
+    quantize_settings: dg.ResourceParam[QuantizeSettings],
+) -> dg.MaterializeResult:
+    """int8 weights per output channel, int8 activations per token, as vLLM and SGLang read them."""
+    model = workshop.current("model", policy.source_of("quantized_model"))
+    manifest = workshop.train("quantized_model", "quantize", quantize_settings, {"model": model}, context)
+    return shown(manifest, workshop)

@@ -1,0 +1,56 @@
+"""release_candidate: target and drafter together, how to serve them, what they measured, and whether that is enough."""
+
+import dagster as dg
+
+from assets.ownership import LAKE_POOL, OWNERS, RELEASE
+from assets.presentation import shown, table
+from resources.model_policy import ModelPolicy
+from resources.endpoints import Endpoint
+from resources.release import ReleaseSettings, judge, read_release, recheck, write_release
+from resources.source_digest import source_digest
+from resources.summary import summarise
+from resources.workshop import Workshop
+from model_ops.specs import SpeculatorSettings
+
+SOURCES = ("resources/release.py", "resources/summary.py")
+
+
+@dg.asset(
+    deps=["quantized_model", "speculator", "evaluation_report"], group_name=RELEASE, kinds={"json"}, owners=OWNERS,
+    pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
+)
+def release_candidate(
+    workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
+    release_settings: dg.ResourceParam[ReleaseSettings],
+    speculator_settings: dg.ResourceParam[SpeculatorSettings],
+) -> dg.MaterializeResult:
+    """By reference and digest, with serve scripts and a report; judged by the recipe's gates; not yet served."""
+    target = workshop.current("model", policy.served)
+    drafter = workshop.current("model", "speculator") if policy.speculator else None
+    evaluation = workshop.current("dataset", "evaluation_report")
+    gates = judge(release_settings.gates, evaluation.metrics, speculator_settings.answers.temperature, bool(drafter))
+
+    def work(output):
+        k = speculator_settings.num_speculative_tokens
+        write_release(output, workshop.workload, target, drafter, k, gates)
+        summary = summarise(workshop.lake, workshop.workload)
+        return summary.write(output) | {gate.name: gate.passed for gate in gates}
+
+    manifest = workshop.build(
+        "release", "release", op="release", sources=SOURCES, config=release_settings.gates.model_dump(),
+        inputs=[item.as_input() for item in (target, drafter, evaluation) if item is not None], work=work,
+    )
+    Endpoint(workshop.lake, workshop.workload).nominate(manifest.version)
+    return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]))
+
+
+@dg.asset_check(asset="release_candidate", blocking=True)
+def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """Nothing is served that missed a gate or whose files are not those that were measured."""
+    directory = workshop.directory(workshop.current("release", "release"))
+    problems = recheck(workshop.lake, directory)
+    gates = [gate.model_dump() for gate in read_release(directory).gates]
+    return dg.AssetCheckResult(
+        passed=not problems, metadata={"gates": table(gates), "problems": "; ".join(problems) or "none"}
+    )

@@ -1,0 +1,36 @@
+"""sft_dataset: conversations to learn from, merged by weight, split by session."""
+
+import dagster as dg
+
+from assets.ownership import DATASETS, OWNERS
+from assets.presentation import shown
+from resources.datasets import DatasetSettings, build_sft_dataset, sessions_in_two_splits
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["curated_interactions", "seed_examples"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    code_version=source_digest("resources/datasets.py", "sql/datasets")[:12],
+)
+def sft_dataset(
+    workshop: dg.ResourceParam[Workshop], dataset_settings: dg.ResourceParam[DatasetSettings]
+) -> dg.MaterializeResult:
+    """Traffic and seeds by weight; a session is in one split only, so held-out means never seen."""
+    curated, seeds = workshop.current("dataset", "curated_interactions"), workshop.current("dataset", "seed_examples")
+    manifest = workshop.build(
+        "dataset", "sft_dataset", op="build_sft_dataset", sources=("resources/datasets.py", "sql/datasets"),
+        config=dataset_settings.model_dump(mode="json"), inputs=[curated.as_input(), seeds.as_input()],
+        work=lambda output: build_sft_dataset(
+            workshop.directory(curated) / "curated.parquet", workshop.directory(seeds) / "seeds.parquet", output,
+            dataset_settings,
+        ).as_metrics(),
+    )
+    return shown(manifest, workshop)
+
+
+@dg.asset_check(asset="sft_dataset", blocking=True)
+def no_session_in_two_splits(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """Held-out sessions must be unknown to every stage, or no figure below means anything."""
+    shared = sessions_in_two_splits(workshop.directory(workshop.current("dataset", "sft_dataset")))
+    return dg.AssetCheckResult(passed=shared == 0, metadata={"sessions_in_two_splits": shared})

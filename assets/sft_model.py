@@ -1,0 +1,26 @@
+"""sft_model: the base model fine-tuned on the assistant's turns of the traffic."""
+
+import dagster as dg
+
+from assets.overrides import TrainingOverrides
+from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.specs import SftSettings
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["base_model", "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
+    pool=WORKER_POOL, code_version=source_digest("model_ops/sft.py")[:12],
+)
+def sft_model(
+    context: dg.AssetExecutionContext,
+    config: TrainingOverrides,
+    workshop: dg.ResourceParam[Workshop],
+    sft_settings: dg.ResourceParam[SftSettings],
+) -> dg.MaterializeResult:
+    """Supervised fine-tuning on assistant tokens only, packed, each document isolated."""
+    inputs = {"model": workshop.current("model", "base_model"), "dataset": workshop.current("dataset", "sft_dataset")}
+    manifest = workshop.train("sft_model", "sft", config.applied_to(sft_settings), inputs, context)
+    return shown(manifest, workshop)

@@ -1,0 +1,31 @@
+"""speculator: the draft model, trained for exactly this traffic and exactly these weights."""
+
+import dagster as dg
+
+from assets.overrides import TrainingOverrides
+from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.specs import SpeculatorSettings
+from resources.model_policy import ModelPolicy
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["quantized_model", "speculator_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"},
+    owners=OWNERS, pool=WORKER_POOL, code_version=source_digest("model_ops/speculator.py")[:12],
+)
+def speculator(
+    context: dg.AssetExecutionContext,
+    config: TrainingOverrides,
+    workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
+    speculator_settings: dg.ResourceParam[SpeculatorSettings],
+) -> dg.MaterializeResult:
+    """An EAGLE-3 drafter in the layout that vLLM and SGLang load, with its speculators twin beside it."""
+    inputs = {
+        "target": workshop.current("model", policy.served),
+        "dataset": workshop.current("dataset", "speculator_dataset"),
+    }
+    manifest = workshop.train("speculator", "speculator", config.applied_to(speculator_settings), inputs, context)
+    return shown(manifest, workshop)

@@ -1,0 +1,30 @@
+"""speculator_dataset: the traffic's prompts, answered again by the very weights that will be served."""
+
+import dagster as dg
+
+from assets.ownership import DATASETS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.specs import SpeculatorSettings
+from resources.model_policy import ModelPolicy
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["quantized_model", "sft_dataset"], group_name=DATASETS, kinds={"pytorch", "parquet"}, owners=OWNERS,
+    pool=WORKER_POOL, code_version=source_digest("model_ops/generate.py")[:12],
+)
+def speculator_dataset(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
+    speculator_settings: dg.ResourceParam[SpeculatorSettings],
+) -> dg.MaterializeResult:
+    """Prompt and answer as exact token ids: a drafter learns what its target says, not what the logs said."""
+    inputs = {
+        "target": workshop.current("model", policy.served), "dataset": workshop.current("dataset", "sft_dataset"),
+    }
+    manifest = workshop.train(
+        "speculator_dataset", "generate", speculator_settings.answers, inputs, context, kind="dataset"
+    )
+    return shown(manifest, workshop)

@@ -1,0 +1,26 @@
+"""student_model: a shallower model that learned the fine-tuned model's distributions, not only its answers."""
+
+import dagster as dg
+
+from assets.overrides import TrainingOverrides
+from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.specs import StudentSettings
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["sft_model", "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
+    pool=WORKER_POOL, code_version=source_digest("model_ops/distill.py")[:12],
+)
+def student_model(
+    context: dg.AssetExecutionContext,
+    config: TrainingOverrides,
+    workshop: dg.ResourceParam[Workshop],
+    student_settings: dg.ResourceParam[StudentSettings],
+) -> dg.MaterializeResult:
+    """Evenly spaced layers of the teacher, distilled from it on the traffic's own conversations."""
+    inputs = {"teacher": workshop.current("model", "sft_model"), "dataset": workshop.current("dataset", "sft_dataset")}
+    manifest = workshop.train("student_model", "distill", config.applied_to(student_settings), inputs, context)
+    return shown(manifest, workshop)

@@ -1,0 +1,199 @@
+"""The `millrace` command. Exit codes: 0 fine, 1 found wrong, 2 misuse.
+
+Every error a person can mend is one sentence that names the thing and the remedy; anything else is a bug and shows its
+traceback. Heavy libraries are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    name="millrace",
+    help="From a product's own LLM logs to endpoint-ready weights, in one declared Dagster graph.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+LakeOption = Annotated[
+    Path | None, typer.Option("--lake", envvar="MILLRACE_LAKE", help="the lake's directory", show_default="./lake")
+]
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+def main() -> None:
+    """Entry point: turns the errors that a person can mend into one sentence and an exit code."""
+    from pipelines.mistakes import FOUND_WRONG, MISUSE
+
+    try:
+        app()
+    except MISUSE as error:
+        errors.print(f"millrace: {error}", style="red", markup=False, highlight=False)
+        sys.exit(2)
+    except FOUND_WRONG as error:
+        errors.print(f"millrace: {error}", style="red", markup=False, highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@app.command()
+def demo(
+    lake: LakeOption = None,
+    approve: Annotated[bool, typer.Option(help="let the release through when its gates hold")] = True,
+) -> None:
+    """Sees the whole way on text that every Python has: logs in, a served-ready release out. Needs no network."""
+    from pipelines.demo import run_demo
+
+    raise typer.Exit(run_demo(console, lake, approve))
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    lake: LakeOption = None,
+    select: Annotated[
+        list[str] | None, typer.Option(help="part of the graph, in Dagster's syntax: sft_model, +curated_interactions")
+    ] = None,
+    partition: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="one day of traffic; all days found when left out")
+    ] = None,
+) -> None:
+    """Runs a recipe, or part of it. What is finished already is not repeated."""
+    from pipelines.follow import follow
+    from pipelines.recipe import load_recipe
+    from pipelines.settings import lake_location
+
+    load_recipe(recipe)  # a mistake in the recipe is said at once, before anything is started
+    request = {
+        "recipe": recipe.resolve(), "lake": lake_location(recipe, lake), "select": select,
+        "partition": partition.date() if partition else None,
+    }
+    outcome = follow(request, console)
+    for message in outcome.messages:
+        errors.print(f"millrace: {message}", style="red", markup=False, highlight=False)
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+def sql(
+    statement: Annotated[str, typer.Argument(help="what to ask the lake's catalog")],
+    lake: LakeOption = None,
+    format: Annotated[Format, typer.Option(help="how to print the rows")] = Format.table,
+) -> None:
+    """Asks the lake in SQL, read-only. Works while a run is writing."""
+    from pipelines.printing import print_rows
+    from resources.catalog import query
+
+    print_rows(query(_lake(lake), statement), format.value, console)
+
+
+@app.command()
+def lineage(
+    artefact: Annotated[str, typer.Argument(help="workload/name, workload/name@version, a version, or a directory")],
+    lake: LakeOption = None,
+    format: Annotated[Format, typer.Option(help="a tree, or the edges as JSON or CSV")] = Format.table,
+) -> None:
+    """What an artefact was made from, down to the tables of log lines."""
+    from pipelines.printing import print_lineage
+    from resources.catalog import lineage_of
+
+    print_lineage(lineage_of(_lake(lake), artefact), format.value, console)
+
+
+@app.command()
+def verify(
+    directory: Annotated[Path, typer.Argument(help="a model, drafter, dataset or release directory")],
+    lake: LakeOption = None,
+) -> None:
+    """Checks a directory: files against digests, tensors against config, tokenizer and template, a drafter's traps."""
+    from pipelines.verification import verify_directory
+
+    problems = verify_directory(directory)
+    for problem in problems:
+        console.print(f"✗ {problem}", style="red", markup=False, highlight=False)
+    if not problems:
+        console.print(f"[green]✓[/] {directory}: files, digests and contents agree")
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command()
+def approve(
+    release: Annotated[str, typer.Argument(help="version of a release, or its directory")],
+    lake: LakeOption = None,
+) -> None:
+    """Lets a release through: re-checks its gates and digests, records who approved, moves the endpoint's alias."""
+    from resources.endpoints import Endpoint
+    from resources.release import approve as record_approval
+    from resources.release import find_release, person, read_release
+
+    place = _lake(lake)
+    directory = find_release(place, release)
+    record_approval(place, directory, by=person())
+    aliases = Endpoint(place, read_release(directory).workload).promote(directory.name, by=person())
+    _report_endpoint(place, aliases)
+    console.print(f"[green]✓[/] {aliases.workload}: champion is {aliases.champion}, previous {aliases.previous}")
+
+
+@app.command()
+def rollback(workload: str, lake: LakeOption = None) -> None:
+    """Makes the previous release the champion again."""
+    from resources.endpoints import Endpoint
+    from resources.release import person
+
+    place = _lake(lake)
+    aliases = Endpoint(place, workload).roll_back(by=person())
+    _report_endpoint(place, aliases)
+    console.print(f"[green]✓[/] {workload}: champion is {aliases.champion}, previous {aliases.previous}")
+
+
+@app.command()
+def ui(
+    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show; those of workspace.yaml if none")] = None,
+    lake: LakeOption = None,
+    port: Annotated[int, typer.Option(help="of the web page")] = 3000,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+) -> None:
+    """Opens the Dagster UI on a lake: the graph, its history, its schedules."""
+    from pipelines.ui import serve
+
+    raise typer.Exit(serve(recipe or [], lake, host, port, console))
+
+
+def _lake(given: Path | None):
+    from resources.lake import Lake
+
+    return Lake.open(given or Path("lake"), create=False)
+
+
+def _report_endpoint(lake, aliases) -> None:
+    """Tells Dagster's history that the endpoint moved, so that the UI shows it."""
+    import dagster as dg
+
+    from pipelines.instance import open_instance
+
+    open_instance(lake).report_runless_asset_event(
+        dg.AssetMaterialization(
+            asset_key=[aliases.workload, "endpoint"],
+            metadata={"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by},
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

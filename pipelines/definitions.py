@@ -1,0 +1,131 @@
+"""Everything Dagster knows about a recipe: `pipelines.definitions.NAME` is the graph of recipes/NAME.yaml.
+
+workspace.yaml names one attribute per recipe. MILLRACE_RECIPES (folders or files, separated like PATH) says where else
+to look; MILLRACE_LAKE says which lake. Importing this module imports no torch: a test says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets import (
+    base_model,
+    cleaned_interactions,
+    curated_interactions,
+    endpoint,
+    eval_suite,
+    evaluation_report,
+    interactions,
+    logs,
+    quantized_model,
+    release_candidate,
+    seed_examples,
+    sft_dataset,
+    sft_model,
+    speculator,
+    speculator_dataset,
+    student_model,
+)
+from pipelines.first_day import first_day
+from pipelines.jobs import jobs
+from pipelines.recipe import Recipe, load_recipe
+from pipelines.schedules import schedules
+from pipelines.sensors import new_logs
+from pipelines.settings import RECIPES, find_recipe, lake_location
+from resources.lake import Lake
+from resources.launcher import LocalLauncher
+from resources.registry import Registry
+from resources.workshop import Workshop
+
+MODULES = (
+    logs, interactions, cleaned_interactions, curated_interactions, seed_examples, eval_suite, sft_dataset, base_model,
+    sft_model, student_model, quantized_model, speculator_dataset, speculator, evaluation_report, release_candidate,
+    endpoint,
+)
+
+
+def __getattr__(name: str) -> dg.Definitions:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    path = find_recipe(name)
+    if path is None:
+        raise AttributeError(f"pipelines.definitions.{name}: no {name}.yaml in {RECIPES} or in MILLRACE_RECIPES")
+    return definitions(path)
+
+
+def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definitions:
+    """The graph of one recipe on one lake: assets, checks, jobs, a schedule and a sensor. Raises RecipeError."""
+    recipe = load_recipe(recipe_path)
+    place = lake_location(recipe_path, lake)
+    assets = [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
+    checks = [check for check in _checks(recipe) if check.asset_key.path[-1] not in recipe.policy.disabled]
+    both = jobs(recipe.workload)
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=checks,
+        jobs=both,
+        schedules=schedules(recipe, *both),
+        sensors=[new_logs(recipe, place, both[0])],
+        resources=resources(recipe, place),
+        executor=dg.in_process_executor,  # one worker stays warm from step to step
+    )
+
+
+def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
+    """What the assets plug into. The lake is opened when a run needs it, not when the graph is loaded."""
+
+    def workshop(_: dg.InitResourceContext):
+        lake = Lake.open(place)
+        with LocalLauncher() as launcher:
+            yield Workshop(Registry(lake, recipe.workload, recipe.digest), launcher, recipe.threads)
+
+    return {
+        "workshop": dg.ResourceDefinition(resource_fn=workshop, description="makes artefacts, each once"),
+        "policy": recipe.policy,
+        "base_name": recipe.base_model,
+        "sources": recipe.sources,
+        "seeds": recipe.seeds,
+        "evals": recipe.evals,
+        "curation_settings": recipe.curation,
+        "dataset_settings": recipe.datasets.sft,
+        "tiny_settings": recipe.tiny,
+        "sft_settings": recipe.sft,
+        "student_settings": recipe.student,
+        "quantize_settings": recipe.quantize,
+        "speculator_settings": recipe.speculator,
+        "evaluate_settings": recipe.evaluation,
+        "release_settings": recipe.release,
+    }
+
+
+def _enabled_assets(recipe: Recipe) -> list[Any]:
+    loaded = dg.load_assets_from_modules(MODULES, key_prefix=recipe.workload, include_specs=True)
+    return [asset for asset in loaded if _name(asset) not in recipe.policy.disabled]
+
+
+def _checks(recipe: Recipe) -> list[dg.AssetChecksDefinition]:
+    return list(dg.load_asset_checks_from_modules(MODULES, asset_key_prefix=recipe.workload))
+
+
+def _name(asset: Any) -> str:
+    return asset.key.path[-1] if isinstance(asset, dg.AssetSpec) else next(iter(asset.keys)).path[-1]
+
+
+def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
+    """An asset as this recipe's graph has it: dependencies on switched-off stages rewired, days from the first log."""
+    prefix = recipe.workload
+    if isinstance(asset, dg.AssetsDefinition):
+        stand_ins = {
+            dg.AssetKey([prefix, gone]): dg.AssetKey([prefix, recipe.policy.stand_in(gone)])
+            for gone in recipe.policy.disabled
+            if gone.endswith("_model")
+        }
+        asset = asset.with_attributes(asset_key_replacements=stand_ins)
+        if asset.partitions_def is not None:
+            days = dg.DailyPartitionsDefinition(start_date=first_day(recipe, place).isoformat(), end_offset=1)
+            asset = asset.map_asset_specs(lambda spec: spec.replace_attributes(partitions_def=days))
+    return asset
+

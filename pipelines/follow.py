@@ -1,0 +1,176 @@
+"""Following a run from the terminal: steps as they start and finish, progress with a rate and time left, peak memory.
+
+    outcome = follow(RunRequest(...), console, budget={"sft_model": 90})
+
+The run is a process of its own (`python -m pipelines.run`), so that Dagster's capture of output does not fight with the
+terminal. Ctrl-C is passed on once: workers save a checkpoint, the run is marked as cancelled, and this returns 130.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from resources.source_digest import PROJECT
+
+SECONDS_BETWEEN_LOOKS = 0.2
+
+
+@dataclass
+class Outcome:
+    """How a run ended. Seconds by step; memory is the peak of the whole process tree."""
+
+    exit_code: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_memory_mb: float = 0.0
+    step_peak_memory_mb: dict[str, float] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+
+
+def follow(request: Mapping[str, Any], console: Console, budget: Mapping[str, float] | None = None) -> Outcome:
+    """Starts a run, shows it, and waits for its end."""
+    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
+        events = Path(folder) / "progress.jsonl"
+        events.touch()
+        log = Path(folder) / "run.log"
+        with log.open("w") as chatter:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pipelines.run", json.dumps(request, default=str)],
+                cwd=PROJECT,
+                env={**os.environ, "MILLRACE_PROGRESS": str(events), "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=chatter,
+                stderr=chatter,
+                start_new_session=True,
+            )
+        watch = _Watch(process, console, budget or {})
+        outcome = watch.until_the_end(events)
+        if outcome.exit_code not in (0, 2, 130) and not outcome.messages:
+            outcome.messages.append(f"the run ended with exit code {outcome.exit_code}:\n{_last_lines(log)}")
+        return outcome
+
+
+class _Watch:
+    def __init__(self, process: subprocess.Popen[bytes], console: Console, budget: Mapping[str, float]):
+        self._process, self._console, self._budget = process, console, budget
+        self._outcome = Outcome()
+        self._started: dict[str, float] = {}
+        self._current: str | None = None
+        self._task: TaskID | None = None
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("[bold]{task.fields[step]:<22}"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+
+    def until_the_end(self, events: Path) -> Outcome:
+        stop_memory = threading.Event()
+        memory = threading.Thread(target=self._watch_memory, args=(stop_memory,), daemon=True)
+        memory.start()
+        with events.open() as lines, self._bars:
+            while True:
+                running = self._process.poll() is None
+                try:
+                    for line in lines:
+                        self._show(json.loads(line))
+                    if not running:
+                        break
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
+                except KeyboardInterrupt:
+                    self._interrupt()
+        stop_memory.set()
+        memory.join()
+        self._outcome.exit_code = self._process.returncode if self._process.returncode >= 0 else 1
+        return self._outcome
+
+    def _interrupt(self) -> None:
+        self._console.print("[yellow]Stopping: the step saves its state first. Run again to continue.")
+        self._process.send_signal(signal.SIGINT)
+
+    def _show(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "step":
+            self._show_step(event)
+        elif kind == "progress" and self._task is not None:
+            rate = f"{event['rate']:,.0f} {event.get('unit', '')}/s" if event.get("rate") else ""
+            left = f"  {event['eta_s']:,.0f} s left" if event.get("eta_s") is not None else ""
+            loss = f"  loss {event['loss']:.3f}" if event.get("loss") is not None else ""
+            self._bars.update(
+                self._task, description=event["phase"], completed=event["done"], total=event["total"] or None,
+                rate=rate + left + loss,
+            )
+        elif kind == "check":
+            mark = "[green]passed" if event["passed"] else "[red]FAILED"
+            self._console.print(f"  [dim]check {event['check']}: {mark}")
+        elif kind == "refused":
+            self._outcome.messages.append(event["message"])
+        elif kind == "note":
+            self._console.print(f"[dim]{event['message']}")
+
+    def _show_step(self, event: dict[str, Any]) -> None:
+        step, state = event["step"], event["state"]
+        if state == "started":
+            self._started[step] = event["at"]
+            self._current = step
+            if self._task is not None:
+                self._bars.remove_task(self._task)
+            self._task = self._bars.add_task("", step=step, rate="", total=None)
+            return
+        seconds = event["at"] - self._started.get(step, event["at"])
+        self._outcome.seconds[step] = self._outcome.seconds.get(step, 0.0) + seconds
+        budget = f" of {self._budget[step]:.0f} s" if step in self._budget else ""
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
+        if state == "finished":
+            self._console.print(f"[green]✓[/] {step:<22} {seconds:7.1f} s[dim]{budget}")
+        else:
+            self._console.print(f"[red]✗[/] {step:<22} {seconds:7.1f} s")
+            self._outcome.messages.append(f"{step}: {event.get('message', '')}")
+
+    def _watch_memory(self, stop: threading.Event) -> None:
+        while not stop.wait(0.5):
+            total = _tree_memory_mb(self._process.pid)
+            self._outcome.peak_memory_mb = max(self._outcome.peak_memory_mb, total)
+            if self._current is not None:
+                peaks = self._outcome.step_peak_memory_mb
+                peaks[self._current] = max(peaks.get(self._current, 0.0), total)
+
+
+def _tree_memory_mb(pid: int) -> float:
+    """Resident memory of a process and all its children."""
+    try:
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0.0
+    total = 0
+    for process in tree:
+        try:
+            total += process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total / 2**20
+
+
+def _last_lines(log: Path, count: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])

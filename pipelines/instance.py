@@ -1,0 +1,60 @@
+"""Dagster's own home: `<lake>/.dagster`, so that the UI shows what the command line did, and the other way round.
+
+`open_instance(lake)` writes the shipped dagster.yaml there if there is none. `fail_dead_runs(instance)` marks runs whose
+process is gone as failed and frees the pool slots they held: a killed run would keep them for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import psutil
+from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, RunsFilter
+
+from resources.lake import Lake
+
+SHIPPED = Path(__file__).resolve().parent.parent / "dagster.yaml"
+PROCESS_TAG = "millrace/process"
+
+
+def dagster_home(lake: Lake) -> Path:
+    """MILLRACE_HOME if set, else the lake's own folder; made ready to be a DAGSTER_HOME."""
+    home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home)
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(SHIPPED, home / "dagster.yaml")
+    return home
+
+
+def open_instance(lake: Lake) -> dg.DagsterInstance:
+    """The Dagster instance of a lake. Sets DAGSTER_HOME for this process and its children."""
+    os.environ["DAGSTER_HOME"] = str(dagster_home(lake))
+    return dg.DagsterInstance.get()
+
+
+def this_process() -> str:
+    """This process, told apart from a later one with the same pid: `pid@start time`."""
+    return f"{os.getpid()}@{psutil.Process().create_time():.2f}"
+
+
+def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Fails the runs of `millrace run` whose process is dead, frees their pool slots, returns their ids."""
+    dead = []
+    for run in instance.get_runs(RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES)):
+        process = run.tags.get(PROCESS_TAG)
+        if process is None or _is_alive(process):
+            continue
+        instance.report_run_failed(run, message="The process of this run is gone; millrace run will continue its work.")
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        dead.append(run.run_id)
+    return dead
+
+
+def _is_alive(process: str) -> bool:
+    pid, started = process.split("@")
+    try:
+        return abs(psutil.Process(int(pid)).create_time() - float(started)) < 1
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,19 @@
+"""Two jobs, since a backfill of a mixed job would train once per day: `logs` by day, `train` once over all of them."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+DAILY = ("interactions", "feedback", "cleaned_interactions")
+
+
+def jobs(workload: str) -> list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]:
+    daily = dg.AssetSelection.assets(*([workload, name] for name in DAILY))
+    observed = dg.AssetSelection.assets([workload, "logs"])
+    return [
+        dg.define_asset_job("logs", daily, description="Reads and cleans the traffic, one partition per day."),
+        dg.define_asset_job(
+            "train", dg.AssetSelection.all() - daily - observed,
+            description="From curated rows to a release candidate: datasets, models, drafter, evaluation, gates.",
+        ),
+    ]

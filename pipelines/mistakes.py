@@ -1,0 +1,15 @@
+"""The errors that a person can mend, by exit code. Importing them imports no torch and no Dagster."""
+
+from pipelines.recipe import RecipeError
+from resources.catalog import CatalogError
+from resources.endpoints import EndpointError
+from resources.lake import LakeError
+from resources.manifest import ManifestError
+from resources.release import ReleaseError
+from resources.sources import SourceError
+
+MISUSE = (RecipeError, LakeError, SourceError, CatalogError)
+"""What was asked for cannot be: exit code 2."""
+
+FOUND_WRONG = (ManifestError, ReleaseError, EndpointError)
+"""What was looked at is not right: exit code 1."""

@@ -1,0 +1,156 @@
+"""The recipe: the contract with its users. One YAML file per workload.
+
+Only `workload`, `base_model` and `sources` are needed; everything else has a default that works. Unknown keys are
+refused, paths are relative to the recipe's own folder. `load_recipe(path)` raises RecipeError with one sentence a line,
+each naming the field, what it holds, and what would be accepted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import yaml
+from pydantic import Field, StringConstraints, ValidationError, field_validator
+
+from model_ops.specs import (
+    EvaluateSettings,
+    QuantizeSettings,
+    Settings,
+    SftSettings,
+    SpeculatorSettings,
+    StudentSettings,
+    TinyBaseSettings,
+)
+from resources.curation import CurationSettings
+from resources.datasets import DatasetSettings, EvalSettings
+from resources.model_policy import ModelPolicy
+from resources.release import ReleaseSettings
+from resources.sources import SourceSettings
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=63)]
+
+
+class RecipeError(Exception):
+    """The recipe cannot be used; the message names each field and what would be accepted."""
+
+
+class Datasets(Settings):
+    sft: DatasetSettings = Field(default_factory=DatasetSettings)
+
+
+class NotBuiltYet(Settings):
+    """A stage that this version of millrace does not have: it can only be off."""
+
+    enabled: Literal[False] = False
+
+
+class Retrain(Settings):
+    cron: str = Field("0 3 * * *", description="when new logs are read and everything that depends on them is rebuilt")
+    enabled: bool = Field(False, description="start the schedule as soon as the daemon runs")
+
+
+class Automation(Settings):
+    retrain: Retrain = Field(default_factory=Retrain)
+    watch_logs: bool = Field(False, description="start the new-logs sensor as soon as the daemon runs")
+
+
+class Recipe(Settings):
+    """Everything one workload wants. See recipes/demo.yaml for one that runs anywhere."""
+
+    workload: Name
+    base_model: str = Field(min_length=1, description="a Hugging Face id, a directory, or `tiny` (built on the spot)")
+    sources: dict[Name, SourceSettings] = Field(min_length=1, description="logs and feedback, read in place")
+    first_day: date | None = Field(None, description="first daily partition; open: the earliest day in the logs")
+    seeds: dict[Name, SourceSettings] = Field(default_factory=dict, description="curated or synthetic examples")
+    evals: dict[Name, EvalSettings] = Field(default_factory=dict, description="suites to decontaminate against")
+    tiny: TinyBaseSettings = Field(default_factory=TinyBaseSettings, description="only for base_model `tiny`")
+    curation: CurationSettings = Field(default_factory=CurationSettings)
+    datasets: Datasets = Field(default_factory=Datasets)
+    sft: SftSettings = Field(default_factory=SftSettings)
+    preference: NotBuiltYet = Field(default_factory=NotBuiltYet)
+    rft: NotBuiltYet = Field(default_factory=NotBuiltYet)
+    student: StudentSettings = Field(default_factory=StudentSettings)
+    quantize: QuantizeSettings = Field(default_factory=QuantizeSettings)
+    speculator: SpeculatorSettings = Field(default_factory=SpeculatorSettings)
+    evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings)
+    release: ReleaseSettings = Field(default_factory=ReleaseSettings)
+    automation: Automation = Field(default_factory=Automation)
+    threads: int = Field(2, ge=1, description="CPU threads of a worker")
+
+    @field_validator("seeds", "evals", mode="before")
+    @classmethod
+    def _null_means_none(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @property
+    def policy(self) -> ModelPolicy:
+        return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the recipe with every default filled in."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def load_recipe(path: Path) -> Recipe:
+    """The recipe in a YAML file, its relative paths made absolute. Raises RecipeError."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RecipeError(f"no recipe at {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read as text: {error}") from error
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path} holds no recipe: a mapping with workload, base_model and sources is expected")
+    try:
+        recipe = Recipe.model_validate(content)
+    except ValidationError as error:
+        raise RecipeError("\n".join(f"{path}: {_sentence(problem)}" for problem in error.errors())) from error
+    home = path.resolve().parent
+    for inputs in (recipe.sources, recipe.seeds, recipe.evals):
+        for settings in inputs.values():
+            settings.uri = _absolute(settings.uri, home)
+    local_model = home / recipe.base_model
+    if recipe.base_model != "tiny" and (recipe.base_model.startswith((".", "/", "~")) or local_model.is_dir()):
+        recipe.base_model = str((home / Path(recipe.base_model).expanduser()).resolve())
+        if not Path(recipe.base_model).is_dir():
+            raise RecipeError(f"{path}: base_model: there is no directory {recipe.base_model}")
+    return recipe
+
+
+def _absolute(uri: str, home: Path) -> str:
+    if "://" in uri:
+        return uri
+    return str(home / Path(uri).expanduser())
+
+
+def _sentence(problem: dict[str, Any]) -> str:
+    """One pydantic problem in words: the field, what it holds, what would be accepted."""
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        known = _fields_beside(problem["loc"])
+        return f"{where}: there is no such key" + (f"; known here: {', '.join(known)}" if known else "")
+    if problem["type"] == "missing":
+        return f"{where}: is missing; every recipe needs it"
+    held = problem.get("input")
+    shown = f" (it holds {held!r})" if isinstance(held, str | int | float | bool) or held is None else ""
+    return f"{where}: {problem['msg'].removeprefix('Value error, ')}{shown}"
+
+
+def _fields_beside(location: tuple[Any, ...]) -> list[str]:
+    """The keys a person could have meant at `location`: those of the settings that refused its last part."""
+    model: Any = Recipe
+    for part in location[:-1]:
+        if part in getattr(model, "model_fields", {}):
+            model = model.model_fields[part].annotation
+        elif get_origin(model) is dict:
+            model = get_args(model)[1]
+        else:
+            return []
+    return sorted(getattr(model, "model_fields", {}))

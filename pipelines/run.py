@@ -1,0 +1,159 @@
+"""One run of a recipe inside Dagster: the process that `millrace run` starts and follows.
+
+    python -m pipelines.run '{"recipe": "...", "lake": "...", "select": null, "partition": null, "approve": null}'
+
+Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Every Dagster event worth
+showing, and every progress line of the workers, goes to the file named by MILLRACE_PROGRESS.
+Exit codes: 0 fine, 1 a step failed, 2 misuse, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import uuid
+from datetime import date
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.events import DagsterEventType
+from pydantic import BaseModel, ConfigDict
+
+from pipelines.definitions import definitions
+from pipelines.first_day import first_day
+from pipelines.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
+from pipelines.jobs import DAILY
+from pipelines.recipe import Recipe, RecipeError, load_recipe
+from resources.ingest import observe
+from resources.lake import Lake, LakeError
+from resources.launcher import relay
+from resources.sources import SourceError
+from resources.tables import Tables
+
+RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+
+
+class RunRequest(BaseModel):
+    """What to run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    recipe: Path
+    lake: Path
+    select: list[str] | None = None
+    partition: date | None = None
+
+
+class SelectionError(Exception):
+    """--select names no asset of the recipe's graph."""
+
+
+def run(request: RunRequest) -> int:
+    """Runs what was asked for; 0 when every step succeeded."""
+    recipe = load_recipe(request.recipe)
+    lake = Lake.open(request.lake)
+    instance = open_instance(lake)
+    for run_id in fail_dead_runs(instance):
+        relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
+    graph = definitions(request.recipe, request.lake)
+    chosen = _selected(graph, recipe, request.select)
+    daily = [key for key in chosen if key.path[-1] in DAILY]
+    if daily:
+        days = _days(recipe, lake, request.partition, instance)
+        graph = definitions(request.recipe, request.lake)  # the first day is known only now
+        if days and not _execute(graph, "logs", daily, instance, _range_tags(days)):
+            return 1
+    rest = [key for key in chosen if key.path[-1] not in DAILY]
+    if rest and not _execute(graph, "train", rest, instance, {}):
+        return 1
+    return 0
+
+
+def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -> list[dg.AssetKey]:
+    """The materializable assets that a selection in Dagster's syntax names, workload prefix left out."""
+    asset_graph = graph.resolve_asset_graph()
+    names = {key.path[-1]: key for key in asset_graph.get_all_asset_keys()}
+    everything = [key for key in asset_graph.toposorted_asset_keys if key in asset_graph.executable_asset_keys]
+    if select is None:
+        return everything
+    expression = " or ".join(f"({item})" for item in select)
+    unknown = set(re.findall(r"[A-Za-z_]\w*", expression)) - set(names) - {"and", "or", "not", "key", "group", "kind"}
+    if unknown and ":" not in expression:
+        raise SelectionError(f"--select: no asset named {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    for name in sorted(names, key=len, reverse=True):
+        expression = re.sub(rf'(?<![\w"/:]){name}(?![\w"/])', f'key:"{recipe.workload}/{name}"', expression)
+    found = dg.AssetSelection.from_string(expression).resolve(asset_graph)
+    return [key for key in everything if key in found]
+
+
+def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
+    seen = observe(Tables(lake), recipe.workload, recipe.sources)
+    instance.report_runless_asset_event(
+        dg.AssetObservation(
+            asset_key=[recipe.workload, "logs"],
+            metadata={"objects": seen.objects, "new_objects": seen.new_objects, "days": len(seen.days)},
+        )
+    )
+    if partition is None:
+        return seen.days
+    earliest = first_day(recipe, lake.root)
+    if partition < earliest:
+        raise SelectionError(f"--partition {partition}: the traffic begins on {earliest}")
+    return [partition]
+
+
+def _range_tags(days: list[date]) -> dict[str, str]:
+    return dict(zip(RANGE_TAGS, (days[0].isoformat(), days[-1].isoformat()), strict=True))
+
+
+def _execute(
+    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, tags: dict[str, str]
+) -> bool:
+    run_id = str(uuid.uuid4())
+    instance.add_event_listener(run_id, _report)
+    result = graph.resolve_job_def(job).execute_in_process(
+        instance=instance,
+        run_id=run_id,
+        asset_selection=keys,
+        tags={**tags, PROCESS_TAG: this_process()},
+        raise_on_error=False,
+    )
+    return result.success
+
+
+def _report(entry: dg.EventLogEntry) -> None:
+    """Relays the Dagster events that a person waiting at a terminal wants to see."""
+    event = entry.dagster_event
+    if event is None:
+        return
+    step = (event.step_key or "").split("__")[-1]
+    if event.event_type == DagsterEventType.STEP_START:
+        relay({"event": "step", "step": step, "state": "started", "at": entry.timestamp})
+    elif event.event_type == DagsterEventType.STEP_SUCCESS:
+        relay({"event": "step", "step": step, "state": "finished", "at": entry.timestamp})
+    elif event.event_type == DagsterEventType.STEP_FAILURE:
+        error = event.event_specific_data.error
+        while error is not None and error.cause is not None:
+            error = error.cause
+        message = error.message.strip().split(": ", 1)[-1] if error else "no reason given"
+        relay({"event": "step", "step": step, "state": "failed", "at": entry.timestamp, "message": message})
+    elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
+        check = event.asset_check_evaluation_data
+        relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    try:
+        return run(RunRequest.model_validate(json.loads(sys.argv[1])))
+    except (RecipeError, LakeError, SourceError, SelectionError) as error:
+        relay({"event": "refused", "message": str(error)})
+        return 2
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

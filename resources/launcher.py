@@ -1,0 +1,158 @@
+"""The launcher: where a worker runs. This one runs it on this machine and keeps it warm between steps.
+
+    with LocalLauncher() as launcher:
+        metrics = launcher.run(Job(operation="sft", ...), context)
+
+A worker is `python -m model_ops.worker --stdin`: it pays for importing torch once, then takes one job after another.
+It reports through dagster-pipes when there is a Dagster step to hear it, and writes progress as JSON lines, which are
+relayed to the file named by MILLRACE_PROGRESS (the terminal that started the run follows it).
+A cluster launcher implements the same `run`: the payload, a job.json, stays the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
+from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR
+
+from model_ops.specs import Job
+from resources.atomic import write_text
+from resources.manifest import SCRATCH
+from resources.source_digest import PROJECT
+
+STOP_SECONDS = 120
+"""How long a worker that was asked to stop may take to save its checkpoint."""
+SECONDS_BETWEEN_LOG_LINES = 15
+
+
+class WorkerError(Exception):
+    """A worker found its inputs wrong, or died. The message is the worker's own sentence."""
+
+
+class WorkerStopped(Exception):
+    """A worker saved its state and stopped because it was asked to."""
+
+
+class LocalLauncher:
+    """Runs jobs on this machine, in one worker process that lives as long as the launcher."""
+
+    def __init__(self, progress_file: Path | None = None):
+        self._progress_file = progress_file
+        self._worker: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> LocalLauncher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, job: Job, context: dg.AssetExecutionContext | None = None) -> dict[str, Any]:
+        """Runs a job and returns its metrics.
+
+        Raises WorkerError when the inputs are wrong or the worker dies, WorkerStopped when it was stopped. When this
+        process is interrupted, the worker is given time to save a checkpoint first.
+        """
+        path = job.output / SCRATCH / "job.json"
+        write_text(path, job.model_dump_json(indent=2) + "\n")
+        if context is None:
+            return self._submit(path, None, None)
+        with open_pipes_session(
+            context=context, context_injector=PipesTempFileContextInjector(), message_reader=PipesTempFileMessageReader()
+        ) as session:
+            parameters = session.get_bootstrap_params()
+            pipes = {"context": parameters[DAGSTER_PIPES_CONTEXT_ENV_VAR], "messages": parameters[DAGSTER_PIPES_MESSAGES_ENV_VAR]}
+            return self._submit(path, pipes, context)
+
+    def close(self) -> None:
+        """Ends the worker: it finishes at end of input, and is killed if it does not."""
+        if self._worker is None:
+            return
+        worker, self._worker = self._worker, None
+        worker.stdin.close()
+        try:
+            worker.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+        worker.stdout.close()
+
+    def _submit(self, path: Path, pipes: dict[str, Any] | None, context: dg.AssetExecutionContext | None) -> dict:
+        worker = self._living_worker()
+        try:
+            print(json.dumps({"job": str(path), "pipes": pipes}), file=worker.stdin, flush=True)
+            for event in self._events(worker, context):
+                if event["event"] == "result":
+                    return event["metrics"]
+                if event["event"] == "error":
+                    raise WorkerError(event["message"])
+                if event["event"] == "stopped":
+                    raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
+        except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+            self._stop()
+            raise
+        except BrokenPipeError:
+            pass
+        code = worker.wait()
+        self._worker = None
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise WorkerError(f"the worker ended with {name} before its job was done; its checkpoints are kept, run again")
+
+    def _living_worker(self) -> subprocess.Popen[str]:
+        if self._worker is None or self._worker.poll() is not None:
+            self._worker = subprocess.Popen(
+                [sys.executable, "-m", "model_ops.worker", "--stdin"],
+                cwd=PROJECT,
+                env={**os.environ, "TOKENIZERS_PARALLELISM": "true", "MPLBACKEND": "Agg"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C reaches the run, which then stops the worker in order
+            )
+        return self._worker
+
+    def _events(self, worker: subprocess.Popen[str], context: dg.AssetExecutionContext | None) -> Iterator[dict]:
+        logged_at = time.monotonic()
+        for line in worker.stdout:
+            event = json.loads(line)
+            if event["event"] == "progress":
+                relay(event, self._progress_file)
+                if context is not None and time.monotonic() - logged_at > SECONDS_BETWEEN_LOG_LINES:
+                    logged_at = time.monotonic()
+                    context.log.info(_one_line(event))
+            yield event
+
+    def _stop(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is None or worker.poll() is not None:
+            return
+        worker.send_signal(signal.SIGTERM)
+        try:
+            worker.communicate(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+
+
+def relay(event: dict[str, Any], file: Path | None = None) -> None:
+    """Appends an event to the progress file that the starting terminal follows, if there is one."""
+    target = file or (Path(os.environ["MILLRACE_PROGRESS"]) if os.environ.get("MILLRACE_PROGRESS") else None)
+    if target is not None:
+        with target.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(event) + "\n")
+
+
+def _one_line(event: dict[str, Any]) -> str:
+    rate = f", {event['rate']:,.0f} {event.get('unit', '')}/s" if event.get("rate") else ""
+    left = f", {event['eta_s']:.0f} s left" if event.get("eta_s") is not None else ""
+    loss = f", loss {event['loss']:.3f}" if "loss" in event else ""
+    return f"{event['phase']}: {event['done']:,} of {event['total']:,} {event.get('unit', '')}{rate}{left}{loss}"

@@ -1,0 +1,49 @@
+"""The policy lineage: which model each enabled stage starts from, and which one is served.
+
+A stage that a recipe switches off is not in that recipe's graph; the stages after it start from the one before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ModelPolicy:
+    """Which optional model stages a recipe has."""
+
+    student: bool = True
+    quantized: bool = True
+    speculator: bool = True
+
+    @property
+    def stages(self) -> list[str]:
+        """The enabled stages from base to served, in the order in which each starts from the one before."""
+        optional = [("student_model", self.student), ("quantized_model", self.quantized)]
+        return ["base_model", "sft_model", *(name for name, enabled in optional if enabled)]
+
+    @property
+    def disabled(self) -> list[str]:
+        """Assets that are not in this recipe's graph."""
+        found = [name for name in ("student_model", "quantized_model") if name not in self.stages]
+        return found + ([] if self.speculator else ["speculator_dataset", "speculator"])
+
+    def source_of(self, stage: str) -> str:
+        """The model that `stage` starts from."""
+        return self.stages[self.stages.index(stage) - 1]
+
+    @property
+    def served(self) -> str:
+        """The model whose weights go to the endpoint: the drafter's target."""
+        return self.stages[-1]
+
+    @property
+    def reference(self) -> str:
+        """The model that the served one is compared with for recovery: itself before quantization."""
+        return self.source_of("quantized_model") if self.quantized else self.served
+
+    def stand_in(self, asset: str) -> str:
+        """What stands in for a disabled model in the dependencies of others: the nearest enabled stage before it."""
+        order = ["base_model", "sft_model", "student_model", "quantized_model"]
+        before = [name for name in order[: order.index(asset)] if name in self.stages]
+        return before[-1]

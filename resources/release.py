@@ -1,0 +1,223 @@
+"""A release: what an endpoint needs, by reference and digest, and how to serve it; its gates; its approval.
+
+`<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest),
+serve-vllm.sh and serve-sglang.sh, and the report. `recheck` is run again before an alias moves: a check that stopped
+one run of the graph does not stop a later one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from resources.atomic import write_json, write_text
+from resources.lake import Lake
+from resources.manifest import Manifest, ManifestError, describe_files, files_digest, read_manifest
+
+
+class ReleaseError(Exception):
+    """A release cannot be approved or served as it is."""
+
+
+class Gates(BaseModel):
+    """What a release must reach before anyone may approve it. Null switches a gate off."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    recovery: float | None = Field(0.99, gt=0, le=1.5, description="exp(reference loss - served loss) per token")
+    acceptance_length: float | None = Field(
+        1.2, ge=1, description="lower end of the 95 % interval of tau, at the recipe's K and temperature"
+    )
+
+
+class ReleaseSettings(BaseModel):
+    """How a release is made and let through."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    approval: Literal["person", "automatic"] = "person"
+    gates: Gates = Field(default_factory=Gates)
+
+
+class GateResult(BaseModel):
+    name: str
+    wanted: float
+    measured: float | None
+    passed: bool
+
+
+class Part(BaseModel):
+    """A model that the release serves: where it lies, relative to the lake, and what its files must hash to."""
+
+    path: str
+    name: str
+    version: str
+    digest: str
+
+
+class Release(BaseModel):
+    """release.json."""
+
+    workload: str
+    target: Part
+    speculator: Part | None
+    num_speculative_tokens: int
+    gates: list[GateResult]
+
+    @property
+    def passed(self) -> bool:
+        return all(gate.passed for gate in self.gates)
+
+
+def judge(gates: Gates, evaluation: dict[str, Any], temperature: float, has_speculator: bool) -> list[GateResult]:
+    """Each gate that is switched on, against what the evaluation measured. What was not measured has not passed."""
+    results = []
+    if gates.recovery is not None:
+        recovery = evaluation.get("recovery")
+        passed = recovery is not None and recovery >= gates.recovery
+        results.append(GateResult(name="recovery", wanted=gates.recovery, measured=recovery, passed=passed))
+    if gates.acceptance_length is not None and has_speculator:
+        measured = evaluation.get("acceptance", {}).get("eagle3", {}).get(f"{temperature:g}", {}).get("tau_low")
+        passed = measured is not None and measured >= gates.acceptance_length
+        results.append(
+            GateResult(name="acceptance_length", wanted=gates.acceptance_length, measured=measured, passed=passed)
+        )
+    return results
+
+
+def write_release(
+    output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult]
+) -> Release:
+    """Fills a release's directory but for its report."""
+    release = Release(
+        workload=workload,
+        target=_part(target),
+        speculator=_part(speculator) if speculator else None,
+        num_speculative_tokens=k,
+        gates=gates,
+    )
+    write_json(output / "release.json", release.model_dump(mode="json"))
+    for server, command in (("vllm", _vllm(release)), ("sglang", _sglang(release))):
+        script = output / f"serve-{server}.sh"
+        write_text(script, _script(server, command))
+        script.chmod(0o755)
+    return release
+
+
+def find_release(lake: Lake, text: str) -> Path:
+    """The directory of a release named by version, prefix of one, workload/version, or path. Raises ReleaseError."""
+    root = lake.artefacts("release")
+    if (Path(text) / "release.json").exists():
+        return Path(text).resolve()
+    workload, _, version = text.rpartition("/")
+    found = [
+        path.parent
+        for path in root.glob("*/*/manifest.json")
+        if path.parent.name.startswith(version) and workload in ("", path.parent.parent.name)
+    ]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(sorted(path.parent.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json")))
+    problem = "names more than one release" if found else "names no release"
+    raise ReleaseError(f"{text!r} {problem} of {lake.root}; there are: {known or 'none yet'}")
+
+
+def read_release(directory: Path) -> Release:
+    try:
+        return Release.model_validate_json((directory / "release.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"{directory} holds no readable release.json") from error
+
+
+def recheck(lake: Lake, directory: Path) -> list[str]:
+    """What is wrong with a release now: gates, and every file of it and of its parts against its digest."""
+    release = read_release(directory)
+    missed = [gate for gate in release.gates if not gate.passed]
+    problems = [f"gate {gate.name}: {gate.measured} where {gate.wanted} is wanted" for gate in missed]
+    for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in _parts(release))]:
+        try:
+            manifest = read_manifest(place)
+        except ManifestError as error:
+            problems.append(str(error))
+            continue
+        found = files_digest(describe_files(place))
+        if found != manifest.digest or (digest is not None and digest != manifest.digest):
+            problems.append(f"{place}: its files are not those the release was made from (digest {found[:12]})")
+    return problems
+
+
+def approve(lake: Lake, directory: Path, by: str) -> None:
+    """Records a person's approval, beside the releases. Raises ReleaseError when a re-check finds anything wrong."""
+    problems = recheck(lake, directory)
+    if problems:
+        raise ReleaseError(f"release {directory.name} cannot be approved: " + "; ".join(problems))
+    record = {"release": directory.name, "digest": read_manifest(directory).digest, "by": by,
+              "at": datetime.now(UTC).isoformat()}
+    write_json(_approval(lake, directory), record)
+
+
+def is_approved(lake: Lake, directory: Path) -> bool:
+    """Whether someone approved exactly this release: its digest, not only its name."""
+    path = _approval(lake, directory)
+    return path.exists() and json.loads(path.read_text())["digest"] == read_manifest(directory).digest
+
+
+def approved_by(lake: Lake, directory: Path) -> str:
+    return json.loads(_approval(lake, directory).read_text())["by"]
+
+
+def person() -> str:
+    """Who runs this command, as far as the environment tells."""
+    return os.environ.get("MILLRACE_USER") or os.environ.get("USER") or os.environ.get("LOGNAME") or "unknown"
+
+
+def _approval(lake: Lake, directory: Path) -> Path:
+    return lake.root / "endpoints" / "approvals" / directory.parent.name / f"{directory.name}.json"
+
+
+def _parts(release: Release) -> list[Part]:
+    return [part for part in (release.target, release.speculator) if part is not None]
+
+
+def _part(manifest: Manifest) -> Part:
+    return Part(
+        path=f"models/{manifest.name}/{manifest.version}", name=manifest.name, version=manifest.version,
+        digest=manifest.digest,
+    )
+
+
+def _vllm(release: Release) -> str:
+    command = f'vllm serve "$LAKE/{release.target.path}" --served-model-name {release.workload}'
+    if release.speculator:
+        command += (
+            ' --speculative-config "{\\"method\\": \\"eagle3\\", \\"model\\": \\"$LAKE/' + release.speculator.path
+            + f'\\", \\"num_speculative_tokens\\": {release.num_speculative_tokens}, '
+            '\\"draft_sample_method\\": \\"probabilistic\\", \\"rejection_sample_method\\": \\"standard\\"}"'
+        )
+    return command
+
+
+def _sglang(release: Release) -> str:
+    command = f'python -m sglang.launch_server --model "$LAKE/{release.target.path}"'
+    command += f" --served-model-name {release.workload}"
+    if release.speculator:
+        k = release.num_speculative_tokens
+        command += (
+            f' --speculative-algorithm EAGLE3 --speculative-draft-model-path "$LAKE/{release.speculator.path}"'
+            f" --speculative-num-steps {k} --speculative-eagle-topk 1 --speculative-num-draft-tokens {k + 1}"
+        )
+    return command
+
+
+def _script(server: str, command: str) -> str:
+    return f"""#!/usr/bin/env bash
+# Serves this release with {server}. Arguments are passed on, e.g. --port 8000.
+set -euo pipefail
+LAKE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")/../../.." && pwd)
+exec {command} "$@"
+"""

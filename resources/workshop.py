@@ -1,0 +1,118 @@
+"""The workshop: makes an artefact once. Same operation, settings and inputs: the finished one is returned at once.
+
+    manifest = workshop.train("sft_model", "sft", settings, {"model": base, "dataset": rows}, context)
+    manifest = workshop.build("dataset", "sft_dataset", op=..., sources=(...), config=..., inputs=[...], work=...)
+
+`train` hands a job to the launcher's worker, `build` calls a function of this process; both continue what a killed run
+left in the artefact's directory, and the manifest is written last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from model_ops.specs import OPERATIONS, Job, Settings, TrainingSettings
+from resources.catalog import rebuild
+from resources.curate import slice_digest
+from resources.lake import Lake
+from resources.launcher import LocalLauncher
+from resources.manifest import Input, Kind, Manifest, external_input
+from resources.registry import Registry
+from resources.sources import content_digest
+from resources.summary import RowFates, row_fates
+from resources.tables import Tables
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where the artefacts of one workload are made."""
+
+    registry: Registry
+    launcher: LocalLauncher
+    threads: int
+
+    @property
+    def lake(self) -> Lake:
+        return self.registry.lake
+
+    @property
+    def workload(self) -> str:
+        return self.registry.workload
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.lake)
+
+    def current(self, kind: Kind, name: str) -> Manifest:
+        """The manifest that downstream steps take; see Registry.current."""
+        return self.registry.current(kind, name)
+
+    def directory(self, manifest: Manifest) -> Path:
+        return self.registry.directory(manifest)
+
+    def slice(self, table: str) -> Input:
+        """This workload's rows of a table, as an input: their digest, not a table version."""
+        return Input(kind="table", name=table, digest=slice_digest(self.tables, table, self.workload))
+
+    def outside(self, places: Mapping[str, str]) -> list[Input]:
+        """Files from outside as inputs, by the digest of what they hold."""
+        return [Input(kind="external", name=name, digest=content_digest(uri)) for name, uri in sorted(places.items())]
+
+    def row_fates(self, curated: Manifest) -> RowFates:
+        """What became of every record that was read, at one version of the curation."""
+        return row_fates(self.lake, self.workload, curated.version)
+
+    def publish_catalog(self) -> None:
+        """Shows analysts what was committed."""
+        rebuild(self.lake)
+
+    def train(
+        self,
+        name: str,
+        operation: str,
+        settings: Settings,
+        inputs: Mapping[str, Manifest],
+        context: dg.AssetExecutionContext,
+        kind: Kind = "model",
+        outside: str | None = None,
+    ) -> Manifest:
+        """Makes an artefact with a worker. `outside` is a model that is no artefact of the lake."""
+        settings = settings.resolved() if isinstance(settings, TrainingSettings) else settings
+        config = OPERATIONS[operation].model_validate(settings.model_dump()).model_dump(mode="json")
+
+        def work(output: Path) -> dict[str, Any]:
+            places = {role: self.directory(manifest) for role, manifest in inputs.items()}
+            job = Job(operation=operation, output=output, inputs=places, settings=config, threads=self.threads)
+            return self.launcher.run(job, context)
+
+        taken = {manifest.digest: manifest.as_input() for manifest in inputs.values()}
+        return self.build(
+            kind,
+            name,
+            op=operation,
+            sources=(f"model_ops/{operation}.py",),
+            config=config,
+            inputs=[*taken.values(), *([external_input(outside)] if outside else [])],
+            work=work,
+        )
+
+    def build(
+        self,
+        kind: Kind,
+        name: str,
+        op: str,
+        sources: tuple[str, ...],
+        config: dict[str, Any],
+        inputs: list[Input],
+        work: Callable[[Path], dict[str, Any]],
+    ) -> Manifest:
+        """Makes an artefact with a function that fills a directory and returns metrics."""
+        draft = self.registry.draft(kind, name, op, sources, config, inputs)
+        manifest = draft.finished or self.registry.finish(draft, work(draft.directory))
+        self.publish_catalog()
+        return manifest
