@@ -1,7 +1,8 @@
-"""The summary of one way from logs to release: what the closing table, the release's report and the model card say.
+"""The summary of one way from logs to release: what the closing table and the release's report say.
 
     summary = summarise(lake, workload)
-    summary.as_markdown()       summary.as_html()
+    summary.sections()          the same tables for the terminal, for Markdown and for HTML
+    summary.write(directory)    report.md, report.html
 
 Counts come from the catalog in SQL, figures from the evaluation report, paths and digests from the manifests.
 """
@@ -9,118 +10,117 @@ Counts come from the catalog in SQL, figures from the evaluation report, paths a
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from resources.atomic import write_text
-from resources.catalog import query
 from resources.lake import Lake
 from resources.manifest import Manifest, ManifestError
 from resources.registry import Registry
-from resources.sql_files import read_sql
+from resources.row_fates import RowFates, row_fates
 
 TEMPLATES = Path(__file__).with_name("templates")
-
-
-class CountsError(Exception):
-    """Rows were lost or invented on the way: read is not kept + dropped + quarantined."""
+STAGES = {
+    "base_model": "base", "sft_model": "sft", "student_model": "student", "quantized_model": "quantized",
+}
+"""Asset of a model -> its role in the evaluation report."""
 
 
 @dataclass(frozen=True)
-class RowFates:
-    """What became of the records of a workload. `dropped` and `quarantined` are counts by (stage, rule)."""
+class Section:
+    """One table: title, column names, rows of ready text, and a sentence that says how to read it."""
 
-    read: int
-    kept: int
-    dropped: dict[str, int]
-    quarantined: dict[str, int]
-
-    @property
-    def adds_up(self) -> bool:
-        return self.read == self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
-
-    def as_rows(self) -> list[dict[str, Any]]:
-        """What left the traffic and why, most frequent first."""
-        left = {**self.dropped, **self.quarantined}
-        return [{"stage and rule": rule, "records": count} for rule, count in sorted(left.items(), key=lambda i: -i[1])]
-
-    def check(self) -> None:
-        """Raises CountsError unless read = kept + dropped + quarantined."""
-        if not self.adds_up:
-            dropped, quarantined = sum(self.dropped.values()), sum(self.quarantined.values())
-            raise CountsError(
-                f"{self.read} records were read, but {self.kept} kept + {dropped} dropped + {quarantined} quarantined "
-                f"= {self.kept + dropped + quarantined}: rows were lost or counted twice"
-            )
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything worth saying about one release of one workload."""
+    """Everything worth saying about the current artefacts of one workload."""
 
     workload: str
-    rows: RowFates
+    fates: RowFates
     dataset: dict[str, Any]
     evaluation: dict[str, Any]
     models: dict[str, Manifest]
-    speculator: Manifest | None
+    speculator: Manifest | None = field(default=None)
 
-    def model_sizes_mb(self) -> dict[str, float]:
-        """Bytes of weights by stage, in MB."""
-        return {stage: _weights_mb(manifest) for stage, manifest in self.models.items()}
+    def sections(self) -> list[Section]:
+        found = [self._rows(), self._models()]
+        return found + ([self._drafting()] if self.speculator else [])
 
     def write(self, output: Path) -> dict[str, Any]:
         """Writes report.md and report.html; returns the figures worth keeping in a manifest."""
-        write_text(output / "report.md", self.as_markdown())
-        write_text(output / "report.html", self.as_html())
-        return {"rows_read": self.rows.read, "rows_kept": self.rows.kept, "recovery": self.evaluation.get("recovery")}
+        for name in ("report.md", "report.html"):
+            write_text(output / name, _render(f"{name}.j2", self))
+        return {"rows_read": self.fates.read, "rows_kept": self.fates.kept, "recovery": self.evaluation["recovery"]}
 
-    def as_markdown(self) -> str:
-        return _render("report.md.j2", self)
+    def _rows(self) -> Section:
+        left = {**self.fates.quarantined, **self.fates.dropped}
+        rows = [["read", "", f"{self.fates.read:,}"]]
+        rows += [[*_stage_and_rule(name), f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
+        rows.append(["kept", "", f"{self.fates.kept:,}"])
+        return Section(
+            "Rows", ["stage", "rule", "records"], rows,
+            "read = kept + dropped + quarantined; each row's fate is in the decisions and quarantine tables.",
+        )
 
-    def as_html(self) -> str:
-        return _render("report.html.j2", self)
+    def _models(self) -> Section:
+        losses, rows = self.evaluation["loss"], []
+        for stage, manifest in self.models.items():
+            loss = losses[STAGES[stage]]
+            rows.append([stage, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
+        return Section(
+            "Models on held-out sessions", ["model", "loss (nats/token)", "weights", "version"], rows,
+            f"recovery of the served model: {self.evaluation['recovery']:.4f} "
+            "(exp of reference loss minus served loss per assistant token; 1 is lossless)",
+        )
 
-
-def row_fates(lake: Lake, workload: str, curate_version: str) -> RowFates:
-    """The fates of a workload's records at one version of its curation, checked to add up. Raises CountsError."""
-    parameters = {"workload": workload, "curate_version": curate_version}
-    rows = query(lake, read_sql("report/row_fates"), parameters).to_pylist()
-    read = query(lake, read_sql("report/records_read"), {"workload": workload}).to_pylist()[0]["records"]
-
-    def by_rule(fate: str) -> dict[str, int]:
-        return {f"{row['stage']}: {row['rule']}": row["records"] for row in rows if row["fate"] == fate}
-
-    fates = RowFates(read, sum(by_rule("kept").values()), by_rule("dropped"), by_rule("quarantined"))
-    fates.check()
-    return fates
+    def _drafting(self) -> Section:
+        rows = []
+        for drafter, by_temperature in self.evaluation["acceptance"].items():
+            for temperature, found in by_temperature.items():
+                rows.append(
+                    [
+                        drafter, temperature, f"{found['tau']:.3f}", f"{found['tau_low']:.3f} to {found['tau_high']:.3f}",
+                        f"{found['prompts']:,}", f"{found['looping_share']:.0%}",
+                    ]
+                )
+        return Section(
+            f"Acceptance length, K = {self.evaluation['num_speculative_tokens']}",
+            ["drafter", "temperature", "tau", "95 % interval", "prompts", "looping answers"], rows,
+            "Tokens emitted per target forward pass, by the exact draft-and-verify decoder. Small models loop when they "
+            "are greedy, which flatters an n-gram drafter at temperature 0.",
+        )
 
 
 def summarise(lake: Lake, workload: str) -> Summary:
     """The summary of a workload's current artefacts. Raises ManifestError where the graph has not come that far."""
     registry = Registry(lake, workload)
     evaluation = registry.current("dataset", "evaluation_report")
-    report = json.loads((registry.directory(evaluation) / "report.json").read_text())
-    used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs}
-    models = {}
-    for stage in ("base_model", "sft_model", "student_model", "quantized_model"):
-        if stage in used:
-            models[stage] = registry.version("model", stage, used[stage])
+    used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs if item.kind == "model"}
     return Summary(
         workload=workload,
-        rows=row_fates(lake, workload, registry.current("dataset", "curated_interactions").version),
+        fates=row_fates(lake, workload, registry.current("dataset", "curated_interactions").version),
         dataset=registry.current("dataset", "sft_dataset").metrics,
-        evaluation=report,
-        models=models,
+        evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
+        models={stage: registry.version("model", stage, used[stage]) for stage in STAGES if stage in used},
         speculator=registry.version("model", "speculator", used["speculator"]) if "speculator" in used else None,
     )
 
 
+def _stage_and_rule(name: str) -> list[str]:
+    stage, _, rule = name.partition(": ")
+    return [stage, rule]
+
+
 def _weights_mb(manifest: Manifest) -> float:
-    weights = [file.bytes for file in manifest.files if file.path.endswith(".safetensors")]
+    weights = [file.bytes for file in manifest.files if file.path.endswith(".safetensors") and "/" not in file.path]
     if not weights:
         raise ManifestError(f"{manifest.name} {manifest.version} holds no safetensors file")
     return sum(weights) / 1e6
@@ -128,7 +128,7 @@ def _weights_mb(manifest: Manifest) -> float:
 
 def _render(template: str, summary: Summary) -> str:
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html", "html.j2"]), trim_blocks=True,
+        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )
     return environment.get_template(template).render(summary=summary)

@@ -24,7 +24,7 @@ from resources.launcher import LocalLauncher
 from resources.manifest import Input, Kind, Manifest, external_input
 from resources.registry import Registry
 from resources.sources import content_digest
-from resources.summary import RowFates, row_fates
+from resources.row_fates import RowFates, row_fates
 from resources.tables import Tables
 
 

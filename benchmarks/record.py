@@ -1,0 +1,47 @@
+"""How every benchmark ends: its figures as the last line of output, and the recorded run beside it.
+
+    record("demo", {"seconds": ...})
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results")
+PACKAGES = ("dagster", "deltalake", "duckdb", "pyarrow", "torch", "transformers")
+
+
+def record(name: str, figures: dict[str, Any], keep: bool = True) -> None:
+    """Writes benchmarks/results/NAME.json (unless keep is False, for quick runs) and prints the figures."""
+    run = {
+        "benchmark": name,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "memory_gib": _memory_gib(), "system": platform.platform()},
+        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
+        "python": platform.python_version(),
+        "figures": figures,
+    }
+    if keep:
+        (RESULTS / f"{name}.json").write_text(json.dumps(run, indent=2) + "\n")
+    print(json.dumps(figures))
+
+
+def _cpu() -> str:
+    found = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        key, _, value = line.partition(":")
+        found.setdefault(key.strip(), value.strip())
+    instructions = [flag for flag in ("avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16") if flag in found.get("flags", "")]
+    return f"{found.get('model name', platform.processor())} ({', '.join(instructions) or 'no AVX-512'})"
+
+
+def _memory_gib() -> float:
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)

@@ -1,0 +1,138 @@
+"""The graph as Dagster sees it: loaded without torch, explicit, rewired where a recipe switches a stage off."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[2]
+SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources: {gateway: {uri: logs/}}\nfirst_day: 2026-06-01\n"
+
+GRAPH = {
+    "logs": set(),
+    "interactions": {"logs"},
+    "feedback": {"logs"},
+    "cleaned_interactions": {"interactions", "feedback"},
+    "eval_suite": set(),
+    "seed_examples": set(),
+    "curated_interactions": {"cleaned_interactions", "eval_suite"},
+    "sft_dataset": {"curated_interactions", "seed_examples"},
+    "base_model": set(),
+    "sft_model": {"base_model", "sft_dataset"},
+    "student_model": {"sft_model", "sft_dataset"},
+    "quantized_model": {"student_model"},
+    "speculator_dataset": {"quantized_model", "sft_dataset"},
+    "speculator": {"quantized_model", "speculator_dataset"},
+    "evaluation_report": {
+        "base_model", "sft_model", "student_model", "quantized_model", "speculator", "sft_dataset",
+    },
+    "release_candidate": {"quantized_model", "speculator", "evaluation_report"},
+    "endpoint": {"release_candidate"},
+}
+
+
+def load(tmp_path, more=""):
+    from pipelines.definitions import definitions
+
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(SMALLEST + more)
+    return definitions(recipe, tmp_path / "lake")
+
+
+def edges(graph: dg.Definitions) -> dict[str, set[str]]:
+    asset_graph = graph.resolve_asset_graph()
+    return {
+        key.path[-1]: {parent.path[-1] for parent in asset_graph.get(key).parent_keys}
+        for key in asset_graph.get_all_asset_keys()
+    }
+
+
+def test_importing_the_definitions_imports_nothing_heavy():
+    heavy = ["torch", "transformers", "ray", "vllm"]
+    script = (
+        "import sys, json, pipelines.definitions as d; d.demo; "
+        f"print(json.dumps([name for name in {heavy!r} if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+def test_the_whole_graph_is_as_drawn(tmp_path):
+    assert edges(load(tmp_path)) == GRAPH
+
+
+def test_keys_carry_the_workload_and_every_asset_says_what_it_is(tmp_path):
+    graph = load(tmp_path).resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert key.path[0] == "math-tutor"
+        assert node.description
+        assert node.owners
+        assert node.group_name != "default"
+        assert node.kinds
+        if node.is_executable:
+            assert node.code_version
+
+
+def test_daily_partitions_start_on_the_first_day_and_are_read_in_one_run(tmp_path):
+    graph = load(tmp_path).resolve_asset_graph()
+    for name in ("interactions", "feedback", "cleaned_interactions"):
+        node = graph.get(dg.AssetKey(["math-tutor", name]))
+        assert node.partitions_def.get_first_partition_key() == "2026-06-01"
+        assert node.backfill_policy == dg.BackfillPolicy.single_run()
+
+
+@pytest.mark.parametrize(
+    "more, gone, source",
+    [
+        ("student: {enabled: false}\n", {"student_model"}, "sft_model"),
+        ("quantize: {enabled: false}\n", {"quantized_model"}, None),
+        ("speculator: {enabled: false}\n", {"speculator", "speculator_dataset"}, "student_model"),
+        ("student: {enabled: false}\nquantize: {enabled: false}\nspeculator: {enabled: false}\n",
+         {"student_model", "quantized_model", "speculator", "speculator_dataset"}, None),
+    ],
+)
+def test_a_stage_that_is_switched_off_is_not_in_the_graph(tmp_path, more, gone, source):
+    found = edges(load(tmp_path, more))
+    assert set(found) == set(GRAPH) - gone
+    assert not any(parents & gone for parents in found.values())
+    if source:
+        assert source in found["quantized_model"]
+
+
+def test_two_jobs_do_not_share_an_asset(tmp_path):
+    graph = load(tmp_path)
+    logs = graph.resolve_job_def("logs").asset_layer.executable_asset_keys
+    train = graph.resolve_job_def("train").asset_layer.executable_asset_keys
+    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions"}
+    assert not logs & train
+    assert len(train) == 13
+
+
+def test_every_code_location_of_the_workspace_has_a_recipe_and_dg_names_the_same_module():
+    import tomllib
+
+    workspace = yaml.safe_load((PROJECT / "workspace.yaml").read_text())
+    dg_project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
+    for location in workspace["load_from"]:
+        module = location["python_module"]
+        assert module["module_name"] == dg_project["code_location_target_module"]
+        assert (PROJECT / "recipes" / f"{module['attribute']}.yaml").exists()
+
+
+def test_pools_have_limits():
+    settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text())
+    assert settings["concurrency"]["pools"]["default_limit"] == 1
+    assert settings["telemetry"]["enabled"] is False
+
+
+def test_blocking_checks_guard_what_a_release_depends_on(tmp_path):
+    graph = load(tmp_path).resolve_asset_graph()
+    blocking = {
+        key.name for key in graph.asset_check_keys if graph.get(key).blocking
+    }
+    assert {"counts_add_up", "no_session_in_two_splits", "gates_hold"} <= blocking

@@ -1,0 +1,50 @@
+"""Following a run: what the terminal learns from the events that a run writes."""
+
+from rich.console import Console
+
+from pipelines.follow import _Watch
+
+
+class Ended:
+    """A process that has ended."""
+
+    pid = 2**22 - 1
+    returncode = 0
+
+    def poll(self):
+        return self.returncode
+
+
+def watch(tmp_path, lines):
+    events = tmp_path / "events.jsonl"
+    events.write_text("".join(line + "\n" for line in lines))
+    console = Console(record=True, width=120)
+    outcome = _Watch(Ended(), console, {"sft_model": 90}).until_the_end(events)
+    return outcome, console.export_text()
+
+
+def test_steps_are_timed_and_shown_with_their_budget(tmp_path):
+    outcome, text = watch(
+        tmp_path,
+        [
+            '{"event": "step", "step": "sft_model", "state": "started", "at": 100.0}',
+            '{"event": "progress", "phase": "training", "done": 5, "total": 10, "unit": "steps", "rate": 2.0, "eta_s": 3}',
+            '{"event": "step", "step": "sft_model", "state": "finished", "at": 112.5}',
+        ],
+    )
+    assert outcome.seconds == {"sft_model": 12.5}
+    assert "sft_model" in text
+    assert "12.5 s of 90 s" in text
+
+
+def test_a_failed_step_and_a_refusal_leave_their_sentences(tmp_path):
+    outcome, text = watch(
+        tmp_path,
+        [
+            '{"event": "step", "step": "sft_model", "state": "started", "at": 1.0}',
+            '{"event": "step", "step": "sft_model", "state": "failed", "at": 2.0, "message": "the tokenizer is missing"}',
+            '{"event": "refused", "message": "no log objects"}',
+        ],
+    )
+    assert outcome.messages == ["sft_model: the tokenizer is missing", "no log objects"]
+    assert "✗ sft_model" in text

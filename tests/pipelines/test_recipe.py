@@ -1,0 +1,71 @@
+"""Recipes: three keys are enough; every mistake is one sentence that names the field and what would be right."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.recipe import RecipeError, load_recipe
+
+SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def write(tmp_path, text):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_three_keys_are_enough_and_paths_are_relative_to_the_recipe(tmp_path):
+    recipe = load_recipe(write(tmp_path, SMALLEST))
+    assert recipe.sources["gateway"].uri.startswith(str(tmp_path / "logs"))
+    assert recipe.speculator.num_speculative_tokens == 3
+    assert recipe.policy.served == "quantized_model"
+
+
+def test_urls_are_left_alone(tmp_path):
+    recipe = load_recipe(write(tmp_path, SMALLEST.replace("logs/", "s3://bucket/logs/")))
+    assert recipe.sources["gateway"].uri == "s3://bucket/logs/"
+
+
+def test_the_digest_depends_on_values_not_on_spelling(tmp_path):
+    plain = load_recipe(write(tmp_path, SMALLEST)).digest
+    spelled = load_recipe(write(tmp_path, SMALLEST + "quantize: {scheme: w8a8}\n")).digest
+    changed = load_recipe(write(tmp_path, SMALLEST + "student: {layers: 0.5}\n")).digest
+    assert plain == spelled != changed
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("workload: a\nbase_model: tiny\n", ["sources", "is missing"]),
+        (SMALLEST + "colour: red\n", ["colour", "no such key", "base_model"]),
+        (SMALLEST + "sft: {step: 3}\n", ["sft.step", "no such key", "steps"]),
+        (SMALLEST + "sft: {steps: many}\n", ["sft.steps", "'many'"]),
+        (SMALLEST + "quantize: {scheme: int3}\n", ["quantize.scheme", "w8a8", "'int3'"]),
+        (SMALLEST + "preference: {enabled: true}\n", ["preference.enabled"]),
+        (SMALLEST.replace("math-tutor", "Math Tutor!"), ["workload", "Math Tutor!"]),
+        (SMALLEST.replace("tiny", "./nowhere"), ["base_model", "no directory"]),
+        ("- a\n- b\n", ["holds no recipe"]),
+        ("workload: [unclosed\n", ["not valid YAML"]),
+        ("", ["holds no recipe"]),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, words):
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(write(tmp_path, text))
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_a_recipe_that_is_not_there_or_not_text(tmp_path):
+    with pytest.raises(RecipeError, match="no recipe at"):
+        load_recipe(tmp_path / "none.yaml")
+    (tmp_path / "junk.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(RecipeError, match="cannot be read as text"):
+        load_recipe(tmp_path / "junk.yaml")
+
+
+def test_the_shipped_recipes_load():
+    for path in (PROJECT / "recipes").glob("*.yaml"):
+        assert load_recipe(path).workload

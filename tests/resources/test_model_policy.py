@@ -1,0 +1,29 @@
+"""The policy lineage, over every combination of optional stages."""
+
+import itertools
+
+import pytest
+
+from resources.model_policy import ModelPolicy
+
+
+@pytest.mark.parametrize("student, quantized", itertools.product([True, False], repeat=2))
+def test_each_stage_starts_from_the_one_before(student, quantized):
+    policy = ModelPolicy(student, quantized)
+    for before, stage in itertools.pairwise(policy.stages):
+        assert policy.source_of(stage) == before
+    assert policy.served == policy.stages[-1]
+    for gone in policy.disabled:
+        assert policy.stand_in(gone) in policy.stages
+
+
+def test_the_reference_is_the_served_model_before_quantization():
+    assert ModelPolicy(True, True).reference == "student_model"
+    assert ModelPolicy(False, True).reference == "sft_model"
+    assert ModelPolicy(True, False).reference == "student_model"
+
+
+def test_a_student_that_is_off_is_replaced_by_its_teacher():
+    policy = ModelPolicy(student=False)
+    assert policy.stand_in("student_model") == "sft_model"
+    assert policy.source_of("quantized_model") == "sft_model"
