@@ -1,1 +1,26 @@
-"""One file per log format: what a gateway wrote, as interactions."""
+"""Log formats, one small file each: how to recognise a record, and which SQL turns records into rows.
+
+    FORMATS["litellm"].recognises(record)      # one parsed record
+    detect(sample)                             # the format that most of a file's first records have
+
+A new format is one file here and one line in FORMATS, with its SQL under sql/ingest/<name>/: `interactions.sql` fills
+the table `extracted`, `feedback.sql` the table `extracted_feedback`, from the table `records` (object, row, raw).
+Every record must give at least one row; what it lacks is said in `error_code` and `message`.
+"""
+
+from __future__ import annotations
+
+from resources.formats import feedback, litellm, messages, openai_pairs, trajectories
+from resources.formats.format import Format
+
+FORMATS: dict[str, Format] = {
+    module.FORMAT.name: module.FORMAT for module in (litellm, openai_pairs, trajectories, messages, feedback)
+}
+"""In the order in which they are tried: unmistakable keys first."""
+
+
+def detect(sample: list[dict]) -> Format | None:
+    """The format of a file, from its first records; None where no format recognises any of them."""
+    votes = {name: sum(form.recognises(record) for record in sample) for name, form in FORMATS.items()}
+    best = max(votes, key=lambda name: votes[name])
+    return FORMATS[best] if votes[best] else None

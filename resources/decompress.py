@@ -1,0 +1,74 @@
+"""Decompressed bytes of a log object, in chunks; a damaged end costs no byte that came before it.
+
+    for chunk in decompressed(file): ...
+
+gzip and zstd are told by their first bytes, not by the name; several members or frames in one file are read through.
+Python's own gzip reader drops what it had decompressed when the file ends early, hence this one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import zstandard
+
+READ_BYTES = 4 << 20
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+class DamagedError(Exception):
+    """The compressed stream ends early or is no such stream; everything before that was already given."""
+
+
+def decompressed(file: Any) -> Iterator[bytes]:
+    """Chunks of content. Raises DamagedError after the last readable chunk."""
+    head = file.read(READ_BYTES)
+    if head.startswith(GZIP):
+        yield from _gzip(file, head)
+    elif head.startswith(ZSTD):
+        yield from _zstd(file, head)
+    else:
+        while head:
+            yield head
+            head = file.read(READ_BYTES)
+
+
+def _gzip(file: Any, data: bytes) -> Iterator[bytes]:
+    member, fed = zlib.decompressobj(wbits=31), False
+    while data:
+        try:
+            content = member.decompress(data)
+        except zlib.error as error:
+            raise DamagedError(f"the gzip stream is damaged ({error})") from error
+        fed = True
+        if content:
+            yield content
+        data = member.unused_data
+        if member.eof:
+            data = data.lstrip(b"\0")  # padding between or after members
+            member, fed = zlib.decompressobj(wbits=31), False
+        data = data or file.read(READ_BYTES)
+    if fed:
+        raise DamagedError("the gzip stream ends early")
+
+
+def _zstd(file: Any, data: bytes) -> Iterator[bytes]:
+    frame, fed = zstandard.ZstdDecompressor().decompressobj(), False
+    while data:
+        try:
+            content = frame.decompress(data)
+        except zstandard.ZstdError as error:
+            raise DamagedError(f"the zstd stream is damaged ({error})") from error
+        fed = True
+        if content:
+            yield content
+        data = b""
+        if frame.eof:
+            data = frame.unused_data
+            frame, fed = zstandard.ZstdDecompressor().decompressobj(), False
+        data = data or file.read(READ_BYTES)
+    if fed:
+        raise DamagedError("the zstd stream ends early")

@@ -1,0 +1,35 @@
+-- Feedback with its value as a number and its word as a label; what is about nothing or says nothing keeps a code.
+create or replace temp table checked_feedback as
+with valued as (
+    select
+        extracted_feedback.*,
+        batch.uri,
+        coalesce(batch.workloads[extracted_feedback.workload_name], $workload) as workload,
+        coalesce(moment(extracted_feedback.written_ts), batch.fallback_ts) as ts,
+        extracted_feedback.written_ts is not null and moment(extracted_feedback.written_ts) is null as bad_time,
+        case
+            when lower(written_value) in ('up', 'thumbs_up', 'thumbs-up', 'like', 'liked', 'good', 'positive', 'true',
+                                          'yes', '👍') then 1.0
+            when lower(written_value) in ('down', 'thumbs_down', 'thumbs-down', 'dislike', 'disliked', 'bad',
+                                          'negative', 'false', 'no', '👎') then -1.0
+            when isfinite(try_cast(written_value as double)) then try_cast(written_value as double)
+        end as value
+    from extracted_feedback
+    inner join batch using (object)
+)
+
+select
+    * exclude (label),
+    coalesce(label, case when try_cast(written_value as double) is null then written_value end) as label,
+    case
+        when coalesce(request_id, trace_id, session_id, interaction_id) is null then 'missing_field'
+        when value is null and coalesce(label, written_value) is null then 'missing_field'
+        when bad_time then 'wrong_type'
+    end as error_code,
+    case
+        when coalesce(request_id, trace_id, session_id, interaction_id) is null
+            then 'the feedback names no response, trace or session'
+        when value is null and coalesce(label, written_value) is null then 'the feedback has neither value nor label'
+        when bad_time then 'the time is not one between the years 2000 and 2100'
+    end as message
+from valued

@@ -1,0 +1,30 @@
+-- What became of the rows of this batch, by day. Quarantined rows and objects count under their object's day; attached is
+-- feedback that came along with an interaction's record.
+with fates as (
+    select dt as day, case when kept then 'kept' when rule = 'erased' then 'erased' else 'repeated' end as fate
+    from judged
+    where fresh
+    union all
+    select cast(batch.fallback_ts as date) as day, 'quarantined' as fate
+    from quarantined
+    inner join batch using (object)
+    union all
+    select dt as day, case when extra then 'attached' else 'feedback' end as fate
+    from staged_feedback
+    union all
+    select cast(fallback_ts as date) as day, 'object' as fate
+    from batch
+)
+
+select
+    day,
+    count(*) filter (fate = 'object') as objects,
+    count(*) filter (fate = 'kept') as kept,
+    count(*) filter (fate = 'repeated') as repeated,
+    count(*) filter (fate = 'erased') as erased,
+    count(*) filter (fate = 'quarantined') as quarantined,
+    count(*) filter (fate = 'feedback') as feedback,
+    count(*) filter (fate = 'attached') as attached
+from fates
+group by day
+order by day

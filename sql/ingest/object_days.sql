@@ -1,0 +1,16 @@
+-- By object: rows that came of it, and the days they belong to.
+with found as (
+    select object, row, dt from staged
+    union all
+    select object, row, dt from staged_feedback
+    union all
+    select object, row, null from quarantined
+)
+
+select
+    batch.uri,
+    count(distinct found.row) as records,
+    coalesce(list(distinct found.dt order by found.dt) filter (found.dt is not null), []) as days
+from batch
+left join found using (object)
+group by batch.uri

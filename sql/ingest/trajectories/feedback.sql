@@ -1,0 +1,23 @@
+insert into extracted_feedback by name
+with parsed as (
+    select
+        object,
+        row,
+        json_transform(raw, '{
+            "task_id": "VARCHAR", "trial": "VARCHAR", "reward": "VARCHAR", "timestamp": "VARCHAR", "traj": ["JSON"]
+        }') as record
+    from records
+)
+
+select
+    object,
+    row,
+    0 as part,
+    true as extra,
+    concat_ws('/', coalesce(record.task_id, cast(row as varchar)), record.trial) as session_id,
+    'reward' as name,
+    record.reward as written_value,
+    'outcome' as source,
+    record.timestamp as written_ts
+from parsed
+where record.reward is not null and len(record.traj) > 1

@@ -1,0 +1,51 @@
+insert into extracted by name
+with parsed as (
+    select
+        object,
+        row,
+        json_transform(raw, '{
+            "task_id": "VARCHAR", "trial": "VARCHAR", "timestamp": "VARCHAR", "model": "VARCHAR",
+            "tools": "JSON", "traj": ["JSON"]
+        }') as record
+    from records
+),
+
+conversations as (
+    select
+        *,
+        concat_ws('/', coalesce(record.task_id, cast(row as varchar)), record.trial) as conversation,
+        list_filter(
+            range(2, coalesce(len(record.traj), 0) + 1),
+            lambda place: record.traj[place] ->> '$.role' = 'assistant'
+        ) as answers
+    from parsed
+),
+
+turns as (
+    select
+        *,
+        unnest(case when len(answers) > 0 then answers else [null] end) as answer,
+        unnest(range(greatest(len(answers), 1))) as part
+    from conversations
+)
+
+select
+    object,
+    row,
+    part,
+    'trajectories' as format,
+    concat(conversation, '#', part) as request_id,
+    conversation as trace_id,
+    0 as choice_index,
+    record.timestamp as written_ts,
+    conversation as session_id,
+    record.model as model,
+    to_json(record.traj[:answer - 1]) as messages,
+    record.tools as tools,
+    record.traj[answer] as completion,
+    case when json_array_length(record.traj[answer], '$.tool_calls') > 0 then 'tool_calls' else 'stop' end
+        as finish_reason,
+    'success' as status,
+    case when answer is null then 'missing_field' end as error_code,
+    case when answer is null then 'traj has no assistant message after the first message' end as message
+from turns
