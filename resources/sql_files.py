@@ -1,0 +1,118 @@
+"""Runs the project's .sql files in DuckDB, over slices of the lake's tables.
+
+    with workbench() as connection:
+        attach_slice(connection, tables, "interactions", workload="math-tutor", days=[date(2026, 6, 1)])
+        run(connection, "clean/texts")                      # sql/clean/texts.sql, one statement, named parameters
+        run(connection, "clean/facts", signature_hashes=100).to_arrow_table()
+
+A slice is a view of the same name as its table. DuckDB works in memory and spills to a folder of its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
+
+SQL = Path(__file__).resolve().parent.parent / "sql"
+
+HIVE_TYPES = {"workload": "varchar", "dt": "date", "stage": "varchar"}
+
+
+@cache
+def sql_text(name: str) -> str:
+    """The text of sql/<name>.sql."""
+    return (SQL / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def run(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> duckdb.DuckDBPyConnection:
+    """Runs the one statement of sql/<name>.sql with its named parameters bound."""
+    return connection.execute(sql_text(name), parameters or None)
+
+
+@contextmanager
+def workbench() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB of one's own, in UTC, that spills to a temporary folder and is gone afterwards."""
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-") as spill,
+        duckdb.connect(config={"temp_directory": spill}) as connection,
+    ):
+        connection.execute("set timezone = 'UTC'")
+        yield connection
+
+
+def slice_files(tables: Tables, name: str, workload: str, days: Sequence[date] | None = None) -> list[str]:
+    """Paths of the Parquet files that hold a workload's rows, of some days only where `days` are given."""
+    table = tables.open(name)
+    if table is None:
+        return []
+    filters: list[tuple[str, str, Any]] = [("workload", "=", workload)]
+    if days is not None:
+        filters.append(("dt", "in", [day.isoformat() for day in days]))
+    return sorted(table.file_uris(partition_filters=filters))
+
+
+def attach_slice(
+    connection: duckdb.DuckDBPyConnection,
+    tables: Tables,
+    name: str,
+    workload: str,
+    days: Sequence[date] | None = None,
+) -> None:
+    """Makes a workload's rows of a table readable under the table's name; no rows where there is no table yet."""
+    files = [] if days is not None and not days else slice_files(tables, name, workload, days)
+    attach_files(connection, name, SCHEMAS[name], files, PARTITIONS[name])
+
+
+def attach_files(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    schema: pa.Schema,
+    files: Sequence[str],
+    partitions: Sequence[str] = (),
+) -> None:
+    """Makes Parquet files readable as the view `name`, with the schema's columns."""
+    if not files:
+        connection.execute(f"drop view if exists {name}")
+        connection.register(name, schema.empty_table())
+        return
+    connection.execute(
+        sql_text("tables/slice").format(
+            view=name,
+            columns=", ".join(schema.names),
+            files=", ".join(sql_literal(file) for file in files),
+            types=", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar",
+        )
+    )
+
+
+def write_rows(rows: duckdb.DuckDBPyConnection, path: Path, schema: pa.Schema | None = None) -> int:
+    """Streams a result into one Parquet file, replaced whole, and returns its rows.
+
+    The same rows in the same order give the same bytes: an artefact's digest depends on nothing else.
+    """
+    beside = path.with_name(f".{path.name}.part")
+    reader = rows.to_arrow_reader(10_000)
+    schema = schema or reader.schema
+    written = 0
+    try:
+        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
+            for batch in reader:
+                part = pa.Table.from_batches([batch]).cast(schema)
+                writer.write_table(part)
+                written += len(part)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    return written
