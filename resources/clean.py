@@ -24,7 +24,7 @@ from resources.curation import CurationSettings
 from resources.minhash import signatures
 from resources.pii import Redactor
 from resources.shingles import ngrams, word_hashes
-from resources.sql_files import attach_slice, run, workbench
+from resources.sql_files import attach_slice, rows, run, workbench
 from resources.tables import SCHEMAS, Tables
 
 ROWS_AT_A_TIME = 200_000
@@ -62,14 +62,14 @@ def clean(tables: Tables, workload: str, days: Sequence[date], settings: Curatio
 def _groups(tables: Tables, workload: str, days: list[date]) -> list[list[date]]:
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
-        rows = dict(run(connection, "clean/rows_by_day").fetchall())
+        sizes = dict(run(connection, "clean/rows_by_day").fetchall())
     groups: list[list[date]] = []
     size = 0
     for day in days:
-        size += rows.get(day, 0)
+        size += sizes.get(day, 0)
         if not groups or (size > ROWS_AT_A_TIME and groups[-1]):
             groups.append([])
-            size = rows.get(day, 0)
+            size = sizes.get(day, 0)
         groups[-1].append(day)
     return groups
 
@@ -90,10 +90,10 @@ def _clean(
         run(connection, "clean/messages")
         run(connection, "clean/texts")
         connection.register("signed", _signed(connection, settings))
-        facts = run(connection, "clean/facts", **settings.status.model_dump()).to_arrow_table()
+        facts = rows(connection, "clean/facts", **settings.status.model_dump())
         facts = facts.cast(SCHEMAS["cleaned_interactions"])
         connection.register("facts", facts)
-        decisions = run(connection, "clean/decisions").to_arrow_table()
+        decisions = rows(connection, "clean/decisions")
         connection.register("decisions", decisions)
         counts = run(connection, "clean/counts").fetchall()
         replaced = run(connection, "clean/pii_counts").fetchall()
@@ -102,12 +102,12 @@ def _clean(
     report.read += len(facts)
     for day in days:
         report.by_day[day] = {}
-    for day, rule, rows in counts:
-        report.by_day[day][rule] = rows
+    for day, rule, count in counts:
+        report.by_day[day][rule] = count
         if rule == "kept":
-            report.kept += rows
+            report.kept += count
         else:
-            report.dropped[rule] = report.dropped.get(rule, 0) + rows
+            report.dropped[rule] = report.dropped.get(rule, 0) + count
     for kind, values in replaced:
         report.pii[kind] = report.pii.get(kind, 0) + values
 
@@ -116,11 +116,11 @@ def _redactions(connection: duckdb.DuckDBPyConnection, redact: bool) -> pa.Table
     """The rows in which something was replaced, with their new messages, tools and answer."""
     if not redact:
         return _REDACTIONS.empty_table()
-    candidates = run(connection, "clean/pii_candidates").to_arrow_table().to_pylist()
+    candidates = rows(connection, "clean/pii_candidates").to_pylist()
     changed = []
-    for _, rows in groupby(candidates, key=lambda row: (row["session_id"], row["dt"])):
+    for _, session in groupby(candidates, key=lambda row: (row["session_id"], row["dt"])):
         redactor = Redactor()
-        for row in rows:
+        for row in session:
             redactor.found.clear()
             new = {
                 column: None if row[column] is None else redactor.redact_json(row[column])
@@ -135,7 +135,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, redact: bool) -> pa.Table
 
 def _signed(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """The MinHash signature of every row's new text."""
-    texts = run(connection, "clean/near_texts").to_arrow_table()
+    texts = rows(connection, "clean/near_texts")
     shingles = ngrams(word_hashes(texts["near_text"]), settings.near_duplicates.ngram)
     return pa.table(
         {"interaction_id": texts["interaction_id"], "signature": signatures(shingles, settings.near_duplicates.hashes)}
