@@ -1,0 +1,45 @@
+-- The cleaned rows: one for each interaction of the days at hand, with its verdict.
+with judged as (
+    select
+        cleaned.*,
+        texts.*  exclude (interaction_id),
+        case
+            when $drop_errors and (
+                coalesce(error, '') <> '' or lower(cleaned.status) in ('failure', 'failed', 'error', 'timeout', 'cancelled')
+                or regexp_full_match(cleaned.status, '[45][0-9][0-9]')
+            ) then 'error'
+            when not json_valid(messages) or json_type(messages) <> 'ARRAY' then 'unreadable'
+            when $drop_cache_hits and cache_hit then 'cache_hit'
+            when $drop_refused and (
+                finish_reason in ('content_filter', 'refusal')
+                or (json_valid(completion) and coalesce(completion ->> '$.refusal', '') <> '')
+            ) then 'refused'
+            when $drop_truncated and finish_reason in ('length', 'max_tokens') then 'truncated'
+            when $drop_empty and (
+                coalesce(prompt_messages, 0) = 0 or trim(coalesce(answer, '')) = ''
+            ) then 'empty'
+            when completion is null or not json_valid(completion) or json_type(completion) <> 'OBJECT' then 'unreadable'
+            else 'ok'
+        end as verdict
+    from cleaned
+    left join texts using (interaction_id)
+)
+select
+    workload, dt, judged.interaction_id, content_sha256, session_id, ts, source, messages, tools, completion,
+    verdict as status,
+    verdicts.value as feedback,
+    coalesce(prompt_characters, 0) as prompt_characters,
+    coalesce(completion_characters, 0) as completion_characters,
+    pii,
+    case
+        when new_role in ('tool', 'function') then 'tool result'
+        else coalesce(lower(regexp_extract(new_turn[1:200], '\pL+')), '')
+    end || '#' || md5(
+        coalesce(client, '') || chr(1) || regexp_replace(coalesce(instructions, ''), '[0-9]+', '0', 'g')
+    )[1:8] as prompt_shape,
+    normalised_sha256,
+    coalesce(signed.signature, cast([] as bigint[])) as signature
+from judged
+left join verdicts on verdicts.interaction_id = judged.interaction_id
+left join signed on signed.interaction_id = judged.interaction_id and verdict = 'ok'
+order by session_id, ts, judged.interaction_id

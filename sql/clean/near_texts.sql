@@ -1,0 +1,1 @@
+select interaction_id, near_text from texts

@@ -1,0 +1,41 @@
+-- One decision for each row that reached curation, by the first rule that holds; kept_id is the row that stayed for it.
+create or replace temp table decided as
+with worst_item as (
+    select interaction_id, arg_max(suite || ':' || item_id, (share, suite, item_id)) as item, max(share) as share
+    from contaminated
+    group by interaction_id
+),
+likeness as (
+    select place, max(similarity) as similarity
+    from (select a as place, similarity from edges union all select b, similarity from edges)
+    group by place
+),
+judged as (
+    select
+        entrants.*, worst_item.item, worst_item.share, standing.stands_for, likeness.similarity,
+        coalesce(groups.label, standing.stands_for) as best
+    from entrants
+    left join worst_item using (interaction_id)
+    left join standing using (interaction_id)
+    left join groups on groups.node = standing.stands_for
+    left join likeness on likeness.place = entrants.place
+)
+select
+    judged.interaction_id, judged.dt, judged.session_id, judged.ts, judged.best,
+    case
+        when judged.thumbs_down then 'thumbs_down'
+        when judged.item is not null then 'contaminated'
+        when judged.place <> judged.stands_for then 'exact_duplicate'
+        when judged.place <> judged.best then 'near_duplicate'
+        else 'kept'
+    end as rule,
+    judged.place = judged.best as kept,
+    case rule
+        when 'thumbs_down' then printf('feedback %g', judged.opinion)
+        when 'contaminated' then printf('%s, %.0f %% of its words', judged.item, 100 * judged.share)
+        when 'near_duplicate' then printf('similarity %.2f', judged.similarity)
+    end as detail,
+    case when rule in ('exact_duplicate', 'near_duplicate') then bests.interaction_id end as kept_id,
+    judged.opinion
+from judged
+left join entrants as bests on bests.place = judged.best

@@ -1,0 +1,1 @@
+select identity, words from documents

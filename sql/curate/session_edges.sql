@@ -1,0 +1,18 @@
+-- Sessions that hold copies of one text belong on one side of a split. A text that more than eight sessions share is a
+-- formula ("Hello, how can I help?"): it links nothing, or one greeting would put all traffic on one side.
+create or replace temp table edges as
+with copies as (
+    select distinct decided.best, sessions.place
+    from decided
+    join sessions using (session_id)
+    where decided.rule in ('kept', 'exact_duplicate', 'near_duplicate')
+),
+shared as (
+    select best, min(place) as first, list(place) as places
+    from copies
+    group by best
+    having count(*) between 2 and 8
+)
+select distinct first as a, other as b
+from (select first, unnest(places) as other from shared)
+where first <> other
