@@ -35,4 +35,6 @@ def interactions(
     """Reads only objects that are new or changed; a line that cannot be read goes to quarantine, with its reason."""
     report = ingest(workshop.tables, workshop.workload, sources, days_of(context))
     workshop.publish_catalog()
-    yield from report_days(context, workshop.workload, {"interactions": report.days, "feedback": report.feedback_days})
+    read_now = {day: counts.model_dump(exclude_defaults=True) for day, counts in report.days.items()}
+    yield from report_days(context, workshop, "interactions", read_now)
+    yield from report_days(context, workshop, "feedback", {day: {} for day in report.days})

@@ -11,6 +11,8 @@ from typing import Any
 
 import dagster as dg
 
+from resources.workshop import Workshop
+
 DAYS = dg.DailyPartitionsDefinition(start_date="2020-01-01", end_offset=1)
 ONE_RUN = dg.BackfillPolicy.single_run()
 
@@ -21,18 +23,19 @@ def days_of(context: dg.AssetExecutionContext) -> list[date]:
 
 
 def report_days(
-    context: dg.AssetExecutionContext, workload: str, days_by_asset: Mapping[str, Mapping[date, Mapping[str, Any]]]
+    context: dg.AssetExecutionContext, workshop: Workshop, name: str, numbers: Mapping[date, Mapping[str, Any]]
 ) -> Iterator[dg.MaterializeResult]:
-    """One materialization per asset and day, each with that day's own numbers.
+    """One materialization per day, each with that day's own numbers beside the rows that the day now holds.
 
     Rows that arrived late for a day outside this run are materialized there too: that day did change.
     """
-    chosen = set(days_of(context))
-    for name, days in days_by_asset.items():
-        key = dg.AssetKey([workload, name])
-        for day, numbers in days.items():
-            if day in chosen:
-                context.add_asset_metadata(dict(numbers), asset_key=key, partition_key=day.isoformat())
-            else:
-                context.log_event(dg.AssetMaterialization(key, partition=day.isoformat(), metadata=dict(numbers)))
-        yield dg.MaterializeResult(asset_key=key)
+    key = dg.AssetKey([workshop.workload, name])
+    rows = workshop.tables.rows_by_day(name, workshop.workload)
+    chosen = days_of(context)
+    for day in chosen:
+        metadata = {"dagster/partition_row_count": rows.get(day, 0), **numbers.get(day, {})}
+        context.add_asset_metadata(metadata, asset_key=key, partition_key=day.isoformat())
+    for day in sorted(set(numbers) - set(chosen)):
+        metadata = {"dagster/partition_row_count": rows.get(day, 0), **numbers[day]}
+        context.log_event(dg.AssetMaterialization(key, partition=day.isoformat(), metadata=metadata))
+    yield dg.MaterializeResult(asset_key=key)

@@ -4,13 +4,13 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
-from resources.model_policy import ModelPolicy
+from model_ops.specs import SpeculatorSettings
 from resources.endpoints import Endpoint
+from resources.model_policy import ModelPolicy
 from resources.release import ReleaseSettings, judge, read_release, recheck, write_release
 from resources.source_digest import source_digest
 from resources.summary import summarise
 from resources.workshop import Workshop
-from model_ops.specs import SpeculatorSettings
 
 SOURCES = ("resources/release.py", "resources/summary.py")
 

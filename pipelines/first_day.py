@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelines.recipe import Recipe
 from resources.lake import Lake
+from resources.ledger import Ledger
 from resources.tables import Tables
 
 
@@ -15,7 +16,8 @@ def first_day(recipe: Recipe, place: Path) -> date:
     if recipe.first_day is not None:
         return recipe.first_day
     if (place / "lake.json").exists():
-        earliest = Tables(Lake.open(place)).earliest_day(recipe.workload)
-        if earliest is not None:
-            return earliest
+        known = Ledger.load(Tables(Lake.open(place)), recipe.workload).entries.values()
+        days = [day for entry in known for day in entry.days]
+        if days:
+            return min(days)
     return datetime.now(UTC).date()

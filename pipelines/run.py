@@ -93,7 +93,7 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
     instance.report_runless_asset_event(
         dg.AssetObservation(
             asset_key=[recipe.workload, "logs"],
-            metadata={"objects": seen.objects, "new_objects": seen.new_objects, "days": len(seen.days)},
+            metadata={"new_objects": seen.new_objects, "unread_objects": seen.unread_objects, "days": len(seen.days)},
         )
     )
     if partition is None:

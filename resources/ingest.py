@@ -14,15 +14,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import Any
 
-import duckdb
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from resources.ledger import Entry, Ledger
 from resources.sources import SourceSettings, list_objects
-from resources.sql_files import attach_files, attach_slice, run, slice_files, sql_text, workbench
+from resources.sql_files import attach_files, attach_slice, rows, run, slice_files, workbench
 from resources.staging import Staging, staging
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
@@ -132,7 +130,7 @@ def resolved_feedback(tables: Tables, workload: str) -> pa.Table:
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload)
         attach_slice(connection, tables, "feedback", workload)
-        return _rows(connection, "ingest/resolved_feedback")
+        return rows(connection, "ingest/resolved_feedback")
 
 
 def _noticed(
@@ -200,17 +198,11 @@ def _commit(
         ("feedback", "ingest/touched_feedback_days", "ingest/feedback_day"),
     ):
         for each, day in run(connection, touched).fetchall():
-            rows = _rows(connection, query, workload=each, dt=day)
-            tables.replace(table, rows, workload=each, dt=day)
-    rows = _rows(connection, "ingest/quarantine_table", workload=workload)
-    tables.replace("quarantine", rows, workload=workload)
+            tables.replace(table, rows(connection, query, workload=each, dt=day), workload=each, dt=day)
+    tables.replace("quarantine", rows(connection, "ingest/quarantine_table", workload=workload), workload=workload)
     for each in workloads:
-        rows = _rows(connection, "ingest/decisions_table", workload=each)
-        tables.replace("decisions", rows, workload=each, stage="ingest")
-
-
-def _rows(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> pa.Table:
-    return connection.sql(sql_text(name), params=parameters or None).to_arrow_table()
+        left = rows(connection, "ingest/decisions_table", workload=each)
+        tables.replace("decisions", left, workload=each, stage="ingest")
 
 
 def _count(stage: Staging, report: IngestReport) -> None:

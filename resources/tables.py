@@ -119,6 +119,18 @@ class Tables:
         table = self.open(name)
         return [] if table is None else sorted(table.file_uris())
 
+    def rows_by_day(self, name: str, workload: str) -> dict[date, int]:
+        """How many rows each of a workload's days holds, from the commit log alone."""
+        table = self.open(name)
+        if table is None:
+            return {}
+        counted: dict[date, int] = {}
+        for part in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+            if part["partition.workload"] == workload:
+                day = part["partition.dt"]
+                counted[day] = counted.get(day, 0) + part["num_records"]
+        return counted
+
     def append(self, name: str, rows: pa.Table) -> None:
         self._write(name, rows, mode="append")
 

@@ -23,8 +23,8 @@ from resources.lake import Lake
 from resources.launcher import LocalLauncher
 from resources.manifest import Input, Kind, Manifest, external_input
 from resources.registry import Registry
-from resources.sources import content_digest
 from resources.row_fates import RowFates, row_fates
+from resources.sources import content_digest
 from resources.tables import Tables
 
 

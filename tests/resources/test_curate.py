@@ -18,7 +18,7 @@ from resources.curation import CurationSettings
 from resources.lake import Lake
 from resources.tables import Tables
 
-WORDS = "river stone mill wheel grain flour baker oven bread market road cart horse rider letter king tower bell".split()
+WORDS = ["river", "stone", "mill", "wheel", "grain", "flour", "baker", "oven", "bread", "market", "road", "cart", "horse", "rider", "letter", "king", "tower", "bell"]
 
 
 def prose(seed, words=60):
