@@ -86,7 +86,7 @@ def curate(
         kept = write_rows(stream(connection, "curate/curated"), output / "curated.parquet")
         decisions = rows(connection, "curate/decision_rows", workload=workload, version=output.name)
         counts = dict(run(connection, "curate/counts").fetchall())
-        read = run(connection, "curate/count_entrants").fetchone()[0]
+        read = run(connection, "curate/count_entrants").fetchall()[0][0]
     report = CurateReport(read, kept, {rule: count for rule, count in counts.items() if rule != "kept"}, suites)
     if not read == len(decisions) == kept + sum(report.dropped.values()):
         raise RuntimeError(f"curate {workload}: {read} rows read, but {kept} kept and {report.dropped}")
@@ -112,7 +112,7 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     if not settings.enabled:
         connection.register("edges", _EDGES.empty_table())
         return
-    shortest = run(connection, "curate/shortest_signature", hashes=settings.hashes).fetchone()[0]
+    shortest = run(connection, "curate/shortest_signature", hashes=settings.hashes).fetchall()[0][0]
     if shortest != settings.hashes:
         raise CurationError(
             f"near_duplicates asks for {settings.bands} bands of {settings.rows}, {settings.hashes} hashes, and some rows "

@@ -107,6 +107,11 @@ def attach_files(
     )
 
 
+def attach_parquet(connection: duckdb.DuckDBPyConnection, view: str, path: Path) -> None:
+    """Makes one Parquet file readable as `view`, whatever its columns."""
+    connection.execute(sql_text("tables/parquet").format(view=view, files=sql_literal(str(path))))
+
+
 def write_rows(reader: pa.RecordBatchReader, path: Path, schema: pa.Schema | None = None) -> int:
     """Streams a result into one Parquet file, replaced whole, and returns its count of rows.
 

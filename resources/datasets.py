@@ -1,0 +1,176 @@
+"""The supervised dataset: curated conversations, merged with seeds by weight, split by session.
+
+    report = build_sft_dataset(curated / "curated.parquet", seeds / "seeds.parquet", output, DatasetSettings())
+
+Writes train.parquet, validation.parquet and test.parquet into `output`, each with
+
+    row_id           the interaction's id, or the seed's
+    origin           'interaction' or 'seed'; seeds are for training only
+    source, session_id, workload, ts, prompt_shape, content_sha256
+    messages         JSON text: OpenAI messages, the last one the answer; assistant messages carry `weight` 0 or 1
+    tools            JSON text, or null
+    interaction_ids  every interaction whose answer is trained on in this row
+
+A chat client repeats the conversation with every turn. Where a later row of a session repeats an earlier one whole, the longest row
+carries both: its assistant messages weigh 1 where their own interaction survived curation, 0 where not (an answer that
+got a thumb down stays as context). A split is drawn by the hash of the session's split group, never by row.
+
+The fate of every curated row is in `report.decisions` (rows of the table `decisions`, stage "dataset"); given `tables`,
+they are committed there as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from resources.clean import MACROS
+from resources.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
+from resources.seeds import SEEDS, SeedError, SeedReport, import_seeds
+from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
+from resources.tables import SCHEMAS, Tables
+
+__all__ = [
+    "DatasetError", "DatasetSettings", "EvalSettings", "EvalSuiteError", "SeedError", "SeedReport", "SftReport",
+    "build_eval_suite", "build_sft_dataset", "import_seeds",
+]
+
+SPLITS = ("train", "validation", "test")
+
+SFT_ROWS = pa.schema(
+    [("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("session_id", pa.string()),
+     ("workload", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("messages", pa.string()), ("tools", pa.string()),
+     ("prompt_shape", pa.string()), ("content_sha256", pa.string()), ("interaction_ids", pa.list_(pa.string()))]
+)
+
+
+class DatasetError(Exception):
+    """A dataset that cannot be built from these rows and settings; the message says what to change."""
+
+
+class DatasetSettings(BaseModel):
+    """How rows are sampled and split."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mix: dict[str, float] = Field(
+        default_factory=dict,
+        description="shares of the training rows by source or seed name, relative to each other; a source that is not named is "
+        "left out; empty: all of everything",
+    )
+    max_rows: int | None = Field(None, ge=1, description="at most this many training rows")
+    validation_share: float = Field(0.05, ge=0, lt=1, description="share of the sessions")
+    test_share: float = Field(0.1, ge=0, lt=1, description="share of the sessions that no stage ever trains on")
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _possible(self):
+        if self.validation_share + self.test_share >= 1:
+            raise ValueError("validation_share and test_share leave nothing to train on: their sum must be below 1")
+        if any(weight < 0 for weight in self.mix.values()) or (self.mix and not sum(self.mix.values()) > 0):
+            raise ValueError("mix holds shares of 0 or more, at least one of them above 0")
+        return self
+
+
+@dataclass
+class SftReport:
+    """What is in each split, and what became of every curated row."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    sessions: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
+    """Training rows by source: what the mix asked for, as far as the rows sufficed."""
+    fates: dict[str, int] = field(default_factory=dict)
+    decisions: pa.Table | None = None
+
+
+def build_sft_dataset(
+    curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None
+) -> SftReport:
+    """Builds the three splits. Raises DatasetError when there is nothing to train on, or the mix names no source there is."""
+    output.mkdir(parents=True, exist_ok=True)
+    report = SftReport()
+    seed = str(settings.seed)
+    with workbench() as connection:
+        attach_parquet(connection, "curated", curated)
+        if seeds is None:
+            connection.register("seeds", SEEDS.empty_table())
+        else:
+            attach_parquet(connection, "seeds", seeds)
+        for macro in MACROS:
+            run(connection, macro)
+        run(connection, "datasets/curated_as_conversations")
+        run(connection, "clean/messages")
+        run(connection, "datasets/beginnings")
+        run(connection, "datasets/held")
+        run(connection, "datasets/chains")
+        run(
+            connection, "datasets/placed", seed=seed, test_share=settings.test_share,
+            validation_share=settings.validation_share,
+        )
+        available = dict(run(connection, "datasets/available").fetchall())
+        quotas = sampling_quotas(available, settings.mix, settings.max_rows)
+        connection.register(
+            "quotas", pa.table({"source": pa.array(quotas, pa.string()), "rows": pa.array(quotas.values(), pa.int64())})
+        )
+        run(connection, "datasets/sampled", seed=seed)
+        straddling = run(connection, "datasets/straddling").fetchall()[0][0]
+        if straddling:
+            raise RuntimeError(f"{straddling} sessions lie in two splits of {output.name}")
+        for split in SPLITS:
+            report.rows[split] = write_rows(
+                stream(connection, "datasets/split_rows", split=split), output / f"{split}.parquet", SFT_ROWS
+            )
+            report.sessions[split] = 0
+        for part in rows(connection, "datasets/report").to_pylist():
+            report.sessions[part["split"]] += part["sessions"] if part["origin"] == "interaction" else 0
+            if part["split"] == "train":
+                report.sources[part["source"]] = report.sources.get(part["source"], 0) + part["rows"]
+        report.decisions = rows(connection, "datasets/decisions", version=output.name).cast(SCHEMAS["decisions"])
+        connection.register("decisions", report.decisions)
+        report.fates = dict(run(connection, "datasets/fates").fetchall())
+        curated_rows = run(connection, "datasets/count_curated").fetchall()[0][0]
+    if len(report.decisions) != curated_rows:
+        raise RuntimeError(f"dataset {output.name}: {curated_rows} curated rows, {len(report.decisions)} decisions")
+    if not report.rows["train"]:
+        raise DatasetError(
+            f"no training rows: {curated_rows} curated rows, sources with rows for training: "
+            f"{', '.join(available) or 'none'}, mix: {settings.mix or 'everything'}"
+        )
+    if tables is not None and curated_rows:
+        workload = report.decisions["workload"][0].as_py()
+        tables.replace("decisions", report.decisions, workload=workload, stage="dataset", version=output.name)
+    return report
+
+
+def sampling_quotas(available: dict[str, int], mix: dict[str, float], max_rows: int | None) -> dict[str, int]:
+    """How many training rows each source gives.
+
+    Without a mix every row has the same chance: shares are by size. With one, the wanted number of rows (max_rows, or all there are
+    of the sources named) is handed out by weight; a source that has too few gives all it has, and the others share the rest
+    by their weights. No row is taken twice.
+    """
+    weights = {source: (mix.get(source, 0.0) if mix else float(rows)) for source, rows in available.items()}
+    named = sum(rows for source, rows in available.items() if weights[source] > 0)
+    wanted = min(max_rows or named, named)
+    quotas = dict.fromkeys(available, 0)
+    open_sources = sorted(source for source in available if weights[source] > 0)
+    while open_sources and wanted > 0:
+        total = sum(weights[source] for source in open_sources)
+        short = [source for source in open_sources if available[source] <= wanted * weights[source] / total]
+        if not short:
+            exact = {source: wanted * weights[source] / total for source in open_sources}
+            quotas.update({source: int(share) for source, share in exact.items()})
+            left = wanted - sum(int(share) for share in exact.values())
+            by_remainder = sorted(open_sources, key=lambda source: (int(exact[source]) - exact[source], source))
+            for source in by_remainder[:left]:
+                quotas[source] += 1
+            return quotas
+        for source in short:
+            quotas[source] = available[source]
+            wanted -= available[source]
+            open_sources.remove(source)
+    return quotas

@@ -1,0 +1,39 @@
+-- The conversations to train on: rows that no other row holds. Assistant messages weigh 1 where their own interaction was kept
+-- by curation and is carried here, and 0 where they are context only.
+create or replace temp table chains as
+with spread as (
+    select
+        curated.interaction_id,
+        unnest(cast(messages as json[])) as message,
+        generate_subscripts(cast(messages as json[]), 1) as position
+    from curated
+    where interaction_id not in (select interaction_id from held)
+),
+weighed as (
+    select
+        spread.interaction_id, spread.position, held.interaction_id as carried_id,
+        case
+            when message ->> '$.role' = 'assistant' then json_merge_patch(
+                message, case when held.interaction_id is null then '{"weight":0}' else '{"weight":1}' end::json
+            )
+            else message
+        end as message
+    from spread
+    left join held on held.holder_id = spread.interaction_id and held.position = spread.position
+),
+gathered as (
+    select
+        interaction_id,
+        list(message order by position) as prompt,
+        list(carried_id order by position) filter (where carried_id is not null) as carried
+    from weighed
+    group by interaction_id
+)
+select
+    curated.*,
+    cast(to_json(list_append(
+        prompt, json_merge_patch(cast(completion as json), '{"role":"assistant","weight":1}'::json)
+    )) as varchar) as chat,
+    list_append(coalesce(carried, []), curated.interaction_id) as interaction_ids
+from curated
+join gathered using (interaction_id)

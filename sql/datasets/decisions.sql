@@ -1,0 +1,16 @@
+-- What became of every curated row: in the dataset itself, carried by a longer row, or sampled out.
+select
+    curated.workload, 'dataset' as stage, $version as version, curated.dt, curated.interaction_id,
+    case
+        when not sampled.chosen and sampled.quota = 0 then 'source_not_in_mix'
+        when not sampled.chosen then 'sampled_out'
+        when held.holder_id is not null then 'subsumed_by_later_turn'
+        else 'kept'
+    end as rule,
+    sampled.chosen as kept,
+    case when sampled.chosen then sampled.split end as detail,
+    held.holder_id as kept_id
+from curated
+left join held using (interaction_id)
+join sampled on sampled.row_id = coalesce(held.holder_id, curated.interaction_id)
+order by curated.interaction_id

@@ -1,0 +1,1 @@
+select rule, count(*)::bigint as rows from decisions group by rule order by rule

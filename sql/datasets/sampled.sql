@@ -1,0 +1,11 @@
+-- The rows of the dataset: all held-out ones, and of each source as many for training as its quota allows, drawn by hash.
+create or replace temp table sampled as
+with shuffled as (
+    select *, md5($seed || ':row:' || row_id) as draw from placed
+),
+ranked as (
+    select *, row_number() over (partition by split, source order by draw, row_id) as turn from shuffled
+)
+select ranked.* exclude (turn), ranked.split <> 'train' or turn <= quotas.rows as chosen, quotas.rows as quota
+from ranked
+left join quotas using (source)
