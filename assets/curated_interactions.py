@@ -1,5 +1,7 @@
 """curated_interactions: one grouping pass over all days: duplicates, contamination; every row gets a decision."""
 
+from dataclasses import asdict
+
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
@@ -23,9 +25,9 @@ def curated_interactions(
         "dataset", "curated_interactions", op="curate", sources=("resources/curate.py", "sql/curate"),
         config=curation_settings.model_dump(mode="json"),
         inputs=[workshop.slice("cleaned_interactions"), suite.as_input()],
-        work=lambda output: curate(
-            workshop.tables, workshop.workload, output, curation_settings, workshop.directory(suite) / "items.parquet"
-        ).as_metrics(),
+        work=lambda output: asdict(
+            curate(workshop.tables, workshop.workload, output, curation_settings, workshop.directory(suite) / "items.parquet")
+        ),
     )
     fates = workshop.row_fates(manifest)
     return shown(manifest, workshop, records_read=fates.read, kept=fates.kept, dropped=table(fates.as_rows()))

@@ -4,22 +4,22 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
-from resources.datasets import EvalSettings, build_eval_suite
+from resources.eval_suite import EvalSettings, build_eval_suite
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
 
 @dg.asset(
-    group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/datasets.py")[:12]
+    group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/eval_suite.py")[:12]
 )
 def eval_suite(
     workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]
 ) -> dg.MaterializeResult:
     """Every evaluation suite of the recipe as items of prompt and answer."""
     manifest = workshop.build(
-        "dataset", "eval_suite", op="build_eval_suite", sources=("resources/datasets.py",),
+        "dataset", "eval_suite", op="build_eval_suite", sources=("resources/eval_suite.py",),
         config={name: settings.model_dump(mode="json") for name, settings in evals.items()},
         inputs=workshop.outside({name: settings.uri for name, settings in evals.items()}),
-        work=lambda output: build_eval_suite(evals, output),
+        work=lambda output: {"items": build_eval_suite(evals, output)},
     )
     return shown(manifest, workshop)

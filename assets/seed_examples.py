@@ -1,5 +1,7 @@
 """seed_examples: curated or synthetic conversations that are mixed into the traffic."""
 
+from dataclasses import asdict
+
 import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
@@ -17,9 +19,10 @@ def seed_examples(
     workshop: dg.ResourceParam[Workshop], seeds: dg.ResourceParam[dict[str, SourceSettings]]
 ) -> dg.MaterializeResult:
     """Every seed file of the recipe as rows of messages; a bad line is counted and named, never silently dropped."""
+    places = {name: settings.uri for name, settings in seeds.items()}
     manifest = workshop.build(
         "dataset", "seed_examples", op="import_seeds", sources=("resources/seeds.py",), config={"seeds": sorted(seeds)},
-        inputs=workshop.outside({name: settings.uri for name, settings in seeds.items()}),
-        work=lambda output: import_seeds(seeds, output),
+        inputs=workshop.outside(places),
+        work=lambda output: asdict(import_seeds(places, output)),
     )
     return shown(manifest, workshop)

@@ -23,7 +23,7 @@ def sft_dataset(
         config=dataset_settings.model_dump(mode="json"), inputs=[curated.as_input(), seeds.as_input()],
         work=lambda output: build_sft_dataset(
             workshop.directory(curated) / "curated.parquet", workshop.directory(seeds) / "seeds.parquet", output,
-            dataset_settings,
+            dataset_settings, workshop.tables,
         ).as_metrics(),
     )
     return shown(manifest, workshop)

@@ -26,7 +26,8 @@ from model_ops.specs import (
     TinyBaseSettings,
 )
 from resources.curation import CurationSettings
-from resources.datasets import DatasetSettings, EvalSettings
+from resources.datasets import DatasetSettings
+from resources.eval_suite import EvalSettings
 from resources.model_policy import ModelPolicy
 from resources.release import ReleaseSettings
 from resources.sources import SourceSettings

@@ -11,8 +11,8 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
     tools            JSON text, or null
     interaction_ids  every interaction whose answer is trained on in this row
 
-A chat client repeats the conversation with every turn. Where a later row of a session repeats an earlier one whole, the longest row
-carries both: its assistant messages weigh 1 where their own interaction survived curation, 0 where not (an answer that
+A chat client repeats the conversation with every turn. Where a later row of a session repeats an earlier one whole,
+the longest row carries both: its assistant messages weigh 1 where their own interaction survived curation, 0 where not (an answer that
 got a thumb down stays as context). A split is drawn by the hash of the session's split group, never by row.
 
 The fate of every curated row is in `report.decisions` (rows of the table `decisions`, stage "dataset"); given `tables`,
@@ -28,15 +28,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from resources.clean import MACROS
-from resources.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
-from resources.seeds import SEEDS, SeedError, SeedReport, import_seeds
+from resources.seeds import SEEDS
 from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
 from resources.tables import SCHEMAS, Tables
-
-__all__ = [
-    "DatasetError", "DatasetSettings", "EvalSettings", "EvalSuiteError", "SeedError", "SeedReport", "SftReport",
-    "build_eval_suite", "build_sft_dataset", "import_seeds",
-]
 
 SPLITS = ("train", "validation", "test")
 
@@ -85,6 +79,10 @@ class SftReport:
     """Training rows by source: what the mix asked for, as far as the rows sufficed."""
     fates: dict[str, int] = field(default_factory=dict)
     decisions: pa.Table | None = None
+
+    def as_metrics(self) -> dict[str, dict[str, int]]:
+        """The counts, for a manifest."""
+        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "fates": self.fates}
 
 
 def build_sft_dataset(
@@ -146,11 +144,18 @@ def build_sft_dataset(
     return report
 
 
+def sessions_in_two_splits(dataset: Path) -> int:
+    """How many sessions have rows in more than one split of a finished dataset. Anything but 0 is a leak."""
+    files = [str(dataset / f"{split}.parquet") for split in SPLITS]
+    with workbench() as connection:
+        return run(connection, "datasets/sessions_in_two_splits", files=files).fetchall()[0][0]
+
+
 def sampling_quotas(available: dict[str, int], mix: dict[str, float], max_rows: int | None) -> dict[str, int]:
     """How many training rows each source gives.
 
-    Without a mix every row has the same chance: shares are by size. With one, the wanted number of rows (max_rows, or all there are
-    of the sources named) is handed out by weight; a source that has too few gives all it has, and the others share the rest
+    Without a mix every row has the same chance: shares are by size. With one, the wanted number of rows (max_rows, or
+    all there are of the sources named) is handed out by weight; a source that has too few gives all it has, and the others share the rest
     by their weights. No row is taken twice.
     """
     weights = {source: (mix.get(source, 0.0) if mix else float(rows)) for source, rows in available.items()}

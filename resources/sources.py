@@ -10,6 +10,7 @@ are hidden or still being written (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipp
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -77,6 +78,18 @@ def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) ->
     if not found:
         raise SourceError(f"source {name}: no log objects under {source.uri}; give a uri that holds at least one file")
     return sorted(found, key=lambda item: item.uri)
+
+
+def content_digest(name: str, uri: str) -> str:
+    """sha256 over the bytes of every object under a uri: a small outside input as part of an artefact's version.
+
+    Raises SourceError where there is nothing under it.
+    """
+    digest = hashlib.sha256()
+    for item in list_objects(name, SourceSettings(uri=uri)):
+        with open_object(item.uri) as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
 
 
 def open_object(uri: str) -> Any:

@@ -61,7 +61,7 @@ class Workshop:
 
     def outside(self, places: Mapping[str, str]) -> list[Input]:
         """Files from outside as inputs, by the digest of what they hold."""
-        return [Input(kind="external", name=name, digest=content_digest(uri)) for name, uri in sorted(places.items())]
+        return [Input(kind="external", name=name, digest=content_digest(name, uri)) for name, uri in sorted(places.items())]
 
     def row_fates(self, curated: Manifest) -> RowFates:
         """What became of every record that was read, at one version of the curation."""

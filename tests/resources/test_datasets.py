@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from resources.clean import clean
 from resources.curate import curate
 from resources.curation import CurationSettings
-from resources.datasets import DatasetError, DatasetSettings, build_sft_dataset, import_seeds, sampling_quotas
+from resources.datasets import DatasetError, DatasetSettings, build_sft_dataset, sampling_quotas
+from resources.seeds import import_seeds
 from resources.lake import Lake
 from resources.tables import Tables
 
