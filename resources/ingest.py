@@ -14,15 +14,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import Any
 
-import duckdb
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from resources.ledger import Entry, Ledger
 from resources.sources import SourceSettings, list_objects
-from resources.sql_files import attach_files, attach_slice, run, slice_files, sql_text, workbench
+from resources.sql_files import attach_files, attach_slice, rows, run, slice_files, workbench
 from resources.staging import Staging, staging
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
@@ -114,15 +112,15 @@ def ingest(
         for batch in _batches(wanted):
             failed = stage.read_all(batch)
             _commit(tables, stage, workload, sources, report)
-            found = {uri: (rows, days) for uri, rows, days in run(stage.connection, "ingest/object_days").fetchall()}
+            found = {uri: counted for uri, *counted in run(stage.connection, "ingest/object_days").fetchall()}
             for index, entry in enumerate(batch):
                 if entry in failed:
                     ledger.update(entry, state="failed")
                     report.failed_objects.append(entry.uri)
                     continue
-                rows, own_days = found[entry.uri]
+                records, own_days = found[entry.uri]
                 all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
-                ledger.update(entry, state="read", rows=rows, days=all_days, format=stage.formats.get(index, ""))
+                ledger.update(entry, state="read", rows=records, days=all_days, format=stage.formats.get(index, ""))
             ledger.save(tables)
     return report
 
@@ -132,7 +130,7 @@ def resolved_feedback(tables: Tables, workload: str) -> pa.Table:
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload)
         attach_slice(connection, tables, "feedback", workload)
-        return _rows(connection, "ingest/resolved_feedback")
+        return rows(connection, "ingest/resolved_feedback")
 
 
 def _noticed(
@@ -200,17 +198,13 @@ def _commit(
         ("feedback", "ingest/touched_feedback_days", "ingest/feedback_day"),
     ):
         for each, day in run(connection, touched).fetchall():
-            rows = _rows(connection, query, workload=each, dt=day)
-            tables.replace(table, rows, workload=each, dt=day)
-    rows = _rows(connection, "ingest/quarantine_table", workload=workload)
-    tables.replace("quarantine", rows, workload=workload)
+            content = rows(connection, query, workload=each, dt=day)
+            tables.replace(table, content, workload=each, dt=day)
+    content = rows(connection, "ingest/quarantine_table", workload=workload)
+    tables.replace("quarantine", content, workload=workload)
     for each in workloads:
-        rows = _rows(connection, "ingest/decisions_table", workload=each)
-        tables.replace("decisions", rows, workload=each, stage="ingest")
-
-
-def _rows(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> pa.Table:
-    return connection.sql(sql_text(name), params=parameters or None).to_arrow_table()
+        content = rows(connection, "ingest/decisions_table", workload=each)
+        tables.replace("decisions", content, workload=each, stage="ingest")
 
 
 def _count(stage: Staging, report: IngestReport) -> None:

@@ -3,7 +3,7 @@
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload="math-tutor", days=[date(2026, 6, 1)])
         run(connection, "clean/texts")                      # sql/clean/texts.sql, one statement, named parameters
-        run(connection, "clean/facts", signature_hashes=100).to_arrow_table()
+        rows(connection, "clean/facts", drop_empty=True)    # the same, as an Arrow table
 
 A slice is a view of the same name as its table. DuckDB works in memory and spills to a folder of its own.
 """
@@ -40,6 +40,16 @@ def run(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> 
     return connection.execute(sql_text(name), parameters or None)
 
 
+def rows(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> pa.Table:
+    """What the query of sql/<name>.sql returns, with its named parameters bound."""
+    return connection.sql(sql_text(name), params=parameters or None).to_arrow_table()
+
+
+def stream(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> pa.RecordBatchReader:
+    """The same, batch by batch: for results that need not fit in memory."""
+    return connection.sql(sql_text(name), params=parameters or None).to_arrow_reader(10_000)
+
+
 @contextmanager
 def workbench() -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB of one's own, in UTC, that spills to a temporary folder and is gone afterwards."""
@@ -48,6 +58,7 @@ def workbench() -> Iterator[duckdb.DuckDBPyConnection]:
         duckdb.connect(config={"temp_directory": spill}) as connection,
     ):
         connection.execute("set timezone = 'UTC'")
+        connection.execute("set python_enable_replacements = false")
         yield connection
 
 
@@ -59,7 +70,7 @@ def slice_files(tables: Tables, name: str, workload: str, days: Sequence[date] |
     filters: list[tuple[str, str, Any]] = [("workload", "=", workload)]
     if days is not None:
         filters.append(("dt", "in", [day.isoformat() for day in days]))
-    return sorted(table.file_uris(partition_filters=filters))
+    return sorted(table.file_uris(file_pruning_predicate=filters))
 
 
 def attach_slice(
@@ -96,13 +107,17 @@ def attach_files(
     )
 
 
-def write_rows(rows: duckdb.DuckDBPyConnection, path: Path, schema: pa.Schema | None = None) -> int:
-    """Streams a result into one Parquet file, replaced whole, and returns its rows.
+def attach_parquet(connection: duckdb.DuckDBPyConnection, view: str, path: Path) -> None:
+    """Makes one Parquet file readable as `view`, whatever its columns."""
+    connection.execute(sql_text("tables/parquet").format(view=view, files=sql_literal(str(path))))
+
+
+def write_rows(reader: pa.RecordBatchReader, path: Path, schema: pa.Schema | None = None) -> int:
+    """Streams a result into one Parquet file, replaced whole, and returns its count of rows.
 
     The same rows in the same order give the same bytes: an artefact's digest depends on nothing else.
     """
     beside = path.with_name(f".{path.name}.part")
-    reader = rows.to_arrow_reader(10_000)
     schema = schema or reader.schema
     written = 0
     try:
