@@ -109,9 +109,16 @@ def days_in(uri: str) -> list[date]:
     return []
 
 
+def _fixed_part(path: str) -> str:
+    """The part of a path before its first wildcard, up to a slash; the whole path, with a slash, where it has none."""
+    if not glob.has_magic(path):
+        return path.rstrip("/") + "/"
+    return path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0] + "/"
+
+
 def is_skipped(relative: str) -> bool:
     """Whether a key, or a part of it, is hidden or still being written."""
-    parts = relative.split("/")
+    parts = relative.strip("/").split("/")
     return any(part.startswith((".", "_")) for part in parts) or parts[-1].endswith(UNFINISHED)
 
 
@@ -121,10 +128,13 @@ def _list_local(name: str, uri: str, limit: int) -> list[LogObject]:
         return [_local_object(name, str(place), place.stat())]
     # Path.glob takes no absolute pattern
     roots = [str(place)] if place.is_dir() else sorted(glob.glob(str(place), recursive=True))  # noqa: PTH207
+    fixed = str(place) if place.is_dir() else _fixed_part(str(place))
     found: dict[str, LogObject] = {}
     for root in roots:
+        if is_skipped(root.removeprefix(fixed)):
+            continue
         if not Path(root).is_dir():
-            if not is_skipped(Path(root).name):
+            if Path(root).is_file():
                 found[root] = _local_object(name, root, Path(root).stat())
             continue
         for folder, folders, files in os.walk(root):
@@ -157,10 +167,10 @@ def _list_remote(name: str, uri: str, limit: int) -> list[LogObject]:
         raise SourceError(f"source {name}: {protocol}:// cannot be read here ({error})") from error
     except OSError as error:
         raise SourceError(f"source {name}: {uri} cannot be listed ({error}); check the uri and its access") from error
-    root = path.split("*", 1)[0].rpartition("/")[0] if glob.has_magic(path) else path.rstrip("/")
+    fixed = _fixed_part(path)
     found = []
     for key, info in listed.items():
-        relative = key.removeprefix(root).lstrip("/") or key.rpartition("/")[2]
+        relative = key.removeprefix(fixed) or key.rpartition("/")[2]
         if info.get("type") == "file" and not is_skipped(relative):
             found.append(_remote_object(name, filesystem.unstrip_protocol(key), info))
             _bounded(name, uri, len(found), limit)
