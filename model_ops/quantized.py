@@ -131,7 +131,8 @@ def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention:
     for name, shape in expected.items():
         if name not in state or state[name].shape != shape:
             found = "is missing" if name not in state else f"is {list(state[name].shape)}"
-            raise ModelError(f"{directory}: {name} {found}, the config asks for {list(shape)}: quantize the model again")
+            raise ModelError(f"{directory}: {name} {found}, the config asks for {list(shape)}: "
+                             "quantize the model again")
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
     _materialize_rotary(model, config)

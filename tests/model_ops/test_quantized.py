@@ -62,7 +62,8 @@ def test_int8_linear_equals_its_definition():
     torch.testing.assert_close(layer(hidden), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("model_type", "tied"), [("llama", False), ("mistral", True), ("qwen2", True), ("qwen3", False)])
+@pytest.mark.parametrize(("model_type", "tied"),
+                         [("llama", False), ("mistral", True), ("qwen2", True), ("qwen3", False)])
 def test_quantized_directory_computes_nearly_the_same(tmp_path, model_type, tied):
     model = tiny_model(model_type, layers=3, tied=tied)
     model.save_pretrained(tmp_path / "source")
