@@ -90,7 +90,8 @@ def test_ngram_decoding_equals_plain_decoding_and_its_replay(temperature):
     runner = IncrementalModel(tiny_model(layers=2, vocab_size=24, seed=5))
     prompts, ids = prompts_of(12, vocab=24, seed=2), [f"r{i}" for i in range(12)]
     options = {"eos_ids": {2}, "temperature": temperature, "batch_size": 5, "seed": 7}
-    drafted = decode(runner, prompts, ids, max_new_tokens=30, drafter=NgramDrafter(), num_speculative_tokens=3, **options)
+    drafted = decode(runner, prompts, ids, max_new_tokens=30, drafter=NgramDrafter(), num_speculative_tokens=3,
+                     **options)
     plain = decode(runner, prompts, ids, max_new_tokens=30 + 3, **options)
     for prompt, with_drafts, alone in zip(prompts, drafted, plain, strict=True):
         assert with_drafts.tokens == alone.tokens[:30]
@@ -122,7 +123,8 @@ def test_sampled_text_with_a_drafter_is_distributed_as_without():
         third = model(torch.tensor([[*prompt, t, u] for t in range(6) for u in range(6)])).logits[:, -1].softmax(-1)
     joint = (first[:, None] * second).flatten()[:, None] * third  # [first and second, third]
     answers = decode(runner, [prompt] * rows, [str(i) for i in range(rows)], eos_ids=set(), temperature=1.0,
-                     max_new_tokens=3, drafter=NoisyDrafter(6, [0, 2, 3, 5]), num_speculative_tokens=2, batch_size=2_000)
+                     max_new_tokens=3, drafter=NoisyDrafter(6, [0, 2, 3, 5]), num_speculative_tokens=2,
+                     batch_size=2_000)
     counts = Counter(tuple(answer.tokens) for answer in answers)
     found = torch.tensor([[counts[(t, u, v)] for v in range(6)] for t in range(6) for u in range(6)]) / rows
     statistic = (((found - joint) ** 2) / joint).sum() * rows
