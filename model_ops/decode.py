@@ -7,9 +7,9 @@ Chain drafts. At temperature 0 the text is the target's greedy text; at any othe
 own samples (`model_ops.sampling`). Rows are sorted by prompt length into batches; a row that ends leaves its batch.
 
 How acceptance is counted: the prompt's forward gives the first token; after it every forward is a round that emits
-its accepted drafts and one more token. An answer that ends inside a round ends the round: accepted = emitted - 1. Tokens
-past max_new_tokens in the last round count as accepted (the limit is the measurement's, not the text's) and are cut
-from the text.
+its accepted drafts and one more token. An answer that ends inside a round ends the round: accepted = emitted - 1.
+Tokens past max_new_tokens in the last round count as accepted (the limit is the measurement's, not the text's) and are
+cut from the text.
 """
 
 from __future__ import annotations

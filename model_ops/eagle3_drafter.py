@@ -23,7 +23,7 @@ from model_ops.sampling import sample
 
 
 class Eagle3Drafter:
-    """See `model_ops.drafters.Drafter`. At temperature 0 it proposes its argmax, else it samples at that temperature."""
+    """See `model_ops.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature."""
 
     def __init__(self, model: Eagle3):
         self.model = model
@@ -84,7 +84,7 @@ class Eagle3Drafter:
         self.hidden = hidden[torch.arange(len(counts), device=counts.device), counts - 1]
 
     def _layer(self, tokens: Tensor, hidden: Tensor) -> Tensor:
-        """One pass of the draft layer over the next entries of every row: tokens [rows, n], hidden [rows, n, hidden]."""
+        """One pass over the next entries of every row: tokens [rows, n], hidden [rows, n, hidden]."""
         model, attention = self.model, self.model.midlayer.self_attn
         self.cache.reserve(tokens.shape[1])
         positions = self.cache.positions(tokens.shape[1])
