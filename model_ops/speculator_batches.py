@@ -21,6 +21,9 @@ from model_ops.training_time_test import Documents
 MICRO_BATCH_TOKENS = 8_192
 """Padded tokens of one micro-batch; a longer document is a micro-batch of its own."""
 
+PADDING_ALLOWED = 1.5
+"""A micro-batch's longest document may be this many times its shortest."""
+
 
 class SpeculatorPlan:
     """See `model_ops.trainer.BatchPlan`. settings are resolved."""
@@ -66,10 +69,12 @@ def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[lis
 
 
 def micro_batches(rows: Sequence[AnswerRow], members: list[int]) -> list[list[int]]:
-    """Members (sorted by length) in groups whose padded size stays within MICRO_BATCH_TOKENS."""
+    """Members (sorted by length) in groups of similar length whose padded size stays within MICRO_BATCH_TOKENS."""
     groups: list[list[int]] = [[]]
     for row in members:
-        if groups[-1] and len(rows[row].ids) * (len(groups[-1]) + 1) > MICRO_BATCH_TOKENS:
+        length, shortest = len(rows[row].ids), len(rows[groups[-1][0]].ids) if groups[-1] else 0
+        too_big = length * (len(groups[-1]) + 1) > MICRO_BATCH_TOKENS
+        if groups[-1] and (too_big or length > PADDING_ALLOWED * shortest):
             groups.append([])
         groups[-1].append(row)
     return groups
