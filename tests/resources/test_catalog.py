@@ -228,7 +228,7 @@ def test_reading_goes_on_while_a_run_writes(tmp_path):
     )
     try:
         writer.stdout.readline()
-        until, reads = time.monotonic() + 4, 0
+        until, reads = time.monotonic() + 3, 0
         while time.monotonic() < until or reads < 10:
             assert query(lake, "select count(*) as n from interactions").to_pylist() == [{"n": 30}]
             reads += 1
