@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import groupby
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -46,7 +47,12 @@ class CleanReport:
     kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     pii: dict[str, int] = field(default_factory=dict)
-    by_day: dict[date, dict[str, int]] = field(default_factory=dict)
+    """Values replaced by placeholders, by kind."""
+    days: dict[date, dict[str, int]] = field(default_factory=dict)
+    """For each day: rows, and how many of them each rule took or `kept`."""
+
+    def as_metrics(self) -> dict[str, Any]:
+        return {"read": self.read, "kept": self.kept, "dropped": self.dropped, "pii": self.pii}
 
 
 def clean(tables: Tables, workload: str, days: Sequence[date], settings: CurationSettings) -> CleanReport:
@@ -101,9 +107,10 @@ def _clean(
     tables.replace("decisions", decisions, workload=workload, stage="clean", dt=days)
     report.read += len(facts)
     for day in days:
-        report.by_day[day] = {}
+        report.days[day] = {"rows": 0}
     for day, rule, count in counts:
-        report.by_day[day][rule] = count
+        report.days[day]["rows"] += count
+        report.days[day][rule] = count
         if rule == "kept":
             report.kept += count
         else:

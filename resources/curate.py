@@ -16,8 +16,9 @@ Nothing depends on the order in which days arrived.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -55,6 +56,10 @@ class CurateReport:
     kept: int
     dropped: dict[str, int]
     suites: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By evaluation suite: items, items_found, rows_holding_items."""
+
+    def as_metrics(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def curate(

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -79,6 +80,9 @@ class SftReport:
     """Training rows by source: what the mix asked for, as far as the rows sufficed."""
     fates: dict[str, int] = field(default_factory=dict)
     decisions: pa.Table | None = None
+
+    def as_metrics(self) -> dict[str, Any]:
+        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "fates": self.fates}
 
     def as_metrics(self) -> dict[str, dict[str, int]]:
         """The counts, for a manifest."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,9 @@ class SeedReport:
     duplicates: int = 0
     bad: int = 0
     by_source: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def as_metrics(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def import_seeds(seeds: dict[str, Path | str], output: Path) -> SeedReport:

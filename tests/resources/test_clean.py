@@ -53,6 +53,8 @@ def test_each_row_gets_a_verdict_and_one_decision(tables):
     assert len(decisions) == len(rows) == report.read
     assert {name for name, row in decisions.items() if row["kept"]} == {"i1", "i9"}
     assert decisions["i3"]["rule"] == "truncated" and decisions["i1"]["rule"] == "kept"
+    assert report.days[rows[0]["dt"]] | report.dropped == report.days[rows[0]["dt"]]
+    assert report.days[rows[0]["dt"]]["rows"] == 12 and report.days[rows[0]["dt"]]["kept"] == 2
     assert report.kept == 2 and sum(report.dropped.values()) == 10
     assert found["i3"]["signature"] == [] and len(found["i1"]["signature"]) == 100
 

@@ -1,0 +1,11 @@
+-- Everything that each artefact was made from, directly (depth 1) or not. Digests bind what is behind, so there is no cycle.
+create view lineage as
+with recursive paths(artefact, ancestor, depth) as (
+    select child, parent, 1 from lineage_edges
+    union
+    select paths.artefact, lineage_edges.parent, paths.depth + 1
+    from paths
+    join lineage_edges on lineage_edges.child = paths.ancestor
+    where paths.depth < 100
+)
+select artefact, ancestor, min(depth) as depth from paths group by artefact, ancestor

@@ -1,0 +1,24 @@
+-- Which log lines are in these weights: select * from log_lines_in('math-tutor/sft_model'). The name may go on with @version;
+-- without it, every version counts. Only rows of the training split are in weights; a dataset shows all its splits.
+create macro log_lines_in(artefact) as table
+with asked as (
+    select node, kind from artefacts
+    where name = split_part(artefact, '@', 1) and starts_with(version, split_part(artefact, '@', 2))
+),
+sources as (
+    select asked.node as made, asked.kind, lineage.ancestor as node
+    from asked join lineage on lineage.artefact = asked.node
+    union
+    select node, kind, node from asked
+),
+found as (
+    select distinct made, dataset_rows.node as dataset, split, row_id, interaction_id
+    from dataset_rows join sources using (node)
+    where split = 'train' or sources.kind = 'dataset'
+)
+select
+    found.made as artefact, found.dataset, found.split, found.row_id, found.interaction_id, interactions.source,
+    interactions.source_uri, interactions.source_row, interactions.user_hash, interactions.ts
+from found
+left join interactions using (interaction_id)
+order by all

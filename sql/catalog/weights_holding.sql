@@ -1,0 +1,18 @@
+-- Which models and releases were trained on a user's or an interaction's words: select * from weights_holding('<user hash or
+-- interaction id>').
+create macro weights_holding(identifier) as table
+with theirs as (
+    select interaction_id from interactions where user_hash = identifier or interaction_id = identifier
+),
+datasets as (
+    select node, count(distinct interaction_id) as interactions
+    from dataset_rows
+    where split = 'train' and interaction_id in (select interaction_id from theirs)
+    group by node
+)
+select artefacts.node as artefact, artefacts.kind, artefacts.is_current, datasets.node as dataset, datasets.interactions
+from datasets
+join lineage on lineage.ancestor = datasets.node
+join artefacts on artefacts.node = lineage.artefact
+where artefacts.kind in ('model', 'release')
+order by all

@@ -1,0 +1,239 @@
+"""What analysts open: views over everything, lineage down to log lines, reading while a run writes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from interaction_rows import days_of, interaction, store
+
+from resources.atomic import write_json
+from resources.catalog import CatalogError, lineage_of, query, rebuild, why
+from resources.clean import clean
+from resources.curate import curate, slice_digest
+from resources.curation import CurationSettings
+from resources.datasets import DatasetSettings, build_sft_dataset
+from resources.lake import Lake
+from resources.manifest import Code, Input, Manifest, describe_files, files_digest
+from resources.tables import SCHEMAS, Tables
+
+
+def finish(lake, kind, name, version, inputs, current=True):
+    """A finished artefact: what the registry writes, in short."""
+    home = lake.artefacts(kind) / "tutor" / name
+    files = describe_files(home / version)
+    manifest = Manifest(
+        kind=kind, name=f"tutor/{name}", version=version, created_at=datetime(2026, 6, 2, tzinfo=UTC), digest=files_digest(files),
+        inputs=inputs, op=name, config={}, code=Code(revision="r", dirty=False), environment={}, files=files,
+    )
+    (home / version / "manifest.json").write_text(manifest.model_dump_json())
+    if current:
+        write_json(home / "current.json", {"version": version})
+    return manifest.as_input()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    """Two conversations and a dropped row, through every step, to a model."""
+    lake = Lake.open(tmp_path_factory.mktemp("catalog") / "lake")
+    tables = Tables(lake)
+    first = [{"role": "user", "content": "what is a mill for"}]
+    later = [*first, {"role": "assistant", "content": "for grain"}, {"role": "user", "content": "and a wheel"}]
+    rows = [
+        interaction(1, first, "for grain", session_id="a", user_hash="ann", source_row=11),
+        interaction(2, later, "for the mill", session_id="a", minutes=1, user_hash="ann", source_row=12),
+        interaction(3, "an error please", "no", session_id="b", error="boom", source_row=13),
+        interaction(4, "tell me of bread", "it is baked", session_id="c", day=1, user_hash="bob", source_row=14),
+    ]
+    store(tables, "interactions", rows)
+    clean(tables, "tutor", days_of(rows), CurationSettings())
+    datasets = lake.artefacts("dataset") / "tutor"
+    curate(tables, "tutor", datasets / "curated_interactions" / "c1", CurationSettings(), None)
+    slice_input = Input(kind="table", name="cleaned_interactions", digest=slice_digest(tables, "cleaned_interactions", "tutor"))
+    curated = finish(lake, "dataset", "curated_interactions", "c1", [slice_input])
+    spec = DatasetSettings(test_share=0, validation_share=0)
+    inputs = {}
+    for version in ("d0", "d1"):
+        build_sft_dataset(datasets / "curated_interactions" / "c1" / "curated.parquet", None, datasets / "sft_dataset" / version, spec, tables)
+        inputs[version] = finish(lake, "dataset", "sft_dataset", version, [curated])
+    model = lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456"
+    model.mkdir(parents=True)
+    (model / "weights").write_text("w")
+    made = finish(lake, "model", "sft_model", "abcdef123456", [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)])
+    release = lake.artefacts("release") / "tutor" / "r1"
+    release.mkdir(parents=True)
+    (release / "serve.json").write_text("{}")
+    files = describe_files(release)
+    (release / "manifest.json").write_text(Manifest(
+        kind="release", name="tutor/release", version="r1", digest=files_digest(files), inputs=[made], op="release", config={},
+        code=Code(revision="r", dirty=False), environment={}, files=files,
+    ).model_dump_json())
+    (datasets / "sft_dataset" / "unfinished").mkdir()
+    rebuild(lake)
+    return lake
+
+
+def test_every_table_is_there_with_its_columns_even_when_empty(lake):
+    for name, schema in SCHEMAS.items():
+        assert query(lake, f"select * from {name}").column_names == schema.names
+    assert query(lake, "select count(*) as rows from interactions where dt = date '2026-06-01'").to_pylist() == [{"rows": 3}]
+    types = dict(zip(*query(lake, "select column_name, column_type from (describe interactions)").to_pydict().values(), strict=True))
+    assert types["dt"] == "DATE" and types["workload"] == "VARCHAR"
+
+
+def test_datasets_are_views_of_their_current_version(lake):
+    rows = query(lake, "select row_id, split, version from tutor_sft_dataset order by row_id").to_pylist()
+    assert rows == [{"row_id": "i2", "split": "train", "version": "d1"}, {"row_id": "i4", "split": "train", "version": "d1"}]
+    assert query(lake, "select count(*) as rows from tutor_curated_interactions").to_pylist() == [{"rows": 3}]
+
+
+def test_artefacts_and_edges_come_from_manifests(lake):
+    found = query(lake, "select name, version, is_current from artefacts order by all").to_pylist()
+    assert [(row["name"], row["version"], row["is_current"]) for row in found] == [
+        ("tutor/curated_interactions", "c1", True), ("tutor/release", "r1", False), ("tutor/sft_dataset", "d0", False),
+        ("tutor/sft_dataset", "d1", True), ("tutor/sft_model", "abcdef123456", True),
+    ]
+    kinds = query(lake, "select kind, count(*) as n from lineage_nodes group by kind order by kind").to_pylist()
+    assert kinds == [{"kind": "dataset", "n": 3}, {"kind": "external", "n": 1}, {"kind": "model", "n": 1},
+                     {"kind": "release", "n": 1}, {"kind": "table", "n": 1}]
+
+
+def test_which_log_lines_are_in_these_weights(lake):
+    lines = query(lake, "select row_id, interaction_id, source_uri, source_row from log_lines_in('tutor/sft_model')").to_pylist()
+    assert [(row["row_id"], row["interaction_id"], row["source_row"]) for row in lines] == [
+        ("i2", "i1", 11), ("i2", "i2", 12), ("i4", "i4", 14),
+    ]
+    assert query(lake, "from log_lines_in('tutor/sft_model@abc')").num_rows == 3
+    assert query(lake, "from log_lines_in('tutor/sft_model@zzz')").num_rows == 0
+
+
+def test_which_weights_hold_a_user(lake):
+    rows = query(lake, "select artefact, interactions from weights_holding('ann')").to_pylist()
+    assert rows == [{"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
+                    {"artefact": "release:tutor/release@r1", "interactions": 2}]
+    assert query(lake, "from weights_holding($who)", {"who": "nobody"}).num_rows == 0
+
+
+@pytest.mark.parametrize("asked", ["tutor/sft_model", "tutor/sft_model@abcdef", "abcdef", "directory"])
+def test_lineage_goes_down_to_the_tables(lake, asked):
+    if asked == "directory":
+        asked = str(lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456")
+    edges = lineage_of(lake, asked).to_pylist()
+    assert [(row["depth"], row["kind"], row["name"]) for row in edges] == [
+        (1, "dataset", "tutor/sft_dataset"), (1, "external", "Qwen/Qwen3"), (2, "dataset", "tutor/curated_interactions"),
+        (3, "table", "tutor/cleaned_interactions"),
+    ]
+    assert edges[0]["child"] == "model:tutor/sft_model@abcdef123456" and edges[0]["parent"] == "dataset:tutor/sft_dataset@d1"
+
+
+def test_an_artefact_that_is_not_there(lake):
+    with pytest.raises(CatalogError, match="no artefact tutor/nothing in"):
+        lineage_of(lake, "tutor/nothing")
+    with pytest.raises(CatalogError, match="may be any of .*d0.*d1"):
+        lineage_of(lake, "tutor/sft_dataset@d")
+
+
+def test_why_tells_a_rows_whole_way(lake):
+    steps = [(row["stage"], row["rule"], row["kept"], row["kept_id"]) for row in why(lake, "r1").to_pylist()]
+    assert steps == [
+        ("interactions", "read", True, None), ("clean", "kept", True, None), ("curate", "kept", True, None),
+        ("dataset", "subsumed_by_later_turn", True, "i2"), ("dataset", "subsumed_by_later_turn", True, "i2"),
+        ("dataset row", "train", True, None), ("dataset row", "train", True, None),
+    ]
+    assert [row["rule"] for row in why(lake, "i3").to_pylist()] == ["read", "error"]
+    with pytest.raises(CatalogError, match="no interaction or request zzz"):
+        why(lake, "zzz")
+
+
+def test_a_copied_lake_reads_its_own_files(lake, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(lake.root, copy)
+    kept = tmp_path / "away"
+    lake.root.rename(kept)
+    try:
+        assert query(Lake.open(copy), "select count(*) as n from interactions").to_pylist() == [{"n": 4}]
+        with duckdb.connect(str(copy / "catalog.duckdb"), read_only=True) as plain:
+            plain.execute(f"set variable lake = '{copy}'")
+            assert plain.execute("select count(*) from tutor_sft_dataset").fetchall() == [(2,)]
+    finally:
+        kept.rename(lake.root)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [("selec 1", "syntax error at or near \"selec\""), ("select * from interactionz", "Did you mean \"interactions"),
+     ("create table t as select 1", "read-only"), ("select missing from decisions", "\"missing\" not found")],
+)
+def test_bad_sql_is_answered_in_one_line(lake, sql, said):
+    with pytest.raises(CatalogError) as caught:
+        query(lake, sql)
+    assert said in str(caught.value) and "\n" not in str(caught.value) and "LINE 1" not in str(caught.value)
+
+
+def test_no_lake_and_no_catalog(tmp_path):
+    with pytest.raises(CatalogError, match="there is no lake"):
+        query(Lake(tmp_path / "none"), "select 1")
+    with pytest.raises(CatalogError, match="has no catalog yet"):
+        query(Lake.open(tmp_path / "new"), "select 1")
+
+
+def test_an_empty_lake_and_odd_names(tmp_path):
+    lake = Lake.open(tmp_path / "it's a lake")
+    rebuild(lake)
+    assert query(lake, "from dataset_rows").num_rows == query(lake, "from artefacts").num_rows == 0
+    for workload in ("a-b", "a_b", "1st"):
+        home = lake.artefacts("dataset") / workload / "eval_suite"
+        (home / "v").mkdir(parents=True)
+        pq.write_table(pa.table({"of": [workload]}), home / "v" / "items.parquet")
+        (home / "v" / "manifest.json").write_text(json.dumps({"kind": "dataset", "name": f"{workload}/eval_suite", "version": "v"}))
+        write_json(home / "current.json", {"version": "v"})
+    (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken").mkdir()
+    (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken" / "manifest.json").write_text("{")
+    rebuild(lake)
+    assert query(lake, "select \"of\" from a_b_eval_suite union all select \"of\" from a_b_eval_suite_2 union all "
+                       "select \"of\" from _1st_eval_suite").to_pydict() == {"of": ["a-b", "a_b", "1st"]}
+    assert not list(lake.root.glob(".catalog-*"))
+
+
+def test_reading_goes_on_while_a_run_writes(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=n % 3) for n in range(30)])
+    rebuild(lake)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent("""
+            import sys
+            sys.path[:0] = sys.argv[2:]
+            from interaction_rows import interaction, store
+            from resources.catalog import rebuild
+            from resources.lake import Lake
+            from resources.tables import Tables
+            lake = Lake.open(sys.argv[1])
+            while True:
+                for day in range(3):
+                    store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=day) for n in range(10)])
+                rebuild(lake)
+                print("round", flush=True)
+        """), str(lake.root), str(Path(__file__).parents[2]), str(Path(__file__).parent)],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        writer.stdout.readline()
+        until, reads = time.monotonic() + 3, 0
+        while time.monotonic() < until or reads < 10:
+            assert query(lake, "select count(*) as n from interactions").to_pylist() == [{"n": 30}]
+            reads += 1
+        writer.stdout.readline()
+        assert writer.poll() is None
+    finally:
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
