@@ -25,4 +25,4 @@ def cleaned_interactions(
     """What belongs to a row alone, by day. Rows that failed, were cut off or are empty are decided here."""
     report = clean(workshop.tables, workshop.workload, days_of(context), curation_settings)
     workshop.publish_catalog()
-    yield from report_days(context, workshop, "cleaned_interactions", report.by_day)
+    yield from report_days(context, workshop, "cleaned_interactions", report.days)

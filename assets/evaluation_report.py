@@ -36,8 +36,6 @@ def evaluation_report(
 @dg.asset_check(asset="evaluation_report", blocking=False)
 def fine_tuning_helped(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     """The fine-tuned model must predict held-out assistant turns better than the base model does."""
-    losses = workshop.current("dataset", "evaluation_report").metrics["loss"]
-    return dg.AssetCheckResult(
-        passed=losses["sft"] < losses["base"],
-        metadata={"base": losses["base"], "sft": losses["sft"]},
-    )
+    measured = workshop.current("dataset", "evaluation_report").metrics
+    base, sft = measured["loss_base"], measured["loss_sft"]
+    return dg.AssetCheckResult(passed=sft < base, metadata={"base": base, "sft": sft})

@@ -50,10 +50,15 @@ def main() -> None:
                 "read": summary.fates.read, "kept": summary.fates.kept, "dropped": summary.fates.dropped,
                 "quarantined": summary.fates.quarantined,
             },
-            "loss": evaluation["loss"] | {"student_by_plain_sft": control},
-            "recovery": evaluation["recovery"],
-            "acceptance": evaluation["acceptance"],
-            "num_speculative_tokens": evaluation["num_speculative_tokens"],
+            "loss": {name: round(found["loss"], 4) for name, found in evaluation["models"].items()}
+            | {"student_by_plain_sft": round(control, 4)},
+            "recovery": round(evaluation["recovery"], 4),
+            "num_speculative_tokens": evaluation["settings"]["num_speculative_tokens"],
+            "acceptance": [
+                {key: found[key] for key in
+                 ("drafter", "temperature", "tau", "tau_low", "tau_high", "prompts", "tokens", "looping_share")}
+                for found in evaluation["acceptance"] if found["drafter"] != "none"
+            ],
         },
         keep=True,
     )
@@ -65,8 +70,8 @@ def _plain_sft_student(lake: Lake, folder: Path) -> float:
     student = registry.current("model", "student_model")
     teacher = registry.directory(registry.current("model", "sft_model"))
     dataset = registry.directory(registry.current("dataset", "sft_dataset"))
-    evaluation = registry.current("dataset", "evaluation_report")
     settings = StudentSettings.model_validate({**student.config, "label_weight": 1.0})
+    rows = registry.current("dataset", "evaluation_report").config["rows"]
     with LocalLauncher() as launcher:
         launcher.run(
             Job(operation="distill", output=folder / "student", inputs={"teacher": teacher, "dataset": dataset},
@@ -74,10 +79,10 @@ def _plain_sft_student(lake: Lake, folder: Path) -> float:
         )
         metrics = launcher.run(
             Job(operation="evaluate", output=folder / "evaluation",
-                inputs={"student": folder / "student", "dataset": dataset},
-                settings=EvaluateSettings.model_validate(evaluation.config).model_dump(mode="json"))
+                inputs={"target": folder / "student", "dataset": dataset},
+                settings=EvaluateSettings(rows=rows, prompts=1, max_new_tokens=1).model_dump(mode="json"))
         )
-    return metrics["loss"]["student"]
+    return metrics["loss_target"]
 
 
 if __name__ == "__main__":

@@ -81,9 +81,6 @@ class SftReport:
     fates: dict[str, int] = field(default_factory=dict)
     decisions: pa.Table | None = None
 
-    def as_metrics(self) -> dict[str, Any]:
-        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "fates": self.fates}
-
     def as_metrics(self) -> dict[str, dict[str, int]]:
         """The counts, for a manifest."""
         return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "fates": self.fates}

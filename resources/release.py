@@ -75,14 +75,14 @@ class Release(BaseModel):
 
 
 def judge(gates: Gates, evaluation: dict[str, Any], temperature: float, has_speculator: bool) -> list[GateResult]:
-    """Each gate that is switched on, against what the evaluation measured. What was not measured has not passed."""
+    """Each gate that is switched on, against the evaluation report's metrics. What was not measured has not passed."""
     results = []
     if gates.recovery is not None:
         recovery = evaluation.get("recovery")
         passed = recovery is not None and recovery >= gates.recovery
         results.append(GateResult(name="recovery", wanted=gates.recovery, measured=recovery, passed=passed))
     if gates.acceptance_length is not None and has_speculator:
-        measured = evaluation.get("acceptance", {}).get("eagle3", {}).get(f"{temperature:g}", {}).get("tau_low")
+        measured = evaluation.get(f"tau_eagle3_t{temperature:g}_low")
         passed = measured is not None and measured >= gates.acceptance_length
         results.append(
             GateResult(name="acceptance_length", wanted=gates.acceptance_length, measured=measured, passed=passed)

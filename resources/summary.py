@@ -71,28 +71,28 @@ class Summary:
         )
 
     def _models(self) -> Section:
-        losses, rows = self.evaluation["loss"], []
+        rows = []
         for stage, manifest in self.models.items():
-            loss = losses[STAGES[stage]]
+            name = self.evaluation["same_directory"][STAGES[stage]]
+            loss = self.evaluation["models"][name]["loss"]
             rows.append([stage, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
         return Section(
             "Models on held-out sessions", ["model", "loss (nats/token)", "weights", "version"], rows,
-            f"recovery of the served model: {self.evaluation['recovery']:.4f} "
-            "(exp of reference loss minus served loss per assistant token; 1 is lossless)",
+            f"Recovery of the served model: {self.evaluation['recovery']:.4f} "
+            "(exp of reference loss minus served loss per assistant token; 1 is lossless).",
         )
 
     def _drafting(self) -> Section:
-        rows = []
-        for drafter, by_temperature in self.evaluation["acceptance"].items():
-            for temperature, found in by_temperature.items():
-                rows.append(
-                    [
-                        drafter, temperature, f"{found['tau']:.3f}", f"{found['tau_low']:.3f} to {found['tau_high']:.3f}",
-                        f"{found['prompts']:,}", f"{found['looping_share']:.0%}",
-                    ]
-                )
+        rows = [
+            [
+                found["drafter"], f"{found['temperature']:g}", f"{found['tau']:.3f}",
+                f"{found['tau_low']:.3f} to {found['tau_high']:.3f}", f"{found['prompts']:,}", f"{found['looping_share']:.0%}",
+            ]
+            for found in self.evaluation["acceptance"]
+            if found["drafter"] != "none"
+        ]
         return Section(
-            f"Acceptance length, K = {self.evaluation['num_speculative_tokens']}",
+            f"Acceptance length, K = {self.evaluation['settings']['num_speculative_tokens']}",
             ["drafter", "temperature", "tau", "95 % interval", "prompts", "looping answers"], rows,
             "Tokens emitted per target forward pass, by the exact draft-and-verify decoder. Small models loop when they "
             "are greedy, which flatters an n-gram drafter at temperature 0.",
