@@ -35,17 +35,17 @@ def sql_text(name: str) -> str:
     return (SQL / f"{name}.sql").read_text(encoding="utf-8")
 
 
-def run(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> duckdb.DuckDBPyConnection:
+def run(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> duckdb.DuckDBPyConnection:
     """Runs the one statement of sql/<name>.sql with its named parameters bound."""
     return connection.execute(sql_text(name), parameters or None)
 
 
-def rows(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> pa.Table:
+def rows(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> pa.Table:
     """What the query of sql/<name>.sql returns, with its named parameters bound."""
     return connection.sql(sql_text(name), params=parameters or None).to_arrow_table()
 
 
-def stream(connection: duckdb.DuckDBPyConnection, name: str, **parameters: Any) -> pa.RecordBatchReader:
+def stream(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> pa.RecordBatchReader:
     """The same, batch by batch: for results that need not fit in memory."""
     return connection.sql(sql_text(name), params=parameters or None).to_arrow_reader(10_000)
 

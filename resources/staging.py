@@ -151,9 +151,9 @@ class Staging:
             run(self.connection, f"ingest/{form.name}/interactions")
             self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
             key = os.environ.get("MILLRACE_USER_HASH_KEY", "")
-            run(self.connection, "ingest/checked", workload=self.workload, user_hash_key=key)
-            run(self.connection, "ingest/stage")
+            run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
             run(self.connection, "ingest/quarantine_checked")
+            run(self.connection, "ingest/drop_checked")
         if "feedback" in form.fills:
             run(self.connection, "ingest/extracted_feedback")
             run(self.connection, f"ingest/{form.name}/feedback")
