@@ -47,7 +47,12 @@ hashed as (
             cast(to_json(said) as varchar), chr(31), tools, chr(31), cast(to_json(answer) as varchar)
         )) as content_sha256,
         len(said) as messages_said,
-        len(list_filter(said, lambda each: each.role is null)) as messages_without_role
+        len(list_filter(said, lambda each: each.role is null)) as messages_without_role,
+        -- JSON text of a string, or of a list of objects or strings, by its first characters
+        len(list_filter(
+            list_append(list_transform(said, lambda each: each.content), answer.content),
+            lambda content: not regexp_matches(content, '^("|\[[{"\]])')
+        )) as odd_contents
     from projected
 ),
 
@@ -63,6 +68,8 @@ tested as (
                 then struct_pack(code := 'wrong_type', words := 'a message has no role')
             when json_type(completion) <> 'OBJECT'
                 then struct_pack(code := 'wrong_type', words := 'the answer is not a message object')
+            when odd_contents > 0
+                then struct_pack(code := 'wrong_type', words := 'a content is neither text nor a list of parts')
             when completion is null and status = 'success' and format <> 'litellm'
                 then struct_pack(code := 'missing_field', words := 'the answer has no message')
             when written_ts is not null and read_ts is null
