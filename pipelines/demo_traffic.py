@@ -100,7 +100,7 @@ def write_traffic(
     if interactions < 100 or days < 2:
         raise TrafficError(f"{interactions} interactions over {days} days: at least 100 over 2 days are needed")
     rng = random.Random(f"millrace traffic {seed}")
-    functions = readable_functions()
+    functions = list(readable_functions())
     rng.shuffle(functions)
     seed_count, eval_count = max(20, min(200, interactions // 30)), max(12, min(60, interactions // 60))
     seeds = _turns_of(functions[:seed_count], rng)

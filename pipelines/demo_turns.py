@@ -21,6 +21,7 @@ import textwrap
 import tokenize
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -65,7 +66,8 @@ class Turn:
     answer: str
 
 
-def readable_functions() -> list[Function]:
+@cache
+def readable_functions() -> tuple[Function, ...]:
     """Functions of the traffic half whose source has 80 to 900 characters, in a fixed order, each source once.
 
     Functions that hold an e-mail address are left out, so that the planted ones are the only ones.
@@ -79,7 +81,7 @@ def readable_functions() -> list[Function]:
         for function in _functions(text, module):
             if not _EMAIL.search(function.source):
                 found.setdefault(function.bare, function)
-    return list(found.values())
+    return tuple(found.values())
 
 
 def make_turn(function: Function, kind: Kind, wording: int = 0) -> Turn | None:

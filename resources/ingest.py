@@ -24,7 +24,7 @@ from resources.sql_files import attach_files, attach_slice, rows, run, slice_fil
 from resources.staging import Staging, staging
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
-BATCH_BYTES = 256 << 20
+BATCH_BYTES = 128 << 20
 """Objects whose listed sizes add up to this are committed together."""
 
 

@@ -151,9 +151,9 @@ class Staging:
             run(self.connection, f"ingest/{form.name}/interactions")
             self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
             key = os.environ.get("MILLRACE_USER_HASH_KEY", "")
-            run(self.connection, "ingest/checked", workload=self.workload, user_hash_key=key)
-            run(self.connection, "ingest/stage")
+            run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
             run(self.connection, "ingest/quarantine_checked")
+            run(self.connection, "ingest/drop_checked")
         if "feedback" in form.fills:
             run(self.connection, "ingest/extracted_feedback")
             run(self.connection, f"ingest/{form.name}/feedback")
@@ -176,7 +176,10 @@ def _other_format(part: Records, wanted: str) -> Problem:
 
 def _arguments_as_text(text: str) -> str:
     """Tool calls' arguments as JSON strings, as the OpenAI API has them, where a producer wrote objects."""
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except RecursionError:  # no message is nested like this: what is no list of messages goes to quarantine
+        return "0"
     for message in value if isinstance(value, list) else [value]:
         if isinstance(message, dict):
             for holder in _callers(message):

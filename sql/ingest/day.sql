@@ -6,7 +6,7 @@ anti join (select workload, interaction_id from judged where not fresh and not k
     using (workload, interaction_id)
 where workload = $workload and dt = $dt
 union all by name
-select staged.* exclude (object, row, part)
+select staged.* exclude (object, row, part, error_code, message)
 from staged
 semi join (
     select source_uri, source_row, place_in_row from judged where fresh and kept

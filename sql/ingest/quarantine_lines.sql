@@ -7,4 +7,4 @@ select
     case when json_valid(raw) then 'the record is JSON but no object' else 'the line is not valid JSON' end as message,
     encode(rtrim(raw, chr(10) || chr(13)))[:4096] as raw
 from lines
-where not json_valid(raw) or json_type(raw) <> 'OBJECT'
+anti join records using (object, row)

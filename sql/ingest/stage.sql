@@ -1,11 +1,97 @@
+-- Ids, hashes and the checks that all formats share. Rows that fail a check carry an error_code into `staged`, from where
+-- they go to quarantine at once.
+-- interaction_id: the request's own id where the log has one; else its content and its time, which do not depend on
+-- what else was read before.
 insert into staged by name
+with shaped as (
+    select
+        extracted.* replace (
+            nullif(extracted.request_id, '') as request_id,
+            case
+                when regexp_matches(extracted.messages, '"arguments"\s*:\s*[^"\s]')
+                    then arguments_as_text(extracted.messages)
+                else extracted.messages
+            end as messages,
+            case
+                when regexp_matches(extracted.completion, '"arguments"\s*:\s*[^"\s]')
+                    then arguments_as_text(extracted.completion)
+                else extracted.completion
+            end as completion
+        ),
+        batch.source,
+        batch.uri,
+        batch.fallback_ts,
+        coalesce(batch.workloads[extracted.workload_name], $workload) as workload,
+        moment(extracted.written_ts) as read_ts
+    from extracted
+    inner join batch using (object)
+),
+
+projected as (
+    select
+        *,
+        json_transform(messages, '[{
+            "role": "VARCHAR", "name": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "tool_call_id": "VARCHAR",
+            "function_call": "JSON"
+        }]') as said,
+        json_transform(completion, '{
+            "role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON", "refusal": "VARCHAR"
+        }') as answer
+    from shaped
+),
+
+hashed as (
+    select
+        *,
+        sha256(concat(
+            cast(to_json(said) as varchar), chr(31), tools, chr(31), cast(to_json(answer) as varchar)
+        )) as content_sha256,
+        len(said) as messages_said,
+        len(list_filter(said, lambda each: each.role is null)) as messages_without_role,
+        -- JSON text of a string, or of a list of objects or strings, by its first characters
+        len(list_filter(
+            list_append(list_transform(said, lambda each: each.content), answer.content),
+            lambda content: not regexp_matches(content, '^("|\[[{"\]])')
+        )) as odd_contents
+    from projected
+),
+
+tested as (
+    select
+        *,
+        coalesce(read_ts, fallback_ts) as ts,
+        case
+            when error_code is not null then struct_pack(code := error_code, words := message)
+            when coalesce(messages_said, 0) = 0
+                then struct_pack(code := 'wrong_type', words := 'messages is not a list of messages')
+            when messages_without_role > 0
+                then struct_pack(code := 'wrong_type', words := 'a message has no role')
+            when json_type(completion) <> 'OBJECT'
+                then struct_pack(code := 'wrong_type', words := 'the answer is not a message object')
+            when odd_contents > 0
+                then struct_pack(code := 'wrong_type', words := 'a content is neither text nor a list of parts')
+            when completion is null and status = 'success' and format <> 'litellm'
+                then struct_pack(code := 'missing_field', words := 'the answer has no message')
+            when written_ts is not null and read_ts is null
+                then struct_pack(
+                    code := 'wrong_type', words := 'the time is not one between the years 2000 and 2100'
+                )
+        end as problem
+    from hashed
+)
+
 select
     object,
     row,
     part,
+    problem.code as error_code,
+    problem.words as message,
     workload,
     cast(ts as date) as dt,
-    interaction_id,
+    sha256(concat_ws(
+        chr(31), source, coalesce('id:' || request_id, concat('content:', content_sha256, ':', epoch_us(read_ts))),
+        choice_index
+    )) as interaction_id,
     request_id,
     trace_id,
     choice_index,
@@ -16,7 +102,7 @@ select
     row as source_row,
     client,
     session_id,
-    user_hash,
+    case when user_id <> '' then sha256(concat($user_hash_key, chr(31), user_id)) end as user_hash,
     model,
     provider,
     served_model_digest,
@@ -39,5 +125,4 @@ select
     cost,
     status,
     content_sha256
-from checked
-where error_code is null
+from tested

@@ -111,6 +111,9 @@ def test_tool_arguments_become_json_strings_and_the_hash_does_not_tell(tmp_path)
         (pair(request={"model": "m"}), "missing_field", "request.messages"),
         (pair(request={"messages": []}), "wrong_type", "messages"),
         (pair(request={"messages": [{"content": "x"}]}), "wrong_type", "role"),
+        (pair(request={"messages": [{"role": "user", "content": 5}]}), "wrong_type", "content"),
+        (pair(request={"messages": [{"role": "user", "content": [["x"]]}]}), "wrong_type", "content"),
+        (pair(response={"choices": [{"message": {"role": "assistant", "content": {}}}]}), "wrong_type", "content"),
         (pair(response=None), "wrong_type", "response"),
         (pair(response={"choices": []}), "missing_field", "choices"),
         (pair(response={"choices": [{"message": "yes"}]}), "wrong_type", "answer"),
@@ -260,6 +263,16 @@ def test_a_declared_format_is_held_to(tmp_path):
     assert not rows and bad["error_code"] == "unknown_format" and "litellm" in bad["message"]
     with pytest.raises(ValidationError, match="openai_pairs"):
         SourceSettings(uri="x", format="nothing")
+
+
+def test_contents_in_parts_are_kept_and_endless_nesting_stops_nothing(tmp_path):
+    parts = [{"type": "text", "text": "hi"}]
+    deep = json.dumps(pair()).replace('"h\\u00e9"', '{"arguments":' * 30_000 + "1" + "}" * 30_000)
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": []}, {"role": "user"}]
+    good = json.dumps(pair(request={"messages": messages}))
+    rows, (bad,), _, _ = read(tmp_path, f"{good}\n{deep}\n".encode())
+    assert json.loads(rows[0]["messages"])[0]["content"] == parts and len(rows) == 1
+    assert bad["error_code"] == "wrong_type" and len(bad["raw"]) == 4096
 
 
 def test_junk_lines_first_do_not_hide_the_good_ones(tmp_path):

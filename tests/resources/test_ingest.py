@@ -101,7 +101,7 @@ def test_days_restrict_what_is_read(demo, tables):
     assert observe(tables, "assistant", sources).unread_objects > 0
 
 
-@pytest.mark.parametrize("commits", range(1, 14, 2))
+@pytest.mark.parametrize("commits", [1, 5, 9, 14])
 def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commits):
     _, sources, _ = demo
     calm, struck = Tables(Lake.open(tmp_path / "calm")), Tables(Lake.open(tmp_path / "struck"))
@@ -115,7 +115,7 @@ def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commi
         replace(self, *arguments, **where)
 
     monkeypatch.setattr(Tables, "replace", killed)
-    monkeypatch.setattr(ingest_module, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(ingest_module, "BATCH_BYTES", 60_000)
     with pytest.raises(KeyboardInterrupt):
         ingest(struck, "assistant", sources)
     monkeypatch.setattr(Tables, "replace", replace)

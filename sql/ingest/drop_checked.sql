@@ -1,0 +1,2 @@
+-- The rows that have gone to quarantine.
+delete from staged where error_code is not null
