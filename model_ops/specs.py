@@ -82,6 +82,13 @@ class TinyBaseSettings(TrainingSettings):
     }
 
 
+class ImportBaseSettings(Settings):
+    """base_model from elsewhere: a directory in the Hugging Face layout, or an id on the Hugging Face Hub."""
+
+    model: str = Field(min_length=1, description="a directory, or an id such as Qwen/Qwen3-0.6B")
+    revision: str | None = Field(None, description="of a Hub id: a branch, tag or commit; the default branch when open")
+
+
 class SftSettings(TrainingSettings):
     """Supervised fine-tuning on assistant tokens only."""
 
@@ -157,7 +164,7 @@ class EvaluateSettings(Settings):
 
 OPERATIONS: dict[str, type[Settings]] = {
     "tiny_base": TinyBaseSettings,
-    "import_base": Settings,
+    "import_base": ImportBaseSettings,
     "sft": SftSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,

@@ -6,6 +6,7 @@ to look; MILLRACE_LAKE says which lake. Importing this module imports no torch: 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     recipe = load_recipe(recipe_path)
     place = lake_location(recipe_path, lake)
     assets = [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
-    checks = [check for check in _checks(recipe) if check.asset_key.path[-1] not in recipe.policy.disabled]
+    checks = dg.load_asset_checks_from_modules(MODULES, asset_key_prefix=recipe.workload)
     both = jobs(recipe.workload)
     return dg.Definitions(
         assets=assets,
@@ -106,26 +107,28 @@ def _enabled_assets(recipe: Recipe) -> list[Any]:
     return [asset for asset in loaded if _name(asset) not in recipe.policy.disabled]
 
 
-def _checks(recipe: Recipe) -> list[dg.AssetChecksDefinition]:
-    return list(dg.load_asset_checks_from_modules(MODULES, asset_key_prefix=recipe.workload))
-
-
 def _name(asset: Any) -> str:
     return asset.key.path[-1] if isinstance(asset, dg.AssetSpec) else next(iter(asset.keys)).path[-1]
 
 
 def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
-    """An asset as this recipe's graph has it: dependencies on switched-off stages rewired, days from the first log."""
-    prefix = recipe.workload
-    if isinstance(asset, dg.AssetsDefinition):
-        stand_ins = {
-            dg.AssetKey([prefix, gone]): dg.AssetKey([prefix, recipe.policy.stand_in(gone)])
-            for gone in recipe.policy.disabled
-            if gone.endswith("_model")
-        }
-        asset = asset.with_attributes(asset_key_replacements=stand_ins)
-        if asset.partitions_def is not None:
-            days = dg.DailyPartitionsDefinition(start_date=first_day(recipe, place).isoformat(), end_offset=1)
-            asset = asset.map_asset_specs(lambda spec: spec.replace_attributes(partitions_def=days))
-    return asset
+    """An asset as this recipe's graph has it: dependencies on switched-off stages rewired or left out, days beginning
+    with the recipe's first."""
+    if isinstance(asset, dg.AssetSpec):
+        return asset.replace_attributes(key=[recipe.workload, *asset.key.path])
+    days = dg.DailyPartitionsDefinition(start_date=first_day(recipe, place).isoformat(), end_offset=1)
 
+    def fitted(spec: dg.AssetSpec) -> dg.AssetSpec:
+        spec = spec.replace_attributes(deps=list(_rewired(spec.deps, recipe)))
+        return spec.replace_attributes(partitions_def=days) if spec.partitions_def is not None else spec
+
+    return asset.map_asset_specs(fitted)
+
+
+def _rewired(deps: Iterable[dg.AssetDep], recipe: Recipe) -> Iterator[dg.AssetDep]:
+    for dep in deps:
+        name = dep.asset_key.path[-1]
+        if name not in recipe.policy.disabled:
+            yield dep
+        elif name.endswith("_model"):
+            yield dg.AssetDep(dg.AssetKey([recipe.workload, recipe.policy.stand_in(name)]))

@@ -13,8 +13,8 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.recipe import Recipe
-from resources.ingest import new_objects
 from resources.lake import Lake
+from resources.new_objects import new_objects
 from resources.tables import Tables
 
 OBJECTS_PER_TICK = 5_000

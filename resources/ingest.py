@@ -112,15 +112,15 @@ def ingest(
         for batch in _batches(wanted):
             failed = stage.read_all(batch)
             _commit(tables, stage, workload, sources, report)
-            found = {uri: (rows, days) for uri, rows, days in run(stage.connection, "ingest/object_days").fetchall()}
+            found = {uri: counted for uri, *counted in run(stage.connection, "ingest/object_days").fetchall()}
             for index, entry in enumerate(batch):
                 if entry in failed:
                     ledger.update(entry, state="failed")
                     report.failed_objects.append(entry.uri)
                     continue
-                rows, own_days = found[entry.uri]
+                records, own_days = found[entry.uri]
                 all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
-                ledger.update(entry, state="read", rows=rows, days=all_days, format=stage.formats.get(index, ""))
+                ledger.update(entry, state="read", rows=records, days=all_days, format=stage.formats.get(index, ""))
             ledger.save(tables)
     return report
 

@@ -68,7 +68,7 @@ def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
         head = whole
     sample = _sample(head)
     if not sample:
-        yield _no_records(head)
+        yield _damaged(damage, head) if damage else _no_records(head)
         return
     yield from _lines(head, rest, damage, sample)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 MAX_OBJECTS = 2_000_000
@@ -108,8 +109,16 @@ def days_in(uri: str) -> list[date]:
     return []
 
 
-def _skipped(relative: str) -> bool:
-    parts = relative.split("/")
+def _fixed_part(path: str) -> str:
+    """The part of a path before its first wildcard, up to a slash; the whole path, with a slash, where it has none."""
+    if not glob.has_magic(path):
+        return path.rstrip("/") + "/"
+    return path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0] + "/"
+
+
+def is_skipped(relative: str) -> bool:
+    """Whether a key, or a part of it, is hidden or still being written."""
+    parts = relative.strip("/").split("/")
     return any(part.startswith((".", "_")) for part in parts) or parts[-1].endswith(UNFINISHED)
 
 
@@ -119,17 +128,20 @@ def _list_local(name: str, uri: str, limit: int) -> list[LogObject]:
         return [_local_object(name, str(place), place.stat())]
     # Path.glob takes no absolute pattern
     roots = [str(place)] if place.is_dir() else sorted(glob.glob(str(place), recursive=True))  # noqa: PTH207
+    fixed = str(place) if place.is_dir() else _fixed_part(str(place))
     found: dict[str, LogObject] = {}
     for root in roots:
+        if is_skipped(root.removeprefix(fixed)):
+            continue
         if not Path(root).is_dir():
-            if not _skipped(Path(root).name):
+            if Path(root).is_file():
                 found[root] = _local_object(name, root, Path(root).stat())
             continue
         for folder, folders, files in os.walk(root):
-            folders[:] = sorted(child for child in folders if not _skipped(child))
+            folders[:] = sorted(child for child in folders if not is_skipped(child))
             for file in files:
                 path = f"{folder}/{file}"
-                if not _skipped(file) and Path(path).is_file():
+                if not is_skipped(file) and Path(path).is_file():
                     found[path] = _local_object(name, path, Path(path).stat())
             _bounded(name, uri, len(found), limit)
     _bounded(name, uri, len(found), limit)
@@ -155,11 +167,11 @@ def _list_remote(name: str, uri: str, limit: int) -> list[LogObject]:
         raise SourceError(f"source {name}: {protocol}:// cannot be read here ({error})") from error
     except OSError as error:
         raise SourceError(f"source {name}: {uri} cannot be listed ({error}); check the uri and its access") from error
-    root = path.split("*", 1)[0].rpartition("/")[0] if glob.has_magic(path) else path.rstrip("/")
+    fixed = _fixed_part(path)
     found = []
     for key, info in listed.items():
-        relative = key.removeprefix(root).lstrip("/") or key.rpartition("/")[2]
-        if info.get("type") == "file" and not _skipped(relative):
+        relative = key.removeprefix(fixed) or key.rpartition("/")[2]
+        if info.get("type") == "file" and not is_skipped(relative):
             found.append(_remote_object(name, filesystem.unstrip_protocol(key), info))
             _bounded(name, uri, len(found), limit)
     return found
@@ -177,6 +189,16 @@ def _remote_object(name: str, uri: str, info: dict[str, Any]) -> LogObject:
     size = int(info.get("size") or 0)
     etag = str(info.get("ETag") or info.get("etag") or info.get("md5Hash") or "").strip('"')
     return LogObject(name, uri, size, etag or f"{size:x}-{int(modified.timestamp() * 1e6):x}", modified)
+
+
+def listed_object(name: str, filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> LogObject:
+    """An entry of a filesystem's own listing as a LogObject, with the uri and etag that list_objects gives it."""
+    if isinstance(filesystem, LocalFileSystem):
+        path = Path(info["name"])
+        return _local_object(name, info["name"], path.stat()) if path.is_file() else LogObject(
+            name, info["name"], 0, "", datetime.fromtimestamp(0, UTC)
+        )
+    return _remote_object(name, filesystem.unstrip_protocol(info["name"]), info)
 
 
 def _bounded(name: str, uri: str, count: int, limit: int) -> None:

@@ -55,7 +55,7 @@ tested as (
             when error_code is not null then error_code
             when said is null or len(said) = 0 then 'wrong_type'
             when len(list_filter(said, lambda each: each.role is null)) > 0 then 'wrong_type'
-            when completion is not null and answer is null then 'wrong_type'
+            when json_type(completion) <> 'OBJECT' then 'wrong_type'
             when completion is null and status = 'success' and format <> 'litellm' then 'missing_field'
             when written_ts is not null and read_ts is null then 'wrong_type'
         end as found_code,
@@ -63,7 +63,7 @@ tested as (
             when error_code is not null then message
             when said is null or len(said) = 0 then 'messages is not a list of messages'
             when len(list_filter(said, lambda each: each.role is null)) > 0 then 'a message has no role'
-            when completion is not null and answer is null then 'the answer is not a message object'
+            when json_type(completion) <> 'OBJECT' then 'the answer is not a message object'
             when completion is null and status = 'success' and format <> 'litellm' then 'the answer has no message'
             when written_ts is not null and read_ts is null then 'the time is not one between the years 2000 and 2100'
         end as found_message

@@ -20,4 +20,5 @@ select
     'outcome' as source,
     record.timestamp as written_ts
 from parsed
-where record.reward is not null and len(record.traj) > 1
+where record.reward is not null
+    and len(list_filter(record.traj[2:], lambda each: each ->> '$.role' = 'assistant')) > 0

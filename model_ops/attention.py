@@ -1,0 +1,174 @@
+"""Attention for packed rows: each document attends only to itself, at the cost of the sum of its lengths squared.
+
+    model = load_model(directory, attention="packed")
+    model(input_ids[None], position_ids=position_ids[None], use_cache=False, document_lengths=[120, 64, 200])
+
+transformers derives packing from position ids by building a tokens x tokens mask; here the documents are gathered into
+a few groups of similar length instead, and each group is attended to at once (padding lies after a document's end,
+where causal attention never looks). Without `document_lengths` each batch row is one document.
+
+On a CPU short documents are two batched matrix products and a softmax, which is two to five times the speed of torch's
+fused kernel there; long ones, and every document on an accelerator, go to the fused kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+PADDING_ALLOWED = 1.25
+"""A group's longest document may be this many times its shortest."""
+
+SMALLEST_GROUP = 64
+"""Documents up to this many tokens form one group: padding them costs less than another call."""
+
+EXPLICIT_UP_TO = 512
+"""On a CPU, documents up to this many tokens are attended to by explicit products."""
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Float[Tensor, "batch heads tokens head_dim"],
+    key: Float[Tensor, "batch kv_heads tokens head_dim"],
+    value: Float[Tensor, "batch kv_heads tokens head_dim"],
+    attention_mask: Tensor | None = None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    document_lengths: list[int] | None = None,
+    **_: object,
+) -> tuple[Float[Tensor, "batch tokens heads head_dim"], None]:
+    """transformers' attention signature. Raises ValueError when it is asked for what it cannot do exactly."""
+    if attention_mask is not None:
+        raise ValueError("packed attention takes no attention_mask; load the model with attention='sdpa' for that")
+    if key.shape[2] != query.shape[2]:
+        raise ValueError("packed attention takes no cache; load the model with attention='sdpa' to decode")
+    batch, _, tokens, head_dim = query.shape
+    lengths = [tokens] if document_lengths is None else list(document_lengths)
+    if document_lengths is not None and batch != 1:
+        raise ValueError("document_lengths describe one packed row; the batch must be 1")
+    if sum(lengths) != tokens:
+        raise ValueError(f"document_lengths add up to {sum(lengths)}, the row has {tokens} tokens")
+    if sliding_window is not None and max(lengths) > sliding_window:
+        raise ValueError(f"packed attention has no sliding window; keep documents within {sliding_window} tokens")
+    scaling = head_dim**-0.5 if scaling is None else scaling
+    if len(lengths) == 1:
+        return _attend(query, key, value, scaling, dropout).transpose(1, 2), None
+    groups = _groups(tuple(lengths), query.device)
+    streams = [stream[0].transpose(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
+    outputs = []
+    for group in groups:
+        gathered = [_Gather.apply(stream, group).transpose(1, 2) for stream in streams]
+        outputs.append(_attend(*gathered, scaling, dropout).transpose(1, 2))
+    return _Scatter.apply(groups, tokens, *outputs)[None], None
+
+
+def _attend(
+    query: Float[Tensor, "documents heads longest head_dim"],
+    key: Float[Tensor, "documents kv_heads longest head_dim"],
+    value: Float[Tensor, "documents kv_heads longest head_dim"],
+    scaling: float,
+    dropout: float,
+) -> Float[Tensor, "documents heads longest head_dim"]:
+    """Causal attention of equally long documents; query heads share key heads in order."""
+    documents, heads, longest, head_dim = query.shape
+    kv_heads = key.shape[1]
+    shared = heads // kv_heads
+    if query.device.type != "cpu" or longest > EXPLICIT_UP_TO or dropout > 0:
+        if shared > 1:
+            key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, dropout_p=dropout)
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = (stream.to(torch.get_autocast_dtype("cpu")) for stream in (query, key, value))
+    queries = query.reshape(documents * kv_heads, shared * longest, head_dim)
+    keys = key.reshape(documents * kv_heads, longest, head_dim)
+    values = value.reshape(documents * kv_heads, longest, head_dim)
+    scores = torch.baddbmm(_causal(longest, shared, query.dtype), queries, keys.transpose(1, 2), alpha=scaling)
+    # A CPU softmax of bfloat16 sums in float32; asked for explicitly, it would only copy the scores once more.
+    with torch.autocast("cpu", enabled=False):
+        weights = scores.softmax(-1)
+    return torch.bmm(weights, values).view(documents, heads, longest, head_dim)
+
+
+@lru_cache(maxsize=64)
+def _causal(longest: int, shared: int, dtype: torch.dtype) -> Float[Tensor, "1 queries longest"]:
+    mask = torch.full((longest, longest), float("-inf"), dtype=dtype).triu(1)
+    return mask.repeat(shared, 1)[None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Documents of similar length. `where` points into the row, a document's padding repeating its last token;
+    `kept` are the places in the flattened group that are no padding, `tokens` the row's tokens they belong to."""
+
+    where: Int[Tensor, "documents longest"]
+    kept: Int[Tensor, " kept"]
+    tokens: Int[Tensor, " kept"]
+
+
+@lru_cache(maxsize=16)
+def _groups(lengths: tuple[int, ...], device: torch.device) -> list[_Group]:
+    starts = [0, *itertools.accumulate(lengths)]
+    members: list[list[int]] = []
+    for document in sorted(range(len(lengths)), key=lambda d: (lengths[d], d)):
+        if members and lengths[document] <= max(lengths[members[-1][0]] * PADDING_ALLOWED, SMALLEST_GROUP):
+            members[-1].append(document)
+        else:
+            members.append([document])
+    groups = []
+    for group in members:
+        length = torch.tensor([lengths[d] for d in group])[:, None]
+        start = torch.tensor([starts[d] for d in group])[:, None]
+        within = torch.arange(int(length.max()))[None]
+        where = start + torch.minimum(within, length - 1)
+        kept = (within < length).reshape(-1).nonzero()[:, 0]
+        groups.append(_Group(where.to(device), kept.to(device), where.reshape(-1)[kept].to(device)))
+    return groups
+
+
+class _Gather(torch.autograd.Function):
+    """row[where]. Its gradient is a plain copy back: what attention says about padding is zero by causality."""
+
+    @staticmethod
+    def forward(ctx, row: Float[Tensor, "tokens heads head_dim"], group: _Group) -> Tensor:
+        ctx.group, ctx.shape = group, row.shape
+        return row[group.where]
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        group = ctx.group
+        out = gradient.new_zeros(ctx.shape)
+        out[group.tokens] = gradient.flatten(0, 1)[group.kept]
+        return out, None
+
+
+class _Scatter(torch.autograd.Function):
+    """The groups' outputs, without their padding, back in the order of the row."""
+
+    @staticmethod
+    def forward(ctx, groups: list[_Group], tokens: int, *outputs: Float[Tensor, "documents longest heads head_dim"]):
+        ctx.groups = groups
+        ctx.shapes = [output.shape for output in outputs]
+        row = outputs[0].new_empty(tokens, *outputs[0].shape[2:])
+        for group, output in zip(groups, outputs, strict=True):
+            row[group.tokens] = output.flatten(0, 1)[group.kept]
+        return row
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        gradients = []
+        for group, shape in zip(ctx.groups, ctx.shapes, strict=True):
+            padded = gradient.new_zeros(shape)
+            padded.view(-1, *shape[2:])[group.kept] = gradient[group.tokens]
+            gradients.append(padded)
+        return None, None, *gradients
+
+
+AttentionInterface.register("packed", packed_attention)

@@ -1,0 +1,148 @@
+"""A shallower student of a teacher: some of its layers, then taught to give its probabilities.
+
+Job inputs: `teacher` (a model directory), `dataset`. Output: the student as a model directory of its own.
+
+The student takes evenly spaced layers of the teacher, the first and the last always, with their weights; everything
+else is the teacher's. It then minimises KL(teacher || student) on assistant tokens, both at `temperature` and scaled by
+its square (Hinton et al., arXiv 1503.02531), mixed with plain cross-entropy by `label_weight`. label_weight=1 is plain
+SFT of the same student on the same rows in the same order: the control that distillation has to beat.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from model_ops.conversations import end_of_turn_ids, read_documents
+from model_ops.errors import ModelError
+from model_ops.linear_cross_entropy import RowsLoss, chunked_head, last_hidden, next_token_loss, plain_head
+from model_ops.model_directory import load_model, load_tokenizer, save_model, training_device
+from model_ops.packing import PackedPlan
+from model_ops.progress import Progress
+from model_ops.sft import add_end_of_sequence, input_of, training_metrics, validation_documents, validation_of
+from model_ops.specs import Job, StudentSettings
+from model_ops.trainer import IGNORED, Batch, LossOutput, train
+
+
+def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
+    """Makes the student, teaches it, saves it. Raises ModelError for a wrong teacher or dataset."""
+    settings: StudentSettings = job.typed_settings()
+    tokenizer = load_tokenizer(input_of(job, "teacher"))
+    teacher = load_model(input_of(job, "teacher"), device=training_device()).requires_grad_(False)
+    layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
+    student = make_student(teacher, layers)
+    documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length)
+    validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
+    result = train(
+        student, PackedPlan(documents, settings),
+        next_token_loss if settings.label_weight == 1 else distillation_loss(teacher, settings),
+        settings, job.output / ".work", progress, "distill",
+        validate=validation_of(student, validation, settings.precision) if validation else None,
+    )
+    add_end_of_sequence(student, end_of_turn_ids(tokenizer))
+    save_model(student, tokenizer, job.output)
+    return {**training_metrics(result, counts), "teacher_layers": layers}
+
+
+def student_layers(teacher_layers: int, wanted: float) -> list[int]:
+    """Which layers of the teacher the student keeps: evenly spaced, the first and the last among them.
+
+    `wanted` below 1 is a share, else a number. Raises ModelError where it is more than the teacher has.
+    """
+    count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
+    if count > teacher_layers:
+        raise ModelError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}")
+    if count == 1:
+        return [teacher_layers - 1]
+    return [round(i * (teacher_layers - 1) / (count - 1)) for i in range(count)]
+
+
+def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
+    """A copy of the teacher with only `layers`, all of its weights to be trained; per-layer config entries follow."""
+    config = copy.deepcopy(teacher.config)
+    depth = config.num_hidden_layers
+    for name, value in config.to_dict().items():
+        if isinstance(value, list) and len(value) == depth:
+            setattr(config, name, [value[layer] for layer in layers])
+    config.num_hidden_layers = len(layers)
+    if getattr(config, "max_window_layers", None) is not None:
+        config.max_window_layers = min(config.max_window_layers, len(layers))
+    parameter = next(teacher.parameters())
+    student = type(teacher)(config)
+    prefix = next((name for name, module in teacher.named_modules()
+                   if isinstance(module, nn.ModuleList) and len(module) == depth), None)
+    if prefix is None:
+        raise ModelError(f"teacher {type(teacher).__name__} has no list of its {depth} layers to choose from")
+    weights = {}
+    for name, value in teacher.state_dict().items():
+        if not name.startswith(f"{prefix}."):
+            weights[name] = value
+            continue
+        index, rest = name.removeprefix(f"{prefix}.").split(".", 1)
+        if int(index) in layers:
+            weights[f"{prefix}.{layers.index(int(index))}.{rest}"] = value
+    student.load_state_dict(weights, strict=True)
+    student.set_attn_implementation("packed")
+    student.generation_config = copy.deepcopy(teacher.generation_config)
+    return student.to(parameter.device, parameter.dtype)
+
+
+def distillation_loss(teacher: PreTrainedModel, settings: StudentSettings):
+    """The trainer's loss: divergence from `teacher` on assistant tokens, mixed with cross-entropy."""
+    if not plain_head(teacher):
+        raise ModelError(f"{type(teacher).__name__} has a head with a bias, scale or soft cap; it cannot be distilled")
+    teacher.eval()
+
+    def loss(student: nn.Module, batch: Batch) -> LossOutput:
+        kept = (batch.labels != IGNORED).nonzero()[:, 0]
+        with torch.no_grad():
+            kind = batch.labels.device.type
+            products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
+            taught = last_hidden(teacher, batch)[kept].to(products)
+            head = teacher.get_output_embeddings().weight.to(products)
+        divergences = torch.zeros(len(kept), device=taught.device)
+        rows = distillation_rows(
+            taught, head, batch.labels[kept], batch.weights[kept], settings.temperature, settings.label_weight,
+            divergences,
+        )
+        total, _ = chunked_head(last_hidden(student, batch)[kept], student.get_output_embeddings().weight, rows)
+        weights = batch.weights[kept]
+        return LossOutput(total, weights.sum(), {"kl": (divergences * weights).sum()})
+
+    return loss
+
+
+def distillation_rows(
+    taught: Float[Tensor, "rows teacher_hidden"], teacher_head: Float[Tensor, "vocab teacher_hidden"],
+    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], temperature: float, label_weight: float,
+    divergences: Float[Tensor, " rows"],
+) -> RowsLoss:
+    """(1 - label_weight) T^2 KL(teacher || student) + label_weight cross-entropy, of each row times its weight.
+
+    The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain KL of each row.
+    """
+
+    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        teacher_logits = (taught[where] @ teacher_head.T).float()
+        wanted = torch.log_softmax(teacher_logits.div_(temperature), -1)
+        given = torch.log_softmax(logits / temperature, -1)
+        wanted_probability = wanted.exp()
+        divergences[where] = (wanted_probability * (wanted - given)).sum(-1)
+        share = (1 - label_weight) * temperature**2
+        losses = share * divergences[where]
+        gradient = (given.exp() - wanted_probability).mul_(share / temperature) if gradient_wanted else None
+        if label_weight > 0:
+            label = labels[where, None]
+            plain = torch.log_softmax(logits, -1)
+            losses = losses - label_weight * plain.gather(1, label)[:, 0]
+            if gradient is not None:
+                gradient.add_(plain.exp(), alpha=label_weight)
+                gradient.scatter_add_(1, label, torch.full_like(label, -label_weight, dtype=gradient.dtype))
+        weight = weights[where]
+        return losses * weight, None if gradient is None else gradient.mul_(weight[:, None])
+
+    return rows

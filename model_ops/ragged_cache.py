@@ -1,0 +1,106 @@
+"""A key-value cache for rows of different lengths, and the attention that reads it.
+
+    cache = RaggedCache(layers=10, rows=64, kv_heads=2, head_dim=32, dtype=torch.float32, device="cpu")
+    cache.reserve(tokens)                                 # room for `tokens` more in every row
+    positions = cache.positions(tokens)                   # [rows, tokens], each row counts from its own length
+    output = cache.attend(layer, query, key, value, positions, window=None)
+    cache.lengths += accepted                             # only now do the new tokens count
+
+Every row keeps its tokens at 0..length-1, so there is no padding on the left and a row's positions are its own.
+Entries past a row's length are never visible and are overwritten by the next call: taking back a rejected draft, or
+ignoring the padding of a short row, costs nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class RaggedCache:
+    """Keys and values per layer, [rows, kv_heads, capacity, head_dim], and the length of each row."""
+
+    def __init__(self, layers: int, rows: int, kv_heads: int, head_dim: int, dtype: torch.dtype,
+                 device: torch.device | str = "cpu"):
+        shape = (rows, kv_heads, 0, head_dim)
+        self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)]
+        self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)]
+        self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.longest = 0
+
+    @property
+    def rows(self) -> int:
+        return self.lengths.shape[0]
+
+    @property
+    def capacity(self) -> int:
+        return self.keys[0].shape[2]
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for `tokens` beyond the longest row; grows by half at least, so that it happens rarely."""
+        self.longest = int(self.lengths.max()) if self.rows else 0
+        needed = self.longest + tokens
+        if needed > self.capacity:
+            extra = max(needed, self.capacity * 3 // 2) - self.capacity
+            for layer in range(len(self.keys)):
+                # zeros, not empty: a NaN in an unseen entry would survive its weight of 0
+                self.keys[layer] = F.pad(self.keys[layer], (0, 0, 0, extra))
+                self.values[layer] = F.pad(self.values[layer], (0, 0, 0, extra))
+
+    def positions(self, tokens: int) -> Int[Tensor, "rows tokens"]:
+        """Where the next `tokens` tokens of each row will stand."""
+        return self.lengths[:, None] + torch.arange(tokens, device=self.lengths.device)
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        """Keep only these rows, in this order: finished rows leave the batch."""
+        self.lengths = self.lengths[rows]
+        used = int(self.lengths.max()) if len(rows) else 0
+        self.keys = [keys[rows, :, :used] for keys in self.keys]
+        self.values = [values[rows, :, :used] for values in self.values]
+
+    def attend(self, layer: int, query: Float[Tensor, "rows tokens heads head_dim"],
+               key: Float[Tensor, "rows tokens kv_heads head_dim"],
+               value: Float[Tensor, "rows tokens kv_heads head_dim"], positions: Int[Tensor, "rows tokens"],
+               window: int | None = None) -> Float[Tensor, "rows tokens heads*head_dim"]:
+        """Store the new keys and values, and attend causally over each row's own past.
+
+        window: how many latest tokens are visible (sliding-window attention); None shows all. `reserve` must have
+        been called since the lengths last changed.
+        """
+        rows = torch.arange(self.rows, device=positions.device)[:, None]
+        self.keys[layer][rows, :, positions] = key
+        self.values[layer][rows, :, positions] = value
+        tokens = query.shape[1]
+        if self.longest == 0 and window is None:
+            return _causal(query, key, value)
+        span = self.longest + tokens
+        seen = torch.arange(span, device=positions.device)
+        visible = seen <= positions[:, :, None]
+        if window is not None:
+            visible &= seen > positions[:, :, None] - window
+        return _grouped(query, self.keys[layer][:, :, :span], self.values[layer][:, :, :span], visible)
+
+
+def _causal(query, key, value):
+    """Rows that begin here: plain causal attention; padding stands on the right, where no real query looks."""
+    output = F.scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
+                                            is_causal=True, enable_gqa=query.shape[2] != key.shape[2])
+    return output.transpose(1, 2).flatten(2)
+
+
+def _grouped(query: Float[Tensor, "rows tokens heads head_dim"], keys: Float[Tensor, "rows kv_heads span head_dim"],
+             values: Float[Tensor, "rows kv_heads span head_dim"],
+             visible: Bool[Tensor, "rows tokens span"]) -> Float[Tensor, "rows tokens heads*head_dim"]:
+    """Few queries over a long past: the query heads of one kv head share a product, and keys are never repeated."""
+    rows, tokens, heads, head_dim = query.shape
+    kv_heads = keys.shape[1]
+    group = heads // kv_heads
+    query = query.view(rows, tokens, kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
+    scores = query.reshape(rows, kv_heads, group * tokens, head_dim) @ keys.transpose(2, 3)
+    scores = (scores.float() * head_dim**-0.5).view(rows, kv_heads, group, tokens, -1)
+    scores = scores.masked_fill_(~visible[:, None, None], float("-inf"))
+    weights = scores.softmax(dim=-1).to(values.dtype).view(rows, kv_heads, group * tokens, -1)
+    output = (weights @ values).view(rows, kv_heads, group, tokens, head_dim)
+    return output.permute(0, 3, 1, 2, 4).reshape(rows, tokens, heads * head_dim)

@@ -1,0 +1,82 @@
+"""Supervised fine-tuning: the loss of assistant tokens only, packed rows, documents isolated.
+
+Job inputs: `model` (a model directory), `dataset` (train.parquet, and validation.parquet where there is one).
+Output: the fine-tuned model with the tokenizer and the chat template it was trained with, and metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from model_ops.conversations import end_of_turn_ids, read_documents
+from model_ops.errors import ModelError
+from model_ops.likelihood import held_out_loss, mean_loss
+from model_ops.linear_cross_entropy import next_token_loss
+from model_ops.model_directory import load_model, load_tokenizer, save_model, training_device
+from model_ops.packing import Document, PackedPlan
+from model_ops.progress import Progress
+from model_ops.specs import Job
+from model_ops.trainer import TrainingResult, train
+
+VALIDATION_TOKENS = 50_000
+"""Validation during training looks at the first rows up to this many tokens; evaluate looks at all of them."""
+
+
+def run(job: Job, progress: Progress) -> dict[str, float | int]:
+    """Trains, saves and says what it saw. Raises ModelError for a wrong model or dataset."""
+    settings = job.typed_settings()
+    tokenizer = load_tokenizer(input_of(job, "model"))
+    model = load_model(input_of(job, "model"), device=training_device())
+    documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length)
+    validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
+    result = train(
+        model, PackedPlan(documents, settings), next_token_loss, settings, job.output / ".work", progress, "sft",
+        validate=validation_of(model, validation, settings.precision) if validation else None,
+    )
+    add_end_of_sequence(model, end_of_turn_ids(tokenizer))
+    save_model(model, tokenizer, job.output)
+    return training_metrics(result, counts)
+
+
+def input_of(job: Job, name: str) -> Path:
+    """A job's input directory. Raises ModelError where the job names none."""
+    if name not in job.inputs:
+        raise ModelError(f"job {job.operation} has no input {name!r}; it has {', '.join(job.inputs) or 'none'}")
+    return job.inputs[name]
+
+
+def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Document]:
+    """The first validation rows up to VALIDATION_TOKENS tokens; none where the dataset has no such split."""
+    if not (dataset / "validation.parquet").exists():
+        return []
+    documents, _ = read_documents(dataset, "validation", tokenizer, max_length)
+    chosen, held = [], 0
+    for document in documents:
+        if chosen and held + len(document) > VALIDATION_TOKENS:
+            break
+        chosen.append(document)
+        held += len(document)
+    return chosen
+
+
+def validation_of(model: nn.Module, documents: Sequence[Document], precision: str):
+    """What the trainer calls to validate: the held-out loss of `documents`."""
+    return lambda: {"validation_loss": mean_loss(held_out_loss(model, documents, precision=precision))}
+
+
+def add_end_of_sequence(model: PreTrainedModel, ids: list[int]) -> None:
+    """Generation also stops at the token the model was taught to end its answers with."""
+    known = model.generation_config.eos_token_id
+    known = known if isinstance(known, list) else [] if known is None else [known]
+    model.generation_config.eos_token_id = list(dict.fromkeys([*ids, *known])) or None
+
+
+def training_metrics(result: TrainingResult, counts: dict[str, int]) -> dict[str, float | int]:
+    """What an operation that trained reports: the run's numbers, validation, and what became of the rows."""
+    numbers = asdict(result)
+    return {**numbers.pop("validation"), **numbers, **counts}

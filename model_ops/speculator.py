@@ -1,0 +1,178 @@
+"""Operation `speculator`: an EAGLE-3 drafter for the target that will be served, trained on its own answers.
+
+    {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
+
+ANSWERS is what `generate` wrote. The target's hidden states over them are computed once and cached in output/.work.
+The draft vocabulary is counted on the answers; head rows, embedding and norm start from the target's; the embedding
+stays frozen. Every token that the target generated is supervised, at every step of the training-time test where its
+index exists, against the target's distribution over its full vocabulary. The output directory loads in SGLang and
+vLLM, its folder `speculators/` in `vllm serve` (see `model_ops.export_speculator`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float32, Int
+from torch import Tensor, nn
+
+from model_ops.draft_vocabulary import choose_draft_vocabulary
+from model_ops.eagle3 import Eagle3, Eagle3Config
+from model_ops.errors import ModelError
+from model_ops.export_speculator import save_speculator
+from model_ops.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.incremental import IncrementalModel
+from model_ops.model_directory import load_tokenizer, read_config
+from model_ops.progress import Progress
+from model_ops.specs import Job, SpeculatorSettings
+from model_ops.speculator_batches import SpeculatorPlan, documents_of, make_batch, micro_batches, supervised
+from model_ops.speculator_losses import expected_acceptance_length, head_loss
+from model_ops.target import end_of_text_ids, load_runner
+from model_ops.trainer import Batch, LossOutput, train
+from model_ops.training_time_test import unroll
+
+VALIDATION_ROWS = 128
+"""Answers that validation reads at most: enough for alpha to about 0.01, at a small share of a training's time."""
+
+
+def run(job: Job, progress: Progress) -> dict[str, Any]:
+    """Trains and saves the drafter; metrics: alpha by step and expected acceptance length on validation, coverage."""
+    settings: SpeculatorSettings = job.typed_settings()
+    target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
+    rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
+    held_out: list[AnswerRow] = []
+    if (answers / "validation.parquet").exists():
+        held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
+    if not rows:
+        raise ModelError(f"{answers} holds no answer to train the drafter on; generate more")
+    runner = load_runner(target)
+    model, coverage = new_drafter(target, runner, rows, settings)
+    fingerprint = _fingerprint(target)
+    states = HiddenStates(work / "states", rows, model.config.layer_ids, fingerprint)
+    states.compute(runner, progress, "speculator: hidden states")
+    held_out_states = HiddenStates(work / "states", held_out, model.config.layer_ids, fingerprint)
+    if held_out:
+        held_out_states.compute(runner, progress, "speculator: held-out hidden states")
+    teacher = Teacher(runner.head.weight, model.target_ids)
+    loss = SpeculatorLoss(teacher, settings)
+
+    def validate() -> dict[str, float]:
+        return measure_alpha(model, teacher, held_out, held_out_states, settings.num_speculative_tokens)
+
+    plan = SpeculatorPlan(rows, states, settings)
+    result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None)
+    config = read_config(target)
+    save_speculator(model, job.output, settings.num_speculative_tokens, served_dtype(config),
+                    verifier_architectures=config.get("architectures"))
+    shutil.rmtree(work / "states")
+    return {
+        "loss": result.loss, **result.validation, "steps": result.steps, "tokens": result.tokens,
+        "tokens_per_second": result.tokens_per_second, "seconds": result.seconds,
+        "peak_memory_mb": result.peak_memory_mb, "draft_vocab_size": model.config.draft_vocab_size,
+        "draft_coverage": coverage, "rows": len(rows), **left_out,
+    }
+
+
+def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow],
+                settings: SpeculatorSettings) -> tuple[Eagle3, float]:
+    """A drafter warm-started from the target, and the share of answer tokens its vocabulary covers."""
+    vocab = runner.embedding.shape[0]
+    counts = torch.zeros(vocab, dtype=torch.int64)
+    for row in rows:
+        counts += torch.bincount(torch.tensor(row.ids[row.prompt_tokens:]), minlength=vocab)
+    tokenizer = load_tokenizer(target)
+    always = {*end_of_text_ids(target), *tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    try:
+        ids, coverage = choose_draft_vocabulary(counts, always, settings.draft_vocab_size, settings.draft_coverage)
+    except ValueError as error:
+        raise ModelError(f"draft_vocab_size cannot be used: {error}") from error
+    torch.manual_seed(settings.seed)
+    model = Eagle3(Eagle3Config.for_target(runner.config, len(ids))).to(runner.device)
+    model.set_draft_vocabulary(ids)
+    model.warm_start(runner.embedding.float(), runner.head.weight.float(), runner.final_norm.float())
+    return model, coverage
+
+
+class Teacher:
+    """The target's distribution from its last hidden states, restricted to the draft vocabulary."""
+
+    def __init__(self, head: Tensor, target_ids: Int[Tensor, " draft_vocab"]):
+        self.head = head
+        self.target_ids = None if len(target_ids) == head.shape[0] else target_ids
+
+    @torch.no_grad()
+    def probabilities(self, last: Tensor) -> Float32[Tensor, "entries draft_vocab"]:
+        """Softmax over the full vocabulary, then only the draft vocabulary's entries: rows add up to at most 1."""
+        pieces = []
+        with torch.autocast(last.device.type, enabled=False):
+            for part in last.split(max(1, (1 << 22) // self.head.shape[0])):
+                probabilities = (part.to(self.head.dtype) @ self.head.t()).float().softmax(dim=-1)
+                pieces.append(probabilities if self.target_ids is None else probabilities[:, self.target_ids])
+        return torch.cat(pieces)
+
+
+class SpeculatorLoss:
+    """The trainer's loss: sum over steps of step_decay ** k times the loss at every supervised index.
+
+    The count is that of step 0, so a step deeper in the chain, which has fewer indices, weighs accordingly less.
+    """
+
+    def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
+        self.teacher, self.settings = teacher, settings
+
+    def __call__(self, model: nn.Module, batch: Batch) -> LossOutput:
+        settings, windows = self.settings, batch.extras["windows"]
+        dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
+        target = self.teacher.probabilities(batch.extras["last"])
+        count = int(windows.sum())
+        total, metrics = 0.0, {}
+        for step, hidden in enumerate(unroll(model, documents_of(batch), settings.ttt_steps)):
+            entries, rows = supervised(windows, step)
+            normed = model.norm(hidden.flatten(0, 1)[entries].float())
+            loss, alpha = head_loss(settings.loss, normed, model.lm_head.weight, target, rows, dtype)
+            total = total + settings.step_decay**step * loss
+            # metrics are divided by the step-0 count; this one should be a mean over its own entries
+            metrics[f"alpha_{step}"] = alpha.sum() * (count / max(1, len(alpha)))
+        return LossOutput(total, count, metrics)
+
+
+@torch.no_grad()
+def measure_alpha(model: Eagle3, teacher: Teacher, rows: list[AnswerRow], states: HiddenStates,
+                  drafts: int) -> dict[str, float]:
+    """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length."""
+    sums, counts = torch.zeros(drafts), torch.zeros(drafts)
+    lengths, chains = 0.0, 0
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
+    device = model.fc.weight.device
+    for members in micro_batches(rows, order):
+        batch = make_batch(rows, states, members).to(device)
+        windows = batch.extras["windows"]
+        target = teacher.probabilities(batch.extras["last"])
+        outputs = unroll(model, documents_of(batch), drafts)
+        chain = torch.zeros(len(members) * int(windows.max()), drafts, device=device)
+        for step, hidden in enumerate(outputs):
+            entries, teacher_rows = supervised(windows, step)
+            normed = model.norm(hidden.flatten(0, 1)[entries].float())
+            _, alpha = head_loss("tv", normed, model.lm_head.weight, target, teacher_rows)
+            chain[entries, step] = alpha
+            sums[step] += alpha.sum().cpu()
+            counts[step] += len(alpha)
+        whole = supervised(windows, drafts - 1)[0]
+        lengths += float(expected_acceptance_length(chain[whole]).sum())
+        chains += len(whole)
+    alphas = {f"validation_alpha_{step}": float(sums[step] / counts[step]) for step in range(drafts) if counts[step]}
+    return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
+
+
+def served_dtype(config: dict[str, Any]) -> torch.dtype:
+    """The dtype a target's config.json names, in which its drafter is stored; bfloat16 where it names none."""
+    name = config.get("dtype") or config.get("torch_dtype")
+    return getattr(torch, name) if name in ("bfloat16", "float16", "float32") else torch.bfloat16
+
+
+def _fingerprint(target: Path) -> str:
+    files = sorted(target.glob("*.safetensors"))
+    return str([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files])

@@ -1,0 +1,147 @@
+"""safetensors files without torch: read and check their headers, and write them one tensor at a time.
+
+    headers = read_directory(Path("models/tiny"))        # name -> TensorHeader, over all shards
+    write_stream(path, shapes, tensors, metadata)        # memory for one tensor, whatever the file's size
+
+A safetensors file is 8 bytes (little-endian length of the header), a JSON header {name: {dtype, shape, data_offsets}},
+and the tensors' bytes, which must fill the rest of the file without a hole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DTYPE_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
+    "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
+}
+"""Bytes of one element, by the format's own dtype names."""
+
+HEADER_LIMIT_BYTES = 100_000_000
+"""The format's own limit; a longer header is refused by every reader."""
+
+
+class TensorFileError(Exception):
+    """A file that is not safetensors, or whose header does not agree with its bytes."""
+
+
+@dataclass(frozen=True)
+class TensorHeader:
+    """Where one tensor lies: dtype by the format's name, byte offsets counted from the start of `file`."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+        with self.file.open("rb") as content:
+            content.seek(self.start)
+            return content.read(self.end - self.start)
+
+
+def read_headers(path: Path) -> dict[str, TensorHeader]:
+    """The tensors of one safetensors file. Raises TensorFileError where header and bytes disagree."""
+    try:
+        file_bytes = path.stat().st_size
+        with path.open("rb") as content:
+            prefix = content.read(8)
+            if len(prefix) < 8:
+                raise TensorFileError(f"{path} is {file_bytes} bytes long: no safetensors file, copy it again")
+            (header_bytes,) = struct.unpack("<Q", prefix)
+            if header_bytes > min(HEADER_LIMIT_BYTES, file_bytes - 8):
+                raise TensorFileError(f"{path} announces a header of {header_bytes} bytes in a file of {file_bytes}: "
+                                      "it is cut short or no safetensors file, copy it again")
+            header = json.loads(content.read(header_bytes))
+    except FileNotFoundError as error:
+        raise TensorFileError(f"{path} does not exist") from error
+    except ValueError as error:
+        raise TensorFileError(f"{path} has a header that is not JSON: copy it again") from error
+    if not isinstance(header, dict):
+        raise TensorFileError(f"{path} has a header that is not a JSON object: copy it again")
+    header.pop("__metadata__", None)
+    tensors = {name: _one_header(path, name, entry, 8 + header_bytes) for name, entry in header.items()}
+    _check_contiguous(path, tensors, 8 + header_bytes, file_bytes)
+    return tensors
+
+
+def read_directory(directory: Path) -> dict[str, TensorHeader]:
+    """All tensors of a model directory: model.safetensors, or the shards its index names.
+
+    Raises TensorFileError where a file is missing, an index disagrees with its shards, or a header is wrong.
+    """
+    index_path = directory / "model.safetensors.index.json"
+    if not index_path.exists():
+        return read_headers(directory / "model.safetensors")
+    try:
+        weight_map = json.loads(index_path.read_text())["weight_map"]
+        shards = sorted(set(weight_map.values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TensorFileError(f"{index_path} has no readable weight_map: copy it again") from error
+    tensors: dict[str, TensorHeader] = {}
+    for shard in shards:
+        tensors.update(read_headers(directory / shard))
+    for name, shard in weight_map.items():
+        if name not in tensors or tensors[name].file.name != shard:
+            raise TensorFileError(f"{index_path} says {name} is in {shard}, which does not hold it")
+    return tensors
+
+
+def write_stream(path: Path, layout: Mapping[str, tuple[str, tuple[int, ...]]], tensors: Iterable[tuple[str, bytes]],
+                 metadata: Mapping[str, str] | None = None) -> int:
+    """Write a safetensors file from a stream; returns its size in bytes.
+
+    layout gives (dtype, shape) of every tensor; `tensors` yields (name, bytes) in the same order. Raises
+    TensorFileError where the stream departs from the layout (the file must not be used then).
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata or {"format": "pt"})}
+    offset = 0
+    for name, (dtype, shape) in layout.items():
+        size = DTYPE_BYTES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)  # the format asks for tensors aligned to 8 bytes
+    expected = iter(layout.items())
+    with path.open("wb") as content:
+        content.write(struct.pack("<Q", len(encoded)))
+        content.write(encoded)
+        for name, data in tensors:
+            wanted, (dtype, shape) = next(expected, ("(nothing)", ("U8", (0,))))
+            if name != wanted or len(data) != DTYPE_BYTES[dtype] * math.prod(shape):
+                raise TensorFileError(f"{path}: wrote {name} ({len(data)} bytes) where {wanted} was announced")
+            content.write(data)
+        missing = next(expected, None)
+        if missing is not None:
+            raise TensorFileError(f"{path}: {missing[0]} was announced and never written")
+        return content.tell()
+
+
+def _one_header(path: Path, name: str, entry: object, base: int) -> TensorHeader:
+    try:
+        dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        size = DTYPE_BYTES[dtype] * math.prod(shape)
+        valid = all(isinstance(number, int) and number >= 0 for number in (*shape, start, end))
+    except (KeyError, TypeError, ValueError) as error:
+        raise TensorFileError(f"{path}: the header of {name} is incomplete or of an unknown dtype") from error
+    if not valid or end - start != size:
+        raise TensorFileError(f"{path}: {name} is {dtype} {list(shape)}, which is not the {end - start} bytes given")
+    return TensorHeader(path, dtype, shape, base + start, base + end)
+
+
+def _check_contiguous(path: Path, tensors: Mapping[str, TensorHeader], base: int, file_bytes: int) -> None:
+    position = base
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
+        if tensor.start != position:
+            raise TensorFileError(f"{path}: the bytes of {name} begin at {tensor.start}, not at {position}: "
+                                  "tensors overlap or leave a hole")
+        position = tensor.end
+    if position != file_bytes:
+        raise TensorFileError(f"{path} is {file_bytes} bytes long where its header says {position}: copy it again")

@@ -1,0 +1,90 @@
+"""What a sensor needs: new log objects, found a page at a time.
+
+    found = new_objects(tables, "math-tutor", sources, cursor={}, limit=5000)
+    found.days, found.digest, found.cursor        # the next tick goes on from the cursor
+
+A directory is walked in key order, one folder in memory at a time, so a prefix of any size costs one tick a bounded
+listing. Nothing is written: the ledger is kept by the run that the sensor asks for.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from itertools import islice
+from pathlib import Path
+
+import fsspec
+
+from resources.ledger import Ledger
+from resources.sources import LogObject, SourceError, SourceSettings, days_in, is_skipped, list_objects, listed_object
+from resources.tables import Tables
+
+
+@dataclass(frozen=True)
+class NewObjects:
+    """New or changed objects of one page of each source. `digest` names them: the same objects, the same digest."""
+
+    objects: int
+    days: list[date]
+    digest: str
+    cursor: dict[str, str]
+
+
+def new_objects(
+    tables: Tables, workload: str, sources: Mapping[str, SourceSettings], cursor: Mapping[str, str], limit: int
+) -> NewObjects:
+    """Looks at up to `limit` objects of each source after its cursor. A source that was seen to its end starts over.
+
+    Raises SourceError for a source that cannot be listed; an empty one has nothing new.
+    """
+    known = Ledger.load(tables, workload).entries
+    new: list[LogObject] = []
+    after = {}
+    for name, source in sources.items():
+        page = list(islice(_objects_after(name, source, cursor.get(name, "")), limit))
+        if len(page) == limit:
+            after[name] = page[-1].uri
+        for item in page:
+            entry = known.get((item.source, item.uri))
+            if entry is None or (entry.etag, entry.bytes) != (item.etag, item.bytes):
+                new.append(item)
+    lines = "".join(f"{item.uri}\0{item.etag}\n" for item in sorted(new, key=lambda item: item.uri))
+    days = {day for item in new for day in days_in(item.uri) or [item.modified.date()]}
+    return NewObjects(len(new), sorted(days), hashlib.sha256(lines.encode()).hexdigest(), after)
+
+
+def _objects_after(name: str, source: SourceSettings, after: str) -> Iterator[LogObject]:
+    """The objects of a source in the order of their uris, those up to `after` left out."""
+    uri = source.uri.removeprefix("file://")
+    if glob.has_magic(uri) or ("://" not in uri and Path(uri).is_file()):
+        yield from (item for item in list_objects(name, source) if item.uri > after)
+        return
+    try:
+        filesystem, root = fsspec.url_to_fs(uri)
+        if filesystem.isfile(root):
+            yield from (item for item in list_objects(name, source) if item.uri > after)
+        elif filesystem.exists(root):
+            yield from _walk(name, filesystem, root, after)
+    except (ImportError, ValueError, OSError) as error:
+        raise SourceError(f"source {name}: {uri} cannot be listed ({error}); check the uri and its access") from error
+
+
+def _walk(name: str, filesystem: fsspec.AbstractFileSystem, folder: str, after: str) -> Iterator[LogObject]:
+    def order(info: dict) -> str:
+        return info["name"] + ("/" if info["type"] == "directory" else "")
+
+    for info in sorted(filesystem.ls(folder, detail=True), key=order):
+        if is_skipped(info["name"].rpartition("/")[2]):
+            continue
+        if info["type"] == "directory":
+            inside = listed_object(name, filesystem, {**info, "name": info["name"] + "/"}).uri
+            if not after or after < inside or after.startswith(inside):
+                yield from _walk(name, filesystem, info["name"], after)
+        else:
+            item = listed_object(name, filesystem, info)
+            if item.uri > after:
+                yield item

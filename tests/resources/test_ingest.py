@@ -1,0 +1,263 @@
+"""Logs to tables: the demo's traffic and tau-bench's conversations, days, changes, kills, erasures."""
+
+import json
+import os
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipelines.demo_traffic import write_traffic
+from resources import ingest as ingest_module
+from resources.ingest import CountsError, ingest, observe, resolved_feedback
+from resources.lake import Lake
+from resources.ledger import Ledger
+from resources.sources import SourceError, SourceSettings
+from resources.tables import SCHEMAS, Tables
+
+TAU = Path(__file__).resolve().parents[3] / "shared/data/tau_airline.json"
+TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
+
+
+def pair(identity, text="hello", ts=1780300000, **changes):
+    return {"timestamp": ts, "request": {"messages": [{"role": "user", "content": text}]},
+            "response": {"id": identity, "choices": [
+                {"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}]}, **changes}
+
+
+def write(path, *records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def content(tables, *names):
+    """Every row of the tables, in an order that does not depend on files."""
+    found = {}
+    for name in names or TABLES:
+        opened = tables.open(name)
+        rows = opened.to_pyarrow_table().to_pylist() if opened else []
+        found[name] = sorted(rows, key=lambda row: json.dumps(row, default=str))
+    return found
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return Tables(Lake.open(tmp_path / "lake"))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("demo")
+    report = write_traffic(directory, interactions=300, days=3, seed=1)
+    sources = {name: SourceSettings(uri=str(directory / name)) for name in ("gateway", "litellm", "feedback")}
+    return directory, sources, report
+
+
+def test_the_demo_is_read_to_the_last_planted_thing(demo, tables):
+    _, sources, planted = demo
+    seen = observe(tables, "assistant", sources)
+    assert seen.new_objects == seen.unread_objects > 100 and len(seen.days) >= 3
+    report = ingest(tables, "assistant", sources).total
+    assert report.kept == planted.interactions and report.repeated == planted.repeated_lines
+    assert report.quarantined == planted.malformed_lines
+    assert report.feedback == planted.feedback["up"] + planted.feedback["down"]
+    assert report.read == planted.records + report.feedback
+    found = content(tables)
+    days = [row["dt"].isoformat() for row in found["interactions"]]
+    assert {day: days.count(day) for day in set(days)} == planted.by_day
+    assert sum(row["status"] == "failure" for row in found["interactions"]) == planted.failed
+    assert sum(row["finish_reason"] == "length" for row in found["interactions"]) == planted.truncated
+    assert {row["rule"] for row in found["decisions"]} == {"repeated_record"}
+    codes = [row["error_code"] for row in found["quarantine"]]
+    assert codes.count("invalid_utf8") == planted.malformed["binary"]
+    assert codes.count("missing_field") == planted.malformed["no_messages"]
+    assert codes.count("wrong_type") == planted.malformed["wrong_type"]
+    assert codes.count("malformed_json") == planted.malformed["cut_json"] + planted.malformed["cut_object"]
+    assert {entry["state"] for entry in found["objects"]} == {"read"}
+    thumbs = resolved_feedback(tables, "assistant").to_pylist()
+    by_id = {row["interaction_id"] for row in found["interactions"]}
+    assert {row["interaction_id"] for row in thumbs} <= by_id
+    assert sum(row["closeness"] == 2 for row in thumbs) == planted.feedback["on_responses"]
+    assert ingest(tables, "assistant", sources).total.objects == 0 and content(tables) == found
+    assert observe(tables, "assistant", sources).unread_objects == 0
+
+
+def test_day_by_day_is_the_same_as_all_at_once(demo, tables, tmp_path):
+    _, sources, _ = demo
+    for day in reversed(observe(tables, "assistant", sources).days):
+        ingest(tables, "assistant", sources, days=[day])
+    whole = Tables(Lake.open(tmp_path / "whole"))
+    ingest(whole, "assistant", sources)
+    assert content(tables) == content(whole)
+
+
+def test_days_restrict_what_is_read(demo, tables):
+    _, sources, _ = demo
+    report = ingest(tables, "assistant", sources, days=[date(2026, 6, 2)])
+    assert report.total.kept > 0
+    assert all(date(2026, 6, 2) in entry.days for entry in Ledger.load(tables, "assistant").entries.values()
+               if entry.state == "read")
+    assert observe(tables, "assistant", sources).unread_objects > 0
+
+
+@pytest.mark.parametrize("commits", range(1, 14, 2))
+def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commits):
+    _, sources, _ = demo
+    calm, struck = Tables(Lake.open(tmp_path / "calm")), Tables(Lake.open(tmp_path / "struck"))
+    ingest(calm, "assistant", sources)
+    done, replace = [], Tables.replace
+
+    def killed(self, *arguments, **where):
+        if len(done) == commits:
+            raise KeyboardInterrupt
+        done.append(arguments[0])
+        replace(self, *arguments, **where)
+
+    monkeypatch.setattr(Tables, "replace", killed)
+    monkeypatch.setattr(ingest_module, "BATCH_BYTES", 20_000)
+    with pytest.raises(KeyboardInterrupt):
+        ingest(struck, "assistant", sources)
+    monkeypatch.setattr(Tables, "replace", replace)
+    ingest(struck, "assistant", sources)
+    assert content(struck) == content(calm)
+
+
+def test_a_changed_object_replaces_its_own_rows(tables, tmp_path):
+    first, second = tmp_path / "logs/a.jsonl", tmp_path / "logs/b.jsonl"
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
+    write(first, pair("1"), pair("2", ts=1780400000), {"broken": 1}, {"request": 1, "response": 2})
+    write(second, pair("3"), pair("1"))
+    ingest(tables, "w", sources)
+    before = content(tables)
+    assert [len(before[name]) for name in TABLES] == [3, 0, 2, 1, 2]
+    write(first, pair("2", "changed", ts=1780500000))
+    os.utime(first, (1, 1))
+    assert observe(tables, "w", sources).new_objects == 1
+    ingest(tables, "w", sources)
+    after = content(tables)
+    ids = {(row["request_id"], row["source_uri"], row["dt"]) for row in after["interactions"]}
+    day = date(2026, 6, 1)
+    assert ids == {("1", str(second), day), ("2", str(first), date(2026, 6, 3)), ("3", str(second), day)}
+    assert not after["quarantine"] and not after["decisions"]  # the copy of 1 came back when its double left
+
+
+def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkeypatch):
+    write(tmp_path / "logs/a.jsonl", pair("1"))
+    write(tmp_path / "logs/b.jsonl", pair("2"))
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
+    import resources.staging as staging
+
+    whole = staging.open_object
+
+    def shut(uri):
+        if uri.endswith("a.jsonl"):
+            raise PermissionError(uri)
+        return whole(uri)
+
+    monkeypatch.setattr(staging, "open_object", shut)
+    report = ingest(tables, "w", sources)
+    assert report.total.kept == 1 and report.failed_objects == [str(tmp_path / "logs/a.jsonl")]
+    monkeypatch.setattr(staging, "open_object", whole)
+    assert ingest(tables, "w", sources).total.kept == 1 and len(content(tables)["interactions"]) == 2
+
+
+def test_what_was_erased_does_not_come_back(tables, tmp_path):
+    write(tmp_path / "logs/a.jsonl", pair("1"), pair("2", "other"), pair("3", "third"))
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
+    ingest(tables, "w", sources)
+    rows = {row["request_id"]: row for row in content(tables)["interactions"]}
+    erased = [("interaction", rows["1"]["interaction_id"]), ("content", rows["2"]["content_sha256"])]
+    tables.append("erasures", pa.Table.from_pylist(
+        [{"workload": "w", "kind": kind, "sha256": sha256, "ts": datetime.now(UTC)} for kind, sha256 in erased],
+        schema=SCHEMAS["erasures"]))
+    os.utime(tmp_path / "logs/a.jsonl", (5, 5))
+    report = ingest(tables, "w", sources)
+    assert report.total.erased == 2 and report.total.kept == 1
+    assert [row["request_id"] for row in content(tables)["interactions"]] == ["3"]
+    assert {row["rule"] for row in content(tables)["decisions"]} == {"erased"}
+
+
+def test_workloads_are_the_records_own_where_the_recipe_maps_them(tables, tmp_path):
+    write(tmp_path / "logs/a.jsonl", pair("1", workload_id="x"), pair("2", workload_id="y"), pair("3"))
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"), workloads={"x": "other's"})}
+    ingest(tables, "w", sources)
+    ingest(tables, "w", sources)
+    assert {row["request_id"]: row["workload"] for row in content(tables)["interactions"]} == {
+        "1": "other's", "2": "w", "3": "w"}
+
+
+def test_ids_do_not_depend_on_place(tables, tmp_path):
+    other = Tables(Lake.open(tmp_path / "other"))
+    nameless = pair(None)
+    write(tmp_path / "one/a.jsonl", pair("1"), nameless)
+    write(tmp_path / "two/deep/z.jsonl", nameless, pair("1"), nameless)
+    for place, where in ((tables, "one"), (other, "two")):
+        ingest(place, "w", {"gateway": SourceSettings(uri=str(tmp_path / where))})
+    one, two = ({row["interaction_id"] for row in content(each)["interactions"]} for each in (tables, other))
+    assert one == two and len(one) == 2
+
+
+def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
+    write(tmp_path / "thumbs/a.jsonl", {"trace_id": "t", "value": -1, "timestamp": 1780300001},
+          {"response_id": "1", "value": "up", "timestamp": 1780300002},
+          {"response_id": "1", "value": "down", "timestamp": 1780300003},
+          {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
+          {"response_id": "unknown", "value": 1, "timestamp": 1780300005})
+    thumbs = {"thumbs": SourceSettings(uri=str(tmp_path / "thumbs"))}
+    ingest(tables, "w", thumbs)
+    write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"), pair("2", "b", trace_id="t", session_id="s"))
+    ingest(tables, "w", {**thumbs, "gateway": SourceSettings(uri=str(tmp_path / "logs"))})
+    ids = {row["interaction_id"]: row["request_id"] for row in content(tables)["interactions"]}
+    found = {(ids[row["interaction_id"]], row["name"], row["value"]) for row in
+             resolved_feedback(tables, "w").to_pylist()}
+    assert found == {("1", "feedback", -1.0), ("2", "feedback", -1.0), ("1", "solved", 1.0), ("2", "solved", 1.0)}
+
+
+def test_counts_that_do_not_add_up_stop_the_run_before_any_commit(tables, tmp_path, monkeypatch):
+    write(tmp_path / "logs/a.jsonl", pair("1"), pair("2", "other"))
+    real = ingest_module.run
+
+    def losing(connection, name, **parameters):
+        if name == "ingest/judged":
+            connection.execute("delete from staged where request_id = '1'")
+        return real(connection, name, **parameters)
+
+    monkeypatch.setattr(ingest_module, "run", losing)
+    with pytest.raises(CountsError, match="2 records were read, but 1 kept"):
+        ingest(tables, "w", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
+    assert tables.open("interactions") is None
+
+
+def test_an_empty_source_is_named_and_nothing_is_written(tables, tmp_path):
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(SourceError, match="source gateway"):
+        observe(tables, "w", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
+    assert tables.open("objects") is None
+
+
+def test_digest_names_what_waits(tables, tmp_path):
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
+    write(tmp_path / "logs/a.jsonl", pair("1"))
+    first = observe(tables, "w", sources)
+    assert observe(tables, "w", sources).digest == first.digest and first.days == [date(2026, 6, 1)]
+    write(tmp_path / "logs/b.jsonl", pair("2", ts=1780400000))
+    second = observe(tables, "w", sources)
+    assert second.digest != first.digest and second.new_objects == 1 and len(second.days) == 2
+
+
+@pytest.mark.skipif(not TAU.exists(), reason="../shared/data is not beside this checkout")
+def test_tau_bench_conversations(tables):
+    trajectories = json.loads(TAU.read_text())
+    sources = {"tau": SourceSettings(uri=str(TAU))}
+    report = ingest(tables, "airline", sources)
+    turns = sum(message["role"] == "assistant" for each in trajectories for message in each["traj"][1:])
+    assert report.total.kept == report.total.read == turns and report.total.attached_feedback == len(trajectories)
+    rows = content(tables, "interactions")["interactions"]
+    assert sum(row["finish_reason"] == "tool_calls" for row in rows) == 1164
+    assert len({row["session_id"] for row in rows}) == 200
+    rewards = resolved_feedback(tables, "airline").to_pylist()
+    assert len(rewards) == turns and {row["name"] for row in rewards} == {"reward"}
+    solved = {f"{each['task_id']}/{each['trial']}" for each in trajectories if each["reward"] == 1}
+    sessions = {row["interaction_id"]: row["session_id"] for row in rows}
+    assert {sessions[row["interaction_id"]] for row in rewards if row["value"] == 1} == solved
