@@ -5,13 +5,14 @@
     lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
     why(lake, "chatcmpl-123")                                         # what became of one interaction
 
-A view for each table and for the current version of each dataset (math-tutor's sft_dataset is math_tutor_sft_dataset), the table
-`artefacts`, `lineage_nodes`, `lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or
-interaction id), why(id). Nothing is lost when the file is deleted.
+A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
+math_tutor_sft_dataset), the table `artefacts`, `lineage_nodes`, `lineage_edges`, `lineage`, and three macros:
+log_lines_in(artefact), weights_holding(user hash or interaction id), why(id). Nothing is lost when the file is
+deleted.
 
-Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views name stay
-where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was built>') || '/...', so
-that a copy of the lake works after `set variable lake = '<copy>'`.
+Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views
+name stay where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was
+built>') || '/...', so that a copy of the lake works after `set variable lake = '<copy>'`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.lake import Lake
-from resources.sql_files import HIVE_TYPES, sql_text, rows, run
+from resources.sql_files import HIVE_TYPES, rows, run, sql_text
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 
 SPLITS = {"train", "validation", "test"}
@@ -78,16 +79,16 @@ def query(
 def lineage_of(lake: Lake, artefact: str) -> pa.Table:
     """The edges behind an artefact: depth, child, parent, and what the parent is.
 
-    `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version, or the
-    artefact's directory. Raises CatalogError where none or several are meant.
+    `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version,
+    or the artefact's directory. Raises CatalogError where none or several are meant.
     """
     name, _, version = _as_name(artefact).partition("@")
     with _open(lake) as connection:
         found = rows(connection, "catalog/find_artefact", name=name, version=version).to_pylist()
         if not found:
             raise CatalogError(
-                f"no artefact {artefact} in {lake.root}: give workload/name, workload/name@version, a version or a directory; "
-                "`select name, version from artefacts` lists them"
+                f"no artefact {artefact} in {lake.root}: give workload/name, workload/name@version, a version or a "
+                "directory; `select name, version from artefacts` lists them"
             )
         if len(found) > 1:
             raise CatalogError(f"{artefact} may be any of {', '.join(row['node'] for row in found)}: give more of it")
@@ -95,7 +96,10 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
 
 
 def why(lake: Lake, identifier: str) -> pa.Table:
-    """What became of an interaction, by its id or its request's: one row a step. Raises CatalogError for an unknown id."""
+    """What became of an interaction, by its id or its request's: one row a step.
+
+    Raises CatalogError for an unknown id.
+    """
     with _open(lake) as connection:
         steps = rows(connection, "catalog/ask_why", identifier=identifier)
     if not len(steps):

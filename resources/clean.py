@@ -6,8 +6,8 @@ Reads `interactions` and `feedback`; replaces those days of `cleaned_interaction
 `decisions` of stage "clean" (one for each row). Nothing here looks at another day's rows, so days can be cleaned in any
 order, together or apart, and again, with the same result; what compares rows with each other is `resources.curate`.
 
-Placeholders are numbered by first appearance within the session's day. A conversation that goes on after midnight keeps its
-numbers as long as its requests repeat their history, as chat requests do.
+Placeholders are numbered by first appearance within the session's day. A conversation that goes on after midnight
+keeps its numbers as long as its requests repeat their history, as chat requests do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 from resources.curation import CurationSettings
 from resources.minhash import signatures
 from resources.pii import Redactor
-from resources.shingles import ngrams, word_hashes
+from resources.shingles import turn_shingles
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.tables import SCHEMAS, Tables
 
@@ -143,7 +143,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, redact: bool) -> pa.Table
 def _signed(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """The MinHash signature of every row's new text."""
     texts = rows(connection, "clean/near_texts")
-    shingles = ngrams(word_hashes(texts["near_text"]), settings.near_duplicates.ngram)
+    shingles = turn_shingles(texts["new_turn"], texts["answer"], settings.near_duplicates.ngram)
     return pa.table(
         {"interaction_id": texts["interaction_id"], "signature": signatures(shingles, settings.near_duplicates.hashes)}
     )

@@ -7,10 +7,10 @@ Reads the rows that `resources.clean` kept and writes into `output`:
     curated.parquet          the rows that stay, with all that the datasets need
     decontamination.json     by evaluation suite: items found in the traffic, rows that hold them
 
-and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The rules, in
-order: thumbs down, contaminated, exact duplicate, near duplicate, kept. Of duplicates the best copy stays: people's word
-first, then the fuller, then the newer, then the id. Feedback is read afresh, since it arrives after its day was cleaned.
-Nothing depends on the order in which days arrived.
+and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The
+rules, in order: thumbs down, contaminated, exact duplicate, near duplicate, kept. Of duplicates the best copy stays:
+people's word first, then the fuller, then the newer, then the id. Feedback is read afresh, since it arrives after its
+day was cleaned. Nothing depends on the order in which days arrived.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from resources.atomic import write_json
 from resources.clean import MACROS
 from resources.curation import CurationSettings, NearDuplicates
 from resources.decontamination import find_contamination
-from resources.shingles import Ragged, ngrams, word_hashes
+from resources.shingles import Ragged, turn_shingles
 from resources.sql_files import attach_slice, rows, run, stream, workbench, write_rows
 from resources.tables import Tables
 
@@ -120,15 +120,15 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     shortest = run(connection, "curate/shortest_signature", hashes=settings.hashes).fetchall()[0][0]
     if shortest != settings.hashes:
         raise CurationError(
-            f"near_duplicates asks for {settings.bands} bands of {settings.rows}, {settings.hashes} hashes, and some rows "
-            f"were cleaned with {shortest}: materialize cleaned_interactions again for all days"
+            f"near_duplicates asks for {settings.bands} bands of {settings.rows}, {settings.hashes} hashes, and some "
+            f"rows were cleaned with {shortest}: materialize cleaned_interactions again for all days"
         )
     run(connection, "curate/pairs", bands=settings.bands, rows=settings.rows)
     run(connection, "curate/pairs_as_conversations")
     run(connection, "clean/messages")
     run(connection, "clean/texts")
     texts = rows(connection, "curate/suspect_texts")
-    shingles = _sorted_sets(ngrams(word_hashes(texts["near_text"]), settings.ngram))
+    shingles = _sorted_sets(turn_shingles(texts["new_turn"], texts["answer"], settings.ngram))
     connection.register(
         "shingled",
         pa.table(
@@ -158,8 +158,9 @@ DIGESTS = ("interactions", "cleaned_interactions", "feedback")
 def slice_digest(tables: Tables, name: str, workload: str) -> str:
     """sha256 over a workload's sorted (interaction_id, content_sha256): the digest of a table slice as an input.
 
-    For cleaned_interactions each row's cleaned facts count as well, and feedback, which has no content_sha256, is hashed record by
-    record. Rewriting or compacting a table leaves it as it is. Raises ValueError for a table without such rows.
+    For cleaned_interactions each row's cleaned facts count as well, and feedback, which has no content_sha256, is
+    hashed record by record. Rewriting or compacting a table leaves it as it is. Raises ValueError for a table without
+    such rows.
     """
     if name not in DIGESTS:
         raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")

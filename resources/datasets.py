@@ -12,8 +12,9 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
     interaction_ids  every interaction whose answer is trained on in this row
 
 A chat client repeats the conversation with every turn. Where a later row of a session repeats an earlier one whole,
-the longest row carries both: its assistant messages weigh 1 where their own interaction survived curation, 0 where not (an answer that
-got a thumb down stays as context). A split is drawn by the hash of the session's split group, never by row.
+the longest row carries both: its assistant messages weigh 1 where their own interaction survived curation, 0 where
+not (an answer that got a thumb down stays as context). A split is drawn by the hash of the session's split group,
+never by row.
 
 The fate of every curated row is in `report.decisions` (rows of the table `decisions`, stage "dataset"); given `tables`,
 they are committed there as well.
@@ -23,7 +24,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -53,8 +53,8 @@ class DatasetSettings(BaseModel):
 
     mix: dict[str, float] = Field(
         default_factory=dict,
-        description="shares of the training rows by source or seed name, relative to each other; a source that is not named is "
-        "left out; empty: all of everything",
+        description="shares of the training rows by source or seed name, relative to each other; a source that is not "
+        "named is left out; empty: all of everything",
     )
     max_rows: int | None = Field(None, ge=1, description="at most this many training rows")
     validation_share: float = Field(0.05, ge=0, lt=1, description="share of the sessions")
@@ -89,7 +89,7 @@ class SftReport:
 def build_sft_dataset(
     curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None
 ) -> SftReport:
-    """Builds the three splits. Raises DatasetError when there is nothing to train on, or the mix names no source there is."""
+    """Builds the three splits. Raises DatasetError when they leave nothing to train on."""
     output.mkdir(parents=True, exist_ok=True)
     report = SftReport()
     seed = str(settings.seed)
@@ -156,8 +156,8 @@ def sampling_quotas(available: dict[str, int], mix: dict[str, float], max_rows: 
     """How many training rows each source gives.
 
     Without a mix every row has the same chance: shares are by size. With one, the wanted number of rows (max_rows, or
-    all there are of the sources named) is handed out by weight; a source that has too few gives all it has, and the others share the rest
-    by their weights. No row is taken twice.
+    all there are of the sources named) is handed out by weight; a source that has too few gives all it has, and the
+    others share the rest by their weights. No row is taken twice.
     """
     weights = {source: (mix.get(source, 0.0) if mix else float(rows)) for source, rows in available.items()}
     named = sum(rows for source, rows in available.items() if weights[source] > 0)

@@ -2,10 +2,11 @@
 
     found = find_contamination(connection, settings)      # fills the temp table `contaminated`
 
-An item (its prompt, and its answer when that has at least the largest n-gram's words) is held by a row when the row's n-grams
-cover at least the threshold's share of the item's words (Tulu 3 uses 8-grams and 50 %, GPT-3 13-grams). An item shorter than
-the smallest n-gram must occur whole; one of fewer than four words must be a message of its own, or "yes" would
-condemn half the traffic. All messages but the system prompt count, history and answer too: all of it would be trained on.
+An item (its prompt, and its answer when that has at least the largest n-gram's words) is held by a row when the row's
+n-grams cover at least the threshold's share of the item's words (Tulu 3 uses 8-grams and 50 %, GPT-3 13-grams). An
+item shorter than the largest n-gram must occur whole (half of ten words of code is nothing special); one of fewer
+than four words must be a message of its own, or "yes" would condemn half the traffic. All messages but the system
+prompt count, history and answer too: all of it would be trained on.
 
 The connection holds the views `cleaned_interactions` and `eval_items` and the macros of `resources.clean`.
 """
@@ -65,11 +66,12 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
         columns["start"].append(start[mine])
         columns["whole"].append(np.full(mine.sum(), whole))
 
-    for size in range(1, min(settings.ngrams)):
+    short = lengths < max(settings.ngrams)
+    for size in range(1, max(settings.ngrams)):
         if (chosen := wanted & (lengths == size)).any():
             add(ngrams(words, size), chosen, size, size < WHOLE_MESSAGE_BELOW)
     for size in settings.ngrams:
-        add(ngrams(words, size), wanted, size, False)
+        add(ngrams(words, size), wanted & ~short, size, False)
     return items, pa.table({name: np.concatenate(parts) for name, parts in columns.items()})
 
 

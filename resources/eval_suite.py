@@ -3,8 +3,8 @@
     build_eval_suite({"gsm8k": EvalSettings(uri="gsm8k_test.jsonl", format="gsm8k")}, output)   # {"gsm8k": 1319}
 
 Writes items.parquet (suite, item_id, prompt, answer) into `output`. Files are JSON Lines or one JSON array, plain or
-compressed, wherever fsspec reads. A question of several turns (Spec-Bench, MT-bench) becomes an item for each turn, since each
-of them alone gives the question away.
+compressed, wherever fsspec reads. A question of several turns (Spec-Bench, MT-bench) becomes an item for each turn,
+since each of them alone gives the question away.
 
     format      one record holds
     jsonl       prompt | question | input | instruction | text | problem | messages, and optionally
@@ -142,13 +142,15 @@ def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: st
 
 def _text(record: dict[str, Any], name: str, kind: str, place: str) -> str:
     if not isinstance(record.get(name), str) or not record[name].strip():
-        raise EvalSuiteError(f"{place}: format {kind} needs `{name}`, a text; its keys are {', '.join(record) or 'none'}")
+        keys = ", ".join(record) or "none"
+        raise EvalSuiteError(f"{place}: format {kind} needs `{name}`, a text; its keys are {keys}")
     return record[name]
 
 
 def _jsonl_pair(record: dict[str, Any], place: str) -> tuple[str, str | None]:
-    prompt = next((record[name] for name in PROMPTS if isinstance(record.get(name), str) and record[name].strip()), None)
-    answer = next((record[name] for name in ANSWERS if isinstance(record.get(name), str) and record[name].strip()), None)
+    texts = {name: value for name, value in record.items() if isinstance(value, str) and value.strip()}
+    prompt = next((texts[name] for name in PROMPTS if name in texts), None)
+    answer = next((texts[name] for name in ANSWERS if name in texts), None)
     if isinstance(record.get("instruction"), str) and isinstance(record.get("input"), str):
         prompt = f"{record['instruction']}\n{record['input']}".strip()
     if prompt is None and isinstance(record.get("messages"), list):

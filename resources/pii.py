@@ -19,7 +19,10 @@ import re
 from collections import Counter
 from typing import Any
 
-_EMAIL = r"[A-Za-z0-9._%+\-]{1,64}@(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,62})\.|[A-Za-z0-9]\.)+[A-Za-z]{2,24}(?![A-Za-z0-9_])"
+_EMAIL = (
+    r"[A-Za-z0-9._%+\-]{1,64}@"
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9\-]{0,62})\.|[A-Za-z0-9]\.)+[A-Za-z]{2,24}(?![A-Za-z0-9_])"
+)
 
 _SECRET = "|".join(
     [

@@ -2,8 +2,8 @@
 
     report = import_seeds({"handmade": Path("seeds.jsonl")}, output)
 
-Each line of a JSON Lines file (plain or compressed) is one object with `messages` in the OpenAI shape, the last of them from the
-assistant, and optionally `tools`. Writes into `output`:
+Each line of a JSON Lines file (plain or compressed) is one object with `messages` in the OpenAI shape, the last of
+them from the assistant, and optionally `tools`. Writes into `output`:
 
     seeds.parquet        row_id, source, source_uri, source_row, messages, tools, content_sha256
     bad_lines.parquet    source, source_uri, source_row, message: what could not be used, and why

@@ -124,3 +124,24 @@ def ngrams(words: Ragged, size: int) -> Ragged:
         runs += words.values[step : total - size + 1 + step]
     left = np.repeat(words.offsets[1:], lengths)[: len(runs)] - np.arange(len(runs))
     return Ragged(mix(runs[left >= size]), offsets)
+
+
+_ANSWER = np.uint64(0xA5A5A5A5_5A5A5A5A)
+
+
+def turn_shingles(questions: pa.ChunkedArray, answers: pa.ChunkedArray, size: int) -> Ragged:
+    """The n-grams of each question and of its answer, told apart.
+
+    The same words asked and answered are different shingles: "finish this half" and "write it all" end in the same
+    text, and are not the same example.
+    """
+    count = len(questions)
+    both = pa.concat_arrays([_one_array(questions), _one_array(answers)])
+    order = np.arange(2 * count).reshape(2, count).T.reshape(-1)
+    runs = ngrams(word_hashes(both.take(pa.array(order))), size)
+    is_answer = np.repeat(np.arange(2 * count) % 2 == 1, runs.lengths)
+    return Ragged(np.where(is_answer, runs.values ^ _ANSWER, runs.values), runs.offsets[::2])
+
+
+def _one_array(texts: pa.ChunkedArray) -> pa.LargeStringArray:
+    return texts.cast(pa.large_string()).combine_chunks()

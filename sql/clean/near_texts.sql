@@ -1,1 +1,3 @@
-select interaction_id, near_text from texts
+-- What near-duplicates are judged by, as words.
+select interaction_id, words_of(new_turn) as new_turn, words_of(answer) as answer
+from texts

@@ -11,7 +11,7 @@ select interaction_id, session_id, dt, messages, tools, completion
 from looked_at
 where regexp_matches(
     everything,
-    '@|[0-9]{3}[ .)\-]{0,2}[0-9]{3}[ .\-]?[0-9]{2}|\+[1-9][0-9 .()\-]{6}|[A-Z]{2}[0-9]{2} ?[A-Z0-9]{4}'
+    '@[A-Za-z0-9.\-]*\.[A-Za-z]{2}|([0-9][ .()\-]{0,2}){8}|[A-Z]{2}[0-9]{2} ?[A-Z0-9]{4}'
     || '|sk-|[srp]k_(live|test)_|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|AIza|xox[abeoprs]-|hf_|npm_|pypi-|SG\.|eyJ'
     || '|PRIVATE KEY|\\u00[2-7]'
 )

@@ -1,6 +1,6 @@
 -- One row for each conversation: the texts its facts are taken from.
--- `near_text` is what near-duplicates are judged by: what is NEW in this request (the messages after the last answer, but
--- no system prompt) and its answer. With the history in it, two turns of one conversation would be alike for what they
+-- Near-duplicates are judged by `new_turn`, what is NEW in this request (the messages after the last answer, but no system
+-- prompt), and by `answer`. With the history in it, two turns of one conversation would be alike for what they
 -- share; with the system prompt in it, so would all rows of a product.
 create or replace temp table texts as
 with placed as (
@@ -30,6 +30,5 @@ select
     interaction_id, new_turn, new_role, instructions, answer, normalised_sha256,
     coalesce(prompt_characters, 0) as prompt_characters,
     coalesce(length(answer), 0) as completion_characters,
-    prompt_messages,
-    words_of(concat_ws(' ', new_turn, answer)) as near_text
+    prompt_messages
 from parts

@@ -18,10 +18,24 @@ def interaction(number, prompt, answer, *, minutes=0, day=0, **changes):
     completion = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
     row = dict.fromkeys(SCHEMAS["interactions"].names)
     row |= {
-        "workload": "tutor", "dt": ts.date(), "ts": ts, "interaction_id": f"i{number}", "request_id": f"r{number}",
-        "choice_index": 0, "source": "gateway", "source_format": "openai", "source_uri": "log.jsonl",
-        "source_row": 0, "session_id": f"s{number}", "client": "app", "model": "m", "messages": json.dumps(messages),
-        "completion": json.dumps(completion), "finish_reason": "stop", "cache_hit": False, "status": "success",
+        "workload": "tutor",
+        "dt": ts.date(),
+        "ts": ts,
+        "interaction_id": f"i{number}",
+        "request_id": f"r{number}",
+        "choice_index": 0,
+        "source": "gateway",
+        "source_format": "openai",
+        "source_uri": "log.jsonl",
+        "source_row": 0,
+        "session_id": f"s{number}",
+        "client": "app",
+        "model": "m",
+        "messages": json.dumps(messages),
+        "completion": json.dumps(completion),
+        "finish_reason": "stop",
+        "cache_hit": False,
+        "status": "success",
     }
     row |= changes
     row["content_sha256"] = hashlib.sha256(f"{row['messages']}{row['completion']}".encode()).hexdigest()

@@ -37,8 +37,15 @@ def test_each_row_gets_a_verdict_and_one_decision(tables):
         interaction(6, TEXT, {"role": "assistant", "content": None, "refusal": "I cannot help with that."}),
         interaction(7, TEXT, "x", completion="{not json"),
         interaction(8, TEXT, "x", messages='{"role": "user"}'),
-        interaction(9, TEXT, {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{\"at\": 1}"}}]}),
+        interaction(
+            9,
+            TEXT,
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}],
+            },
+        ),
         interaction(10, [], "Hello, I am here."),
         interaction(11, TEXT, "x", status="503"),
         interaction(12, TEXT, "x", completion=None, error="connection reset"),
@@ -46,8 +53,18 @@ def test_each_row_gets_a_verdict_and_one_decision(tables):
     report, found = cleaned(tables, rows)
     verdicts = {name: row["status"] for name, row in found.items()}
     assert verdicts == {
-        "i1": "ok", "i2": "error", "i3": "truncated", "i4": "empty", "i5": "cache_hit", "i6": "refused",
-        "i7": "empty", "i8": "unreadable", "i9": "ok", "i10": "empty", "i11": "error", "i12": "error",
+        "i1": "ok",
+        "i2": "error",
+        "i3": "truncated",
+        "i4": "empty",
+        "i5": "cache_hit",
+        "i6": "refused",
+        "i7": "empty",
+        "i8": "unreadable",
+        "i9": "ok",
+        "i10": "empty",
+        "i11": "error",
+        "i12": "error",
     }
     decisions = {row["interaction_id"]: row for row in read(tables, "decisions")}
     assert len(decisions) == len(rows) == report.read
@@ -68,8 +85,12 @@ def test_a_rule_that_is_off_lets_rows_through(tables):
 def test_personal_data_becomes_placeholders_that_hold_for_the_session(tables):
     card = "4111 1111 1111 1111"
     rows = [
-        interaction(1, f"I am ann@example.org, card {card}, and 4111 1111 1111 1112 is no card", "Thank you, ann@example.org",
-                    session_id="a"),
+        interaction(
+            1,
+            f"I am ann@example.org, card {card}, and 4111 1111 1111 1112 is no card",
+            "Thank you, ann@example.org",
+            session_id="a",
+        ),
         interaction(2, "Write\nbob@example.org or ANN@example.org", "Done", session_id="a", minutes=5),
         interaction(3, "bob@example.org says hello to everyone in the group", "Fine", session_id="b"),
         interaction(4, "nothing at all to hide here", "Fine", session_id="b"),
@@ -84,6 +105,39 @@ def test_personal_data_becomes_placeholders_that_hold_for_the_session(tables):
     assert report.pii == {"CARD": 1, "EMAIL": 5} and dict(found["i1"]["pii"]) == {"EMAIL": 2, "CARD": 1}
 
 
+def test_every_kind_is_found_when_it_stands_alone(tables):
+    alone = {
+        "EMAIL": ["a@b.org", "ann\\u0040example.org"],
+        "CARD": ["4000 0020 5284 5722", "378282246310005"],
+        "IBAN": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432"],
+        "PHONE": ["+49 30 901820", "(555) 234-5678"],
+        "SECRET": [
+            "sk-proj-abcdefghij0123456789ABCD",
+            "AKIAIOSFODNN7EXAMPLE",
+            "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+            "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
+            "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+            "xoxb-1234567890ab",
+            "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK",
+            "sk_live_abcdefghijklmnop",
+        ],
+    }
+    rows = [
+        interaction(
+            f"{kind}{n}",
+            f"see {value} there",
+            "Done",
+            **({"messages": f'[{{"role": "user", "content": "see {value} there"}}]'} if "u0040" in value else {}),
+        )
+        for kind, values in alone.items()
+        for n, value in enumerate(values)
+    ]
+    _, found = cleaned(tables, rows)
+    for kind, values in alone.items():
+        for n in range(len(values)):
+            assert json.loads(found[f"i{kind}{n}"]["messages"])[0]["content"] == f"see <{kind}_1> there"
+
+
 def test_personal_data_stays_where_the_recipe_says_keep(tables):
     _, found = cleaned(tables, [interaction(1, "mail ann@example.org", "Done")], CurationSettings(pii="keep"))
     assert "ann@example.org" in found["i1"]["messages"]
@@ -91,23 +145,39 @@ def test_personal_data_stays_where_the_recipe_says_keep(tables):
 
 def test_feedback_by_its_most_telling_id_newest_first(tables):
     rows = [
-        interaction(1, TEXT, "one"), interaction(2, TEXT, "two"), interaction(3, TEXT, "three", trace_id="t"),
-        interaction(4, TEXT, "four"), interaction(5, TEXT, "five"), interaction(6, TEXT, "six"),
+        interaction(1, TEXT, "one"),
+        interaction(2, TEXT, "two"),
+        interaction(3, TEXT, "three", trace_id="t"),
+        interaction(4, TEXT, "four"),
+        interaction(5, TEXT, "five"),
+        interaction(6, TEXT, "six"),
     ]
     feedback = [
-        thumb(1, interaction_id="i1"), thumb(-1, session_id="s1"), thumb(-1, request_id="r2"), thumb(1, trace_id="t"),
-        thumb(-1, session_id="s4", ts=START), thumb(1, session_id="s4", ts=START + timedelta(days=2)),
-        thumb(1, interaction_id="i5"), {**thumb(0.2, interaction_id="i5"), "name": "reward"},
+        thumb(1, interaction_id="i1"),
+        thumb(-1, session_id="s1"),
+        thumb(-1, request_id="r2"),
+        thumb(1, trace_id="t"),
+        thumb(-1, session_id="s4", ts=START),
+        thumb(1, session_id="s4", ts=START + timedelta(days=2)),
+        thumb(1, interaction_id="i5"),
+        {**thumb(0.2, interaction_id="i5"), "name": "reward"},
     ]
     _, found = cleaned(tables, rows, feedback=feedback)
     assert {name: row["feedback"] for name, row in found.items()} == {
-        "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None,
+        "i1": 1,
+        "i2": -1,
+        "i3": 1,
+        "i4": 1,
+        "i5": 0.2,
+        "i6": None,
     }
 
 
 def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
-    rows = [interaction(n, f"{TEXT} {n} ann{n % 3}@example.org", f"answer {n}", day=n % 3, session_id=f"s{n % 4}")
-            for n in range(30)]
+    rows = [
+        interaction(n, f"{TEXT} {n} ann{n % 3}@example.org", f"answer {n}", day=n % 3, session_id=f"s{n % 4}")
+        for n in range(30)
+    ]
     _, together = cleaned(tables, rows)
     clean(tables, "tutor", days_of(rows), CurationSettings())
     assert {row["interaction_id"]: row for row in read(tables, "cleaned_interactions")} == together
@@ -138,8 +208,10 @@ def test_conversations_without_session_ids_share_a_session_by_their_beginning(ta
     turn = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello out there"}]
     later = [*turn, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
     rows = [
-        interaction(1, turn, "hi", session_id=None), interaction(2, later, "now this", session_id=None, minutes=1),
-        interaction(3, "another thing", "yes", session_id=None), interaction(4, [], "x", session_id=None),
+        interaction(1, turn, "hi", session_id=None),
+        interaction(2, later, "now this", session_id=None, minutes=1),
+        interaction(3, "another thing", "yes", session_id=None),
+        interaction(4, [], "x", session_id=None),
     ]
     _, found = cleaned(tables, rows)
     assert found["i1"]["session_id"] == found["i2"]["session_id"] != found["i3"]["session_id"]
@@ -150,10 +222,15 @@ def test_prompt_shapes_tell_products_and_intents_apart(tables):
     def ask(number, system, text):
         return interaction(number, [{"role": "system", "content": system}, {"role": "user", "content": text}], "fine")
 
-    _, found = cleaned(tables, [
-        ask(1, "You write code. Today is 2026-06-01.", "Explain this"), ask(2, "You write code. Today is 2026-06-02.", "explain that"),
-        ask(3, "You write code. Today is 2026-06-02.", "Complete that"), ask(4, "You sell shoes.", "Explain this"),
-    ])
+    _, found = cleaned(
+        tables,
+        [
+            ask(1, "You write code. Today is 2026-06-01.", "Explain this"),
+            ask(2, "You write code. Today is 2026-06-02.", "explain that"),
+            ask(3, "You write code. Today is 2026-06-02.", "Complete that"),
+            ask(4, "You sell shoes.", "Explain this"),
+        ],
+    )
     shapes = [found[f"i{n}"]["prompt_shape"] for n in (1, 2, 3, 4)]
     assert shapes[0] == shapes[1] and len(set(shapes)) == 3 and shapes[0].startswith("explain#")
 
@@ -162,7 +239,11 @@ def test_near_signatures_see_what_is_new_not_the_history(tables):
     long = " ".join(f"word{n}" for n in range(200))
     turn = [{"role": "user", "content": long}]
     later = [*turn, {"role": "assistant", "content": long[::-1]}, {"role": "user", "content": TEXT}]
-    rows = [interaction(1, turn, long[::-1]), interaction(2, later, "It marks and it sweeps"), interaction(3, TEXT, "It marks and it sweeps")]
+    rows = [
+        interaction(1, turn, long[::-1]),
+        interaction(2, later, "It marks and it sweeps"),
+        interaction(3, TEXT, "It marks and it sweeps"),
+    ]
     _, found = cleaned(tables, rows)
     assert found["i2"]["signature"] == found["i3"]["signature"]
     assert sum(a == b for a, b in zip(found["i1"]["signature"], found["i2"]["signature"], strict=True)) < 10

@@ -18,7 +18,26 @@ from resources.curation import CurationSettings
 from resources.lake import Lake
 from resources.tables import Tables
 
-WORDS = ["river", "stone", "mill", "wheel", "grain", "flour", "baker", "oven", "bread", "market", "road", "cart", "horse", "rider", "letter", "king", "tower", "bell"]
+WORDS = [
+    "river",
+    "stone",
+    "mill",
+    "wheel",
+    "grain",
+    "flour",
+    "baker",
+    "oven",
+    "bread",
+    "market",
+    "road",
+    "cart",
+    "horse",
+    "rider",
+    "letter",
+    "king",
+    "tower",
+    "bell",
+]
 
 
 def prose(seed, words=60):
@@ -50,8 +69,10 @@ def tables(tmp_path):
 
 def test_exact_copies_keep_the_best(tables, tmp_path):
     rows = [
-        interaction(1, "What   is a Mill?", prose(1)), interaction(2, "what is a mill?", prose(1).upper(), day=1),
-        interaction(3, "What is a mill?", prose(1)), interaction(4, "What is a wheel?", prose(2)),
+        interaction(1, "What   is a Mill?", prose(1)),
+        interaction(2, "what is a mill?", prose(1).upper(), day=1),
+        interaction(3, "What is a mill?", prose(1)),
+        interaction(4, "What is a wheel?", prose(2)),
     ]
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", feedback=[thumb(1, interaction_id="i3")])
     assert set(kept) == {"i3", "i4"} and kept["i3"]["feedback"] == 1
@@ -81,9 +102,24 @@ def test_near_copies_are_verified_and_grouped(tables, tmp_path):
 def test_an_exact_copy_points_at_the_row_that_stayed_in_the_end(tables, tmp_path):
     words = prose(5).split()
     other = [*words[:-1], "otter", "otter", "otter"]
-    rows = [interaction(1, "Go", " ".join(words)), interaction(2, "go", " ".join(words)), interaction(3, "Go", " ".join(other))]
+    rows = [
+        interaction(1, "Go", " ".join(words)),
+        interaction(2, "go", " ".join(words)),
+        interaction(3, "Go", " ".join(other)),
+    ]
     _, decisions, kept = curated(tables, rows, tmp_path / "v1")
     assert set(kept) == {"i3"} and decisions["i1"]["kept_id"] == decisions["i2"]["kept_id"] == "i3"
+
+
+def test_the_same_words_asked_and_answered_are_different_examples(tables, tmp_path):
+    words = prose(8, 80).split()
+    rows = [
+        interaction(1, "Finish this: " + " ".join(words[:40]), " ".join(words[40:])),
+        interaction(2, "Write it all", " ".join(words)),
+        interaction(3, "Write it all now", " ".join(words)),
+    ]
+    _, decisions, kept = curated(tables, rows, tmp_path / "v1")
+    assert len(kept) == 2 and "i1" in kept and decisions["i2"]["rule"] != decisions["i3"]["rule"]
 
 
 def test_thumbs_down_even_when_it_came_after_cleaning(tables, tmp_path):
@@ -105,8 +141,12 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
     half = " ".join(question.split()[:24])
     little = " ".join(question.split()[:14])
     items = eval_file(
-        tmp_path / "items.parquet", ("quiz", "1", question, answer), ("quiz", "2", prose(12, 40), "42"),
-        ("short", "1", "Who owns the mill?", None), ("short", "2", "Bread now", None),
+        tmp_path / "items.parquet",
+        ("quiz", "1", question, answer),
+        ("quiz", "2", prose(12, 40), "42"),
+        ("short", "1", "Who owns the mill?", None),
+        ("short", "2", "Bread now", None),
+        ("short", "3", "one two three four five six seven eight nine ten", None),
     )
     rows = [
         interaction(1, f"Please answer: {question.upper()}!", "no idea"),
@@ -116,27 +156,40 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
         interaction(5, "Tell me. who owns THE mill", "the miller"),
         interaction(6, "bread, now!", "here it is"),
         interaction(7, "bring bread now please", "here it comes, 42"),
-        interaction(8, [{"role": "user", "content": question}, {"role": "assistant", "content": "hm"},
-                        {"role": "user", "content": "and then?"}], "then it ends"),
-        interaction(9, [{"role": "system", "content": question}, {"role": "user", "content": "what now?"}], "so it goes"),
+        interaction(
+            8,
+            [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": "hm"},
+                {"role": "user", "content": "and then?"},
+            ],
+            "then it ends",
+        ),
+        interaction(10, "count one two three four five six seven eight nine", "and so it goes on for ever"),
+        interaction(11, "count one two three four five six seven eight nine ten", "done and dusted"),
+        interaction(
+            9, [{"role": "system", "content": question}, {"role": "user", "content": "what now?"}], "so it goes"
+        ),
     ]
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", items=items)
-    assert set(kept) == {"i3", "i7", "i9"}
+    assert set(kept) == {"i3", "i7", "i9", "i10"}
     assert decisions["i1"]["detail"] == "quiz:1, 100 % of its words" and decisions["i6"]["rule"] == "contaminated"
     assert report.suites == {
         "quiz": {"items": 2, "items_found": 1, "rows_holding_items": 4},
-        "short": {"items": 2, "items_found": 2, "rows_holding_items": 2},
+        "short": {"items": 3, "items_found": 3, "rows_holding_items": 3},
     }
     assert json.loads((tmp_path / "v1" / "decontamination.json").read_text()) == report.suites
     off = CurationSettings(decontamination={"enabled": False})
-    assert curate(tables, "tutor", tmp_path / "v2", off, items).kept == 9
+    assert curate(tables, "tutor", tmp_path / "v2", off, items).kept == 11
 
 
 def test_sessions_that_share_texts_share_a_split_group(tables, tmp_path):
     copy = prose(20)
     rows = [
-        interaction(1, "Go", copy, session_id="a"), interaction(2, "Go", copy, session_id="b", minutes=1),
-        interaction(3, "Go", prose(21), session_id="b", minutes=2), interaction(4, "Go", prose(22), session_id="c"),
+        interaction(1, "Go", copy, session_id="a"),
+        interaction(2, "Go", copy, session_id="b", minutes=1),
+        interaction(3, "Go", prose(21), session_id="b", minutes=2),
+        interaction(4, "Go", prose(22), session_id="c"),
         *[interaction(10 + n, "hello", "Hello there, how can I help you today?", session_id=f"g{n}") for n in range(9)],
         *[interaction(30 + n, "Go", prose(30 + n), session_id=f"g{n}") for n in range(9)],
     ]
@@ -149,7 +202,7 @@ def test_sessions_that_share_texts_share_a_split_group(tables, tmp_path):
 def test_signatures_of_other_settings_are_refused(tables, tmp_path):
     rows = [interaction(1, "Go", prose(1))]
     curated(tables, rows, tmp_path / "v1")
-    with pytest.raises(CurationError, match="128 hashes.*cleaned with 100: materialize cleaned_interactions again"):
+    with pytest.raises(CurationError, match=r"128 hashes.*cleaned with 100: materialize cleaned_interactions again"):
         curate(tables, "tutor", tmp_path / "v2", CurationSettings(near_duplicates={"bands": 16, "rows": 8}), None)
 
 
@@ -169,21 +222,26 @@ def test_digest_follows_content_not_history(tables, tmp_path):
     cleaned = slice_digest(tables, "cleaned_interactions", "tutor")
     clean(tables, "tutor", days_of(rows), CurationSettings(near_duplicates={"ngram": 3}))
     assert slice_digest(tables, "cleaned_interactions", "tutor") != cleaned
-    store(tables, "interactions", rows[:5] + [interaction(5, "Go", "away", day=1)])
+    store(tables, "interactions", [*rows[:5], interaction(5, "Go", "away", day=1)])
     assert slice_digest(tables, "interactions", "tutor") != digest
     assert slice_digest(tables, "interactions", "nobody") == slice_digest(tables, "feedback", "nobody")
     with pytest.raises(ValueError, match="quarantine has no slice digest"):
         slice_digest(tables, "quarantine", "tutor")
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_law_the_order_of_days_and_rows_does_not_matter(data, tmp_path_factory):
     """Texts are drawn from a small set of near and exact copies, so that groups form and chain."""
-    picks = data.draw(st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2), st.sampled_from([None, -1, 1])),
-        min_size=2, max_size=14,
-    ))
+    picks = data.draw(
+        st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 2), st.sampled_from([None, -1, 1])),
+            min_size=2,
+            max_size=14,
+        )
+    )
     rows, feedback = [], []
     for number, (text, edit, day, opinion) in enumerate(picks):
         words = prose(text, 40).split()
@@ -225,9 +283,12 @@ def test_planted_benchmark_questions_are_caught(tables, tmp_path):
     )
     train = [json.loads(line) for line in (SHARED / "gsm8k_train.jsonl").read_text().splitlines()][:300]
     rows = [interaction(f"t{n}", item["question"], item["answer"]) for n, item in enumerate(train)]
-    planted = [interaction(f"p{n}", "Solve this. " + item["question"].replace(" the ", " the  "), "?") for n, item in enumerate(gsm8k[::10])]
+    planted = [
+        interaction(f"p{n}", "Solve this. " + item["question"].replace(" the ", " the  "), "?")
+        for n, item in enumerate(gsm8k[::10])
+    ]
     planted += [interaction(f"h{n}", f"Finish\n{item['prompt']}", "pass") for n, item in enumerate(human_eval[::20])]
-    report, decisions, kept = curated(tables, rows + planted, tmp_path / "v1", items=items)
+    report, _, kept = curated(tables, rows + planted, tmp_path / "v1", items=items)
     assert not any(row["interaction_id"] in kept for row in planted)
     assert len(kept) >= 297
     assert report.suites["gsm8k"]["items_found"] >= 20 and report.suites["humaneval"]["items_found"] >= 9

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -15,8 +14,8 @@ from resources.clean import clean
 from resources.curate import curate
 from resources.curation import CurationSettings
 from resources.datasets import DatasetError, DatasetSettings, build_sft_dataset, sampling_quotas
-from resources.seeds import import_seeds
 from resources.lake import Lake
+from resources.seeds import import_seeds
 from resources.tables import Tables
 
 KEEP_ALL = CurationSettings(near_duplicates={"enabled": False})
@@ -46,7 +45,9 @@ def conversation(session, answers, number=0, **changes):
     history, rows = [{"role": "system", "content": "be brief"}], []
     for turn, answer in enumerate(answers):
         history = [*history, {"role": "user", "content": f"{session} question {turn}"}]
-        rows.append(interaction(f"{session}.{turn}", history, answer, session_id=session, minutes=number + turn, **changes))
+        rows.append(
+            interaction(f"{session}.{turn}", history, answer, session_id=session, minutes=number + turn, **changes)
+        )
         said = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
         history = [*history, said]
     return rows
@@ -82,9 +83,15 @@ def test_histories_match_though_clients_repeat_them_a_little_differently(tables,
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
     answer = {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None, "annotations": []}
     first = [{"role": "user", "content": "look it up"}]
-    later = [*first, {"role": "assistant", "content": "", "tool_calls": [{**call, "id": "other"}]},
-             {"role": "tool", "content": "found", "tool_call_id": "other"}]
-    rows = [interaction(1, first, answer, session_id="a"), interaction(2, later, "It is found.", session_id="a", minutes=1)]
+    later = [
+        *first,
+        {"role": "assistant", "content": "", "tool_calls": [{**call, "id": "other"}]},
+        {"role": "tool", "content": "found", "tool_call_id": "other"},
+    ]
+    rows = [
+        interaction(1, first, answer, session_id="a"),
+        interaction(2, later, "It is found.", session_id="a", minutes=1),
+    ]
     _, splits = built(curated(tables, rows, tmp_path / "c"), tmp_path / "d")
     assert [row["row_id"] for row in splits["train"]] == ["i2"] and weights(splits["train"][0]) == [1, 1]
 
@@ -130,12 +137,20 @@ def test_sessions_that_share_copies_are_not_torn_apart(tables, tmp_path):
     text = "the same long answer about mills and wheels and grain and flour and bread " * 3
     rows = []
     for n in range(40):
-        rows += [interaction(f"{n}x", "tell", f"{text} {n}", session_id=f"x{n}"), interaction(f"{n}z", "tell", f"zebra {n} alone", session_id=f"x{n}"),
-                 interaction(f"{n}y", "tell", f"{text} {n} ", session_id=f"y{n}"), interaction(f"{n}w", "tell", f"wolf {n} alone", session_id=f"y{n}")]
+        rows += [
+            interaction(f"{n}x", "tell", f"{text} {n}", session_id=f"x{n}"),
+            interaction(f"{n}z", "tell", f"zebra {n} alone", session_id=f"x{n}"),
+            interaction(f"{n}y", "tell", f"{text} {n} ", session_id=f"y{n}"),
+            interaction(f"{n}w", "tell", f"wolf {n} alone", session_id=f"y{n}"),
+        ]
     path = curated(tables, rows, tmp_path / "c", CurationSettings(near_duplicates={"enabled": False}))
     _, splits = built(path, tmp_path / "d", DatasetSettings(validation_share=0.3, test_share=0.3))
     sides = {row["session_id"]: name for name, found in splits.items() for row in found}
-    assert all(sides[f"x{n}"] == sides[f"y{n}"] for n in range(40)) and set(sides.values()) == {"train", "validation", "test"}
+    assert all(sides[f"x{n}"] == sides[f"y{n}"] for n in range(40)) and set(sides.values()) == {
+        "train",
+        "validation",
+        "test",
+    }
 
 
 @pytest.mark.parametrize("groups", [3, 4, 6])
@@ -146,18 +161,27 @@ def test_small_traffic_still_has_held_out_sides(tables, tmp_path, groups):
 
 
 def seed_file(path, *texts):
-    path.write_text("\n".join(
-        text if text.startswith("{") or text == "rubbish"
-        else json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]})
-        for text in texts
-    ) + "\n")
+    path.write_text(
+        "\n".join(
+            text
+            if text.startswith("{") or text == "rubbish"
+            else json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]})
+            for text in texts
+        )
+        + "\n"
+    )
     return path
 
 
 def test_seeds_are_imported_counted_and_mixed_into_training_only(tables, tmp_path):
     path = seed_file(
-        tmp_path / "seeds.jsonl", *[f"seed {n}" for n in range(20)], "seed 1", "rubbish", '{"messages": []}',
-        '{"messages": [{"role": "user", "content": "q"}]}', '{"messages": [{"role": "king", "content": "q"}]}',
+        tmp_path / "seeds.jsonl",
+        *[f"seed {n}" for n in range(20)],
+        "seed 1",
+        "rubbish",
+        '{"messages": []}',
+        '{"messages": [{"role": "user", "content": "q"}]}',
+        '{"messages": [{"role": "king", "content": "q"}]}',
     )
     seeds = import_seeds({"handmade": path}, tmp_path / "seeds")
     assert (seeds.lines, seeds.rows, seeds.duplicates, seeds.bad) == (25, 20, 1, 4)
@@ -180,7 +204,8 @@ def test_seeds_are_imported_counted_and_mixed_into_training_only(tables, tmp_pat
 
 @given(
     available=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 400), min_size=1),
-    mix=st.dictionaries(st.sampled_from("abcde"), st.floats(0, 1)), max_rows=st.none() | st.integers(1, 900),
+    mix=st.dictionaries(st.sampled_from("abcde"), st.floats(0, 1)),
+    max_rows=st.none() | st.integers(1, 900),
 )
 @settings(max_examples=200, deadline=None)
 def test_law_quotas_are_filled_and_never_exceeded(available, mix, max_rows):
@@ -200,10 +225,14 @@ def test_shares_follow_the_mix_as_far_as_rows_suffice():
 def test_nothing_to_train_on_is_said_in_words(tables, tmp_path):
     path = curated(tables, conversation("a", ["one"]), tmp_path / "c")
     with pytest.raises(DatasetError, match=r"sources with rows for training: gateway, mix: \{'nobody': 1.0\}"):
-        build_sft_dataset(path, None, tmp_path / "d", DatasetSettings(mix={"nobody": 1}, test_share=0, validation_share=0))
+        build_sft_dataset(
+            path, None, tmp_path / "d", DatasetSettings(mix={"nobody": 1}, test_share=0, validation_share=0)
+        )
 
 
-@pytest.mark.parametrize("wrong", [{"mix": {"a": -1}}, {"mix": {"a": 0}}, {"test_share": 0.6, "validation_share": 0.4}, {"mixx": {}}])
+@pytest.mark.parametrize(
+    "wrong", [{"mix": {"a": -1}}, {"mix": {"a": 0}}, {"test_share": 0.6, "validation_share": 0.4}, {"mixx": {}}]
+)
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValidationError):
         DatasetSettings(**wrong)

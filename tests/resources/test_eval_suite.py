@@ -29,20 +29,28 @@ def test_every_format_and_auto(tmp_path):
     bench = lines(tmp_path / "s.jsonl", {"question_id": 81, "turns": ["write", "again"], "reference": ["done"]})
     array = tmp_path / "a.json"
     array.write_text(json.dumps([{"id": "x", "instruction": "Add", "input": "1 2", "output": "3"}]))
-    chat = lines(tmp_path / "c.jsonl", {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})
+    chat = lines(
+        tmp_path / "c.jsonl", {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
+    )
     for kinds in (("gsm8k", "humaneval", "spec_bench"), ("auto", "auto", "auto")):
         counts = build_eval_suite(
             {
-                "g": EvalSettings(uri=gsm, format=kinds[0]), "h": EvalSettings(uri=human, format=kinds[1]),
-                "s": EvalSettings(uri=bench, format=kinds[2]), "a": EvalSettings(uri=str(array)),
+                "g": EvalSettings(uri=gsm, format=kinds[0]),
+                "h": EvalSettings(uri=human, format=kinds[1]),
+                "s": EvalSettings(uri=bench, format=kinds[2]),
+                "a": EvalSettings(uri=str(array)),
                 "c": EvalSettings(uri=chat, format="jsonl"),
             },
             tmp_path / "out",
         )
         assert counts == {"a": 1, "c": 1, "g": 1, "h": 1, "s": 2}
         assert items(tmp_path / "out") == [
-            ("a", "x", "Add\n1 2", "3"), ("c", "1", "hi", "ho"), ("g", "1", "2 + 2?", "#### 4"),
-            ("h", "H/0", "def f():", "  pass"), ("s", "81/1", "write", "done"), ("s", "81/2", "again", None),
+            ("a", "x", "Add\n1 2", "3"),
+            ("c", "1", "hi", "ho"),
+            ("g", "1", "2 + 2?", "#### 4"),
+            ("h", "H/0", "def f():", "  pass"),
+            ("s", "81/1", "write", "done"),
+            ("s", "81/2", "again", None),
         ]
 
 

@@ -30,10 +30,22 @@ def test_personal_data_is_replaced(text, redacted):
 @pytest.mark.parametrize(
     "text",
     [
-        "4111 1111 1111 1112 fails Luhn", "order 1234567890123456", "0000 0000 0000 0000", "pi is 3.14159265358979323846",
-        "DE88 3704 0044 0532 0130 00 fails its checksum", "@property and a @ b", "x = a+12 - 345", "2026-06-01 12:30:45",
-        "range(1000000, 20000000)", "192.168.100.200", "555-12-3456", "sk-short", "version 1.2.3-4567", "f(1, +12345)",
-        "ISBN 978-3-16-148410-0", "user@localhost",
+        "4111 1111 1111 1112 fails Luhn",
+        "order 1234567890123456",
+        "0000 0000 0000 0000",
+        "pi is 3.14159265358979323846",
+        "DE88 3704 0044 0532 0130 00 fails its checksum",
+        "@property and a @ b",
+        "x = a+12 - 345",
+        "2026-06-01 12:30:45",
+        "range(1000000, 20000000)",
+        "192.168.100.200",
+        "555-12-3456",
+        "sk-short",
+        "version 1.2.3-4567",
+        "f(1, +12345)",
+        "ISBN 978-3-16-148410-0",
+        "user@localhost",
     ],
 )
 def test_what_only_looks_like_it_is_left_alone(text):
@@ -41,7 +53,9 @@ def test_what_only_looks_like_it_is_left_alone(text):
 
 
 def test_json_stays_json_whatever_stands_before_the_value():
-    text = json.dumps([{"content": "line\na@b.org\t\"a@b.org\"", "n": 1, "tool_calls": [{"arguments": '{"to": "a@b.org"}'}]}])
+    text = json.dumps(
+        [{"content": 'line\na@b.org\t"a@b.org"', "n": 1, "tool_calls": [{"arguments": '{"to": "a@b.org"}'}]}]
+    )
     redactor = Redactor()
     assert json.loads(redactor.redact_json(text)) == [
         {"content": 'line\n<EMAIL_1>\t"<EMAIL_1>"', "n": 1, "tool_calls": [{"arguments": '{"to": "<EMAIL_1>"}'}]}
