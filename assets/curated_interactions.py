@@ -1,7 +1,5 @@
 """curated_interactions: one grouping pass over all days: duplicates, contamination; every row gets a decision."""
 
-from dataclasses import asdict
-
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
@@ -11,10 +9,12 @@ from resources.curation import CurationSettings
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
+SOURCES = ("resources/curate.py", "sql/curate", "sql/clean", "sql/tables", "sql/digests")
+
 
 @dg.asset(
-    deps=["cleaned_interactions", "eval_suite"], group_name=TRAFFIC, kinds={"duckdb", "parquet"}, owners=OWNERS,
-    pool=LAKE_POOL, code_version=source_digest("resources/curate.py", "sql/curate")[:12],
+    deps=["cleaned_interactions", "feedback", "eval_suite"], group_name=TRAFFIC, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
 )
 def curated_interactions(
     workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
@@ -22,12 +22,12 @@ def curated_interactions(
     """Exact and near duplicates, thumbs-down answers and leaked evaluation items leave; the order of days does not matter."""
     suite = workshop.current("dataset", "eval_suite")
     manifest = workshop.build(
-        "dataset", "curated_interactions", op="curate", sources=("resources/curate.py", "sql/curate"),
+        "dataset", "curated_interactions", op="curate", sources=SOURCES,
         config=curation_settings.model_dump(mode="json"),
-        inputs=[workshop.slice("cleaned_interactions"), suite.as_input()],
-        work=lambda output: asdict(
-            curate(workshop.tables, workshop.workload, output, curation_settings, workshop.directory(suite) / "items.parquet")
-        ),
+        inputs=[workshop.slice("cleaned_interactions"), workshop.slice("feedback"), suite.as_input()],
+        work=lambda output: curate(
+            workshop.tables, workshop.workload, output, curation_settings, workshop.directory(suite) / "items.parquet"
+        ).as_metrics(),
     )
     fates = workshop.row_fates(manifest)
     return shown(manifest, workshop, records_read=fates.read, kept=fates.kept, dropped=table(fates.as_rows()))

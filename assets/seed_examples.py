@@ -1,7 +1,5 @@
 """seed_examples: curated or synthetic conversations that are mixed into the traffic."""
 
-from dataclasses import asdict
-
 import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
@@ -23,6 +21,6 @@ def seed_examples(
     manifest = workshop.build(
         "dataset", "seed_examples", op="import_seeds", sources=("resources/seeds.py",), config={"seeds": sorted(seeds)},
         inputs=workshop.outside(places),
-        work=lambda output: asdict(import_seeds(places, output)),
+        work=lambda output: import_seeds(places, output).as_metrics(),
     )
     return shown(manifest, workshop)

@@ -8,10 +8,12 @@ from resources.datasets import DatasetSettings, build_sft_dataset, sessions_in_t
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
+SOURCES = ("resources/datasets.py", "sql/datasets", "sql/clean", "sql/tables")
+
 
 @dg.asset(
     deps=["curated_interactions", "seed_examples"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
-    code_version=source_digest("resources/datasets.py", "sql/datasets")[:12],
+    code_version=source_digest(*SOURCES)[:12],
 )
 def sft_dataset(
     workshop: dg.ResourceParam[Workshop], dataset_settings: dg.ResourceParam[DatasetSettings]
@@ -19,7 +21,7 @@ def sft_dataset(
     """Traffic and seeds by weight; a session is in one split only, so held-out means never seen."""
     curated, seeds = workshop.current("dataset", "curated_interactions"), workshop.current("dataset", "seed_examples")
     manifest = workshop.build(
-        "dataset", "sft_dataset", op="build_sft_dataset", sources=("resources/datasets.py", "sql/datasets"),
+        "dataset", "sft_dataset", op="build_sft_dataset", sources=SOURCES,
         config=dataset_settings.model_dump(mode="json"), inputs=[curated.as_input(), seeds.as_input()],
         work=lambda output: build_sft_dataset(
             workshop.directory(curated) / "curated.parquet", workshop.directory(seeds) / "seeds.parquet", output,

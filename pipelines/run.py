@@ -112,7 +112,8 @@ def _execute(
     graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, tags: dict[str, str]
 ) -> bool:
     run_id = str(uuid.uuid4())
-    instance.add_event_listener(run_id, _report)
+    names = {key.path[-1] for key in keys}
+    instance.add_event_listener(run_id, lambda entry: _report(entry, names))
     result = graph.resolve_job_def(job).execute_in_process(
         instance=instance,
         run_id=run_id,
@@ -123,12 +124,14 @@ def _execute(
     return result.success
 
 
-def _report(entry: dg.EventLogEntry) -> None:
-    """Relays the Dagster events that a person waiting at a terminal wants to see."""
+def _report(entry: dg.EventLogEntry, names: set[str]) -> None:
+    """Relays the Dagster events that a person waiting at a terminal wants to see: assets, checks, failures."""
     event = entry.dagster_event
     if event is None:
         return
     step = (event.step_key or "").split("__")[-1]
+    if step not in names and event.event_type in (DagsterEventType.STEP_START, DagsterEventType.STEP_SUCCESS):
+        return  # the step of a check: its verdict is an event of its own
     if event.event_type == DagsterEventType.STEP_START:
         relay({"event": "step", "step": step, "state": "started", "at": entry.timestamp})
     elif event.event_type == DagsterEventType.STEP_SUCCESS:

@@ -70,7 +70,10 @@ class LocalLauncher:
             context=context, context_injector=PipesTempFileContextInjector(), message_reader=PipesTempFileMessageReader()
         ) as session:
             parameters = session.get_bootstrap_params()
-            pipes = {"context": parameters[DAGSTER_PIPES_CONTEXT_ENV_VAR], "messages": parameters[DAGSTER_PIPES_MESSAGES_ENV_VAR]}
+            pipes = {
+                "context": parameters[DAGSTER_PIPES_CONTEXT_ENV_VAR],
+                "messages": parameters[DAGSTER_PIPES_MESSAGES_ENV_VAR],
+            }
             return self._submit(path, pipes, context)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ GRAPH = {
     "cleaned_interactions": {"interactions", "feedback"},
     "eval_suite": set(),
     "seed_examples": set(),
-    "curated_interactions": {"cleaned_interactions", "eval_suite"},
+    "curated_interactions": {"cleaned_interactions", "feedback", "eval_suite"},
     "sft_dataset": {"curated_interactions", "seed_examples"},
     "base_model": set(),
     "sft_model": {"base_model", "sft_dataset"},
