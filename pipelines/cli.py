@@ -111,9 +111,16 @@ def lineage(
 ) -> None:
     """What an artefact was made from, down to the tables of log lines."""
     from pipelines.printing import print_lineage
-    from resources.catalog import lineage_of
+    from resources.catalog import lineage_of, log_lines_of
 
-    print_lineage(lineage_of(_lake(lake), artefact), format.value, console)
+    place = _lake(lake)
+    print_lineage(lineage_of(place, artefact), format.value, console)
+    if format is Format.table:
+        lines = log_lines_of(place, artefact)
+        console.print(
+            f"{lines.interactions:,} interactions from {lines.objects:,} log objects are behind it. "
+            f"Line by line: millrace sql \"from log_lines_in('{lines.artefact}')\"", soft_wrap=True, highlight=False,
+        )
 
 
 @app.command()

@@ -1,0 +1,28 @@
+"""`millrace verify`: is this directory what it claims to be? Models, drafters, datasets and releases.
+
+A model or drafter is checked by model_ops.verify; a dataset by its manifest; a release by its own files, its gates, and
+every model that it refers to in the lake around it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model_ops.verify import verify
+from resources.lake import Lake, LakeError
+from resources.release import read_release, recheck
+
+
+def verify_directory(directory: Path) -> list[str]:
+    """One sentence per problem; none when everything agrees. Raises LakeError for a place that is no directory."""
+    if not directory.is_dir():
+        raise LakeError(f"there is no directory {directory}; give one that holds a model, drafter, dataset or release")
+    if not (directory / "release.json").exists():
+        return [str(problem) for problem in verify(directory)]
+    release = read_release(directory)
+    lake = Lake.open(directory.resolve().parents[2], create=False)
+    problems = recheck(lake, directory.resolve())
+    for part in (release.target, release.speculator):
+        if part is not None:
+            problems += [f"{part.name}: {problem}" for problem in verify(lake.root / part.path)]
+    return problems
