@@ -3,7 +3,7 @@
     rows = measure(runner, drafters, prompts, temperature=1.0, ...)       # one AcceptanceRow per prompt and drafter
     summary = summarize(rows)                                             # tau, its interval, by position, by shape
 
-tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards, where the prompt's own forward
+tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards; the prompt's own forward
 is not counted. Its 95 % interval is a bootstrap over prompts, since tokens of one answer are not independent.
 `tau_of_drafts` counts only forwards that had a draft to verify, which is what servers' counters show for n-gram.
 An answer loops when a pattern of 1 to 13 tokens repeats without a break over at least 32 tokens.

@@ -90,6 +90,13 @@ class Eagle3Config(BaseModel):
             max_position_embeddings=self.max_position_embeddings, rope_parameters=self.rope_parameters))
 
 
+class _Norm(nn.RMSNorm):
+    """RMSNorm in the weight's dtype: float32 in training, whatever autocast made of its input."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden.to(self.weight.dtype))
+
+
 class _Attention(nn.Module):
     def __init__(self, config: Eagle3Config):
         super().__init__()
@@ -124,10 +131,10 @@ class _Mlp(nn.Module):
 class _Midlayer(nn.Module):
     def __init__(self, config: Eagle3Config):
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.hidden_norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = _Norm(config.hidden_size, config.rms_norm_eps)
+        self.hidden_norm = _Norm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = _Attention(config)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = _Norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = _Mlp(config)
 
 
@@ -142,7 +149,7 @@ class Eagle3(nn.Module):
         self.embed_tokens.weight.requires_grad_(False)
         self.fc = nn.Linear(CAPTURED * hidden, hidden, bias=False)
         self.midlayer = _Midlayer(config)
-        self.norm = nn.RMSNorm(hidden, config.rms_norm_eps)
+        self.norm = _Norm(hidden, config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
         self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool))

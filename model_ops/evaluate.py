@@ -99,7 +99,7 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     tokenizer, eos_ids = load_tokenizer(target), end_of_text_ids(target)
     runner = load_runner(target)
     room = min(settings.max_length, runner.config.max_position_embeddings - settings.max_new_tokens)
-    prompts = read_prompts(job.inputs["dataset"] / "test.parquet", tokenizer)
+    prompts = read_prompts(job.inputs["dataset"], "test", tokenizer)
     fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
     if not fitting:
         raise ModelError(f"{job.inputs['dataset']} holds no test prompt of at most {room} tokens to draft on")

@@ -48,7 +48,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     for name in ("train", "validation"):
         path = job.inputs["dataset"] / f"{name}.parquet"
         if name == "train" or path.exists():
-            prompts = read_prompts(path, tokenizer)
+            prompts = read_prompts(job.inputs["dataset"], name, tokenizer)
             limit = settings.prompts
             if limit is not None and name == "validation":
                 limit = max(1, limit // 10)

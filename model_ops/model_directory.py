@@ -51,7 +51,7 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: A
             raise ModelError(f"{directory} is quantized with {method!r}; only compressed-tensors is read")
         from model_ops.quantized import load_quantized
 
-        model = load_quantized(directory)
+        model = load_quantized(directory, dtype, attention)
         model.set_attn_implementation(attention)
         return (model.to(device) if device is not None else model).eval()
     if not headers(directory):

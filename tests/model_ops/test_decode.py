@@ -16,7 +16,7 @@ from model_ops.errors import ModelError
 from model_ops.incremental import IncrementalModel
 from model_ops.ngram import NgramIndex, replay
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 class NoisyDrafter:

@@ -12,7 +12,7 @@ from model_ops.progress import Progress
 from model_ops.quantize import quantize_directory
 from model_ops.quantized import load_quantized
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 ARCHITECTURES = {
     "llama": {"attention_bias": True, "mlp_bias": True},

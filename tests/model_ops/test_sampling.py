@@ -7,7 +7,7 @@ import torch
 
 from model_ops.sampling import choose, row_uniforms, sample, verify_draws, verify_matches
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 def test_sample_follows_its_weights_and_never_picks_a_zero():

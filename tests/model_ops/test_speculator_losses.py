@@ -20,7 +20,7 @@ from model_ops.speculator_losses import (
     tv_loss,
 )
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 def distributions(seed, positions=5, full=9, draft=6, sharpness=2.0):

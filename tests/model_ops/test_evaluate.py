@@ -1,0 +1,112 @@
+"""Operation evaluate: the report's numbers are those of its parts, and finished parts are not measured again."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tiny_models import write_dataset, write_target
+
+from model_ops import evaluate, generate, quantize, speculator
+from model_ops.acceptance import bootstrap_tau, is_looping, tau_of
+from model_ops.conversations import read_documents
+from model_ops.errors import ModelError
+from model_ops.likelihood import held_out_loss, mean_loss
+from model_ops.model_directory import load_model, load_tokenizer
+from model_ops.progress import Progress
+from model_ops.specs import Job
+
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("evaluate")
+    write_target(root / "base", seed=1)
+    write_target(root / "student")
+    write_dataset(root / "dataset", rows=10)
+    quantize.run(Job(operation="quantize", output=root / "quantized", inputs={"model": root / "student"}), Progress())
+    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 12},
+                     inputs={"target": root / "quantized", "dataset": root / "dataset"}), Progress())
+    speculator.run(Job(operation="speculator", output=root / "speculator",
+                       inputs={"target": root / "quantized", "dataset": root / "answers"},
+                       settings={"steps": 4, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256,
+                                 "ttt_steps": 2}), Progress())
+    return root
+
+
+def job(place, output, **changes):
+    inputs = {name: place / name for name in ("base", "student", "quantized", "speculator", "dataset")}
+    return Job(operation="evaluate", output=output,
+               inputs={**inputs, "target": place / "quantized", "reference": place / "student"},
+               settings={"max_new_tokens": 10, "batch_size": 4, "num_speculative_tokens": 2, **changes})
+
+
+def test_the_report_holds_together(place, tmp_path, monkeypatch):
+    numbers = evaluate.run(job(place, tmp_path), Progress())
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert set(report["models"]) == {"base", "student", "quantized"}
+    assert report["same_directory"]["target"] == "quantized" and report["same_directory"]["reference"] == "student"
+    documents, _ = read_documents(place / "dataset", "test", load_tokenizer(place / "student"), 4_096)
+    loss = mean_loss(held_out_loss(load_model(place / "student"), documents))
+    assert numbers["loss_student"] == pytest.approx(loss, rel=1e-6)
+    assert numbers["recovery"] == pytest.approx(math.exp(loss - numbers["loss_quantized"]))
+    assert report["prompts"] == 10 and report["prompts_asked"] == 200 and report["test_rows"] == 10
+    likelihood = pq.read_table(tmp_path / "likelihood.parquet")
+    assert likelihood.num_rows == 30 and set(likelihood.column_names) == {"row_id", "model", "nll_sum", "tokens"}
+    rows = pq.read_table(tmp_path / "acceptance.parquet").to_pylist()
+    assert len(rows) == 10 * 3 * 2
+    for summary in report["acceptance"]:
+        of_it = [row for row in rows if (row["drafter"], row["temperature"]) == (summary["drafter"],
+                                                                                 summary["temperature"])]
+        forwards, accepted = sum(r["forwards"] for r in of_it), sum(r["accepted"] for r in of_it)
+        assert summary["tau"] == pytest.approx(tau_of(forwards, accepted))
+        assert 1 <= summary["tau_low"] <= summary["tau"] <= summary["tau_high"] <= 3
+        assert sum(summary["accepted_by_position"]) == pytest.approx(summary["tau"] - 1)
+        assert all(a >= b for a, b in zip(summary["accepted_by_position"], summary["accepted_by_position"][1:],
+                                          strict=False))
+        shapes = summary["tau_by_prompt_shape"]
+        assert set(shapes) == {"one turn", "two turns"} and sum(s["prompts"] for s in shapes.values()) == 10
+    assert report["greedy_identical_share"] == {"eagle3_t0": 1.0}
+    for picture in ("loss.png", "acceptance.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG") and (tmp_path / picture).stat().st_size > 5_000
+    # the same job again measures nothing
+    monkeypatch.setattr(evaluate, "measure", None)
+    monkeypatch.setattr(evaluate, "held_out_loss", None)
+    assert evaluate.run(job(place, tmp_path), Progress()) == numbers
+
+
+def test_fewer_inputs_and_fewer_rows(place, tmp_path):
+    numbers = evaluate.run(Job(operation="evaluate", output=tmp_path,
+                               inputs={"target": place / "student", "dataset": place / "dataset"},
+                               settings={"rows": 4, "prompts": 3, "max_new_tokens": 6, "temperatures": [1.0]}),
+                           Progress())
+    assert "recovery" not in numbers and "tau_eagle3_t1" not in numbers and numbers["prompts"] == 3
+    assert numbers["tau_ngram_t1"] >= 1
+    assert pq.read_table(tmp_path / "likelihood.parquet").num_rows == 4
+    with pytest.raises(ModelError, match="dataset and target"):
+        evaluate.run(Job(operation="evaluate", output=tmp_path, inputs={"target": place / "student"}), Progress())
+
+
+def test_looping_is_a_short_pattern_over_32_tokens():
+    assert is_looping([5] * 32) and not is_looping([5] * 31)
+    assert is_looping([9, 8, 7] + [1, 2, 3, 4] * 8) and not is_looping([1, 2, 3, 4] * 7 + [9])
+    assert is_looping(list(range(13)) * 2 + list(range(6))) and not is_looping(list(range(14)) * 4)
+    assert not is_looping([]) and not is_looping(list(range(500)))
+
+
+def test_the_interval_covers_the_ratio():
+    generator = np.random.default_rng(0)
+    hits = 0
+    for trial in range(60):
+        forwards = generator.integers(20, 80, 50).astype(float)
+        accepted = generator.binomial(forwards.astype(int), 0.4).astype(float)
+        low, high = bootstrap_tau(forwards, accepted, trial)
+        hits += low <= 1.4 <= high
+        assert 1 <= low <= high
+    assert hits >= 50
+    assert bootstrap_tau(np.zeros(3), np.zeros(3)) == (1.0, 1.0)

@@ -1,0 +1,170 @@
+"""Operation speculator: it learns, it resumes bit for bit, and what it writes is what was trained."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from tiny_models import write_dataset, write_target
+
+from model_ops import generate, speculator
+from model_ops.draft_vocabulary import choose_draft_vocabulary
+from model_ops.export_speculator import load_speculator
+from model_ops.hidden_states import HiddenStates, read_answers
+from model_ops.progress import Progress, Stopped
+from model_ops.specs import Job, SpeculatorSettings
+from model_ops.speculator_batches import make_batch, plan_steps, supervised
+from model_ops.target import load_runner
+
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("speculator")
+    write_target(root / "target")
+    write_dataset(root / "dataset", rows=16)
+    generate.run(Job(operation="generate", output=root / "answers",
+                     inputs={"target": root / "target", "dataset": root / "dataset"},
+                     settings={"max_new_tokens": 16}), Progress())
+    return root
+
+
+def job(place, output, **changes):
+    values = {"steps": 12, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 3,
+              "precision": "float32", "checkpoint_every": 4, "num_speculative_tokens": 2, **changes}
+    return Job(operation="speculator", output=output,
+               inputs={"target": place / "target", "dataset": place / "answers"}, settings=values)
+
+
+@pytest.mark.parametrize("loss", ["kl", "lk_lambda", "lk_alpha"])
+def test_training_raises_acceptance(place, tmp_path, loss):
+    metrics = speculator.run(job(place, tmp_path, steps=40, loss=loss), Progress())
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 40 and lines[-1]["loss"] < lines[0]["loss"]
+    assert lines[-1]["alpha_0"] > lines[0]["alpha_0"] + 0.02
+    assert all(0 <= line[f"alpha_{step}"] <= 1 for line in lines for step in range(3))
+    assert 1 < metrics["validation_expected_tau"] < 3 and 0.99 < metrics["draft_coverage"] <= 1
+    assert not (tmp_path / ".work" / "states").exists()
+
+
+def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path):
+    speculator.run(job(place, tmp_path / "whole"), Progress())
+
+    class StopsAt(Progress):
+        def report(self, phase, done, total, unit, **numbers):
+            self.stop_requested = phase == "speculator" and done == 6
+
+    with pytest.raises(Stopped):
+        speculator.run(job(place, tmp_path / "cut"), StopsAt())
+    assert not (tmp_path / "cut" / "model.safetensors").exists()
+    speculator.run(job(place, tmp_path / "cut"), Progress())
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_reloading_gives_the_same_logits_in_both_layouts(place, tmp_path):
+    speculator.run(job(place, tmp_path, steps=2), Progress())
+    model = load_speculator(tmp_path, torch.bfloat16)
+    hidden = torch.randn(3, model.config.hidden_size).bfloat16()
+    stored = load_file(tmp_path / "model.safetensors")
+    again = load_speculator(tmp_path, torch.bfloat16)
+    assert torch.equal(model.logits(hidden), again.logits(hidden))
+    assert all(torch.equal(tensor, stored[name]) for name, tensor in model.state_dict().items())
+    twin = load_file(tmp_path / "speculators" / "model.safetensors")
+    assert twin.keys() == {name.replace("midlayer.", "layers.0.") for name in stored}
+    assert all(torch.equal(stored[name], twin[name.replace("midlayer.", "layers.0.")]) for name in stored)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLMEagle3"] and config["max_position_embeddings"] == 256
+    assert config["eagle_aux_hidden_state_layer_ids"] == [2, 4, 5]
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 3, 4]
+    other = json.loads((tmp_path / "speculators" / "config.json").read_text())
+    assert other["norm_before_residual"] is False
+    assert other["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == 2
+    embedding = load_file(place / "target" / "model.safetensors")["model.embed_tokens.weight"]
+    assert torch.equal(stored["embed_tokens.weight"], embedding)
+
+
+def test_the_teacher_is_the_targets_distribution_at_the_supervised_token(place):
+    """Walk every supervised index of every step by hand, against the target run over the whole answer."""
+    rows, _ = read_answers(place / "answers" / "train.parquet", 256)
+    runner = load_runner(place / "target")
+    states = HiddenStates(place / "walk", rows, (2, 4, 5), "t")
+    states.compute(runner, Progress())
+    members = [0, 5, 9]
+    batch = make_batch(rows, states, members)
+    windows = batch.extras["windows"]
+    longest = int(windows.max())
+    for step in range(3):
+        entries, teacher_rows = supervised(windows, step)
+        found = {}
+        for entry, teacher in zip(entries.tolist(), teacher_rows.tolist(), strict=True):
+            document, a = divmod(entry, longest)
+            row = rows[members[document]]
+            j = row.start + a
+            assert j + 2 + step < len(row.ids) and j + 2 + step >= row.prompt_tokens
+            found.setdefault(document, {})[j] = batch.extras["last"][teacher]
+        for document, states_of_it in found.items():
+            row = rows[members[document]]
+            hidden, _ = runner.forward(torch.tensor([row.ids]), runner.new_cache(1))
+            assert len(states_of_it) == row.window - step
+            for j, last in states_of_it.items():
+                torch.testing.assert_close(last.float(), hidden[0, j + 1 + step], atol=0.05, rtol=0.02)
+
+
+def test_hidden_states_are_computed_once(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("model_ops.hidden_states.SHARD_TOKENS", 200)
+    rows, _ = read_answers(place / "answers" / "train.parquet", 256)
+    runner = load_runner(place / "target")
+    states = HiddenStates(tmp_path, rows, (2, 4, 5), "t")
+    states.compute(runner, Progress())
+    assert len(list(states.folder.glob("*.safetensors"))) > 1
+    captured, last = states.row(7)
+    assert captured.shape == (len(rows[7].ids), 96) and last.shape == (rows[7].window, 32)
+    monkeypatch.setattr(runner, "forward", None)
+    again = HiddenStates(tmp_path, rows, (2, 4, 5), "t")
+    again.compute(runner, Progress())
+    assert torch.equal(again.row(7)[0], captured) and torch.equal(again.row(7)[1], last)
+
+
+@given(lengths=st.lists(st.integers(1, 300), min_size=1, max_size=60), steps=st.integers(1, 30),
+       budget=st.integers(64, 500), seed=st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_plans_keep_their_promises(lengths, steps, budget, seed):
+    values = SpeculatorSettings(steps=steps, tokens_per_step=budget, seed=seed, learning_rate=1e-3, max_length=512,
+                                ttt_steps=2)
+    plan = plan_steps(lengths, values)
+    assert len(plan) == steps and plan == plan_steps(lengths, values)
+    assert all(sum(lengths[row] for row in step) >= budget for step in plan[:-1])
+    flat = [row for step in plan for row in step]
+    for start in range(0, len(flat) - len(lengths) + 1, len(lengths)):
+        assert sorted(flat[start:start + len(lengths)]) == list(range(len(lengths)))
+    one_epoch = plan_steps(lengths, values.model_copy(update={"steps": None, "epochs": 1.0}))
+    assert sorted(row for step in one_epoch for row in step) == list(range(len(lengths)))
+
+
+@given(counts=st.lists(st.integers(0, 50), min_size=20, max_size=60), coverage=st.floats(0.1, 1.0))
+@settings(max_examples=60, deadline=None)
+def test_draft_vocabulary_covers_and_holds_what_it_must(counts, coverage):
+    tensor = torch.tensor(counts)
+    ids, share = choose_draft_vocabulary(tensor, {0, 7}, coverage=coverage)
+    assert (ids.diff() > 0).all() and {0, 7} <= set(ids.tolist()) and 0 <= share <= 1
+    if tensor.sum() > 0:
+        assert share >= coverage - 1e-6
+    sized, _ = choose_draft_vocabulary(tensor, {0, 7}, size=11)
+    assert len(sized) == 11 and {0, 7} <= set(sized.tolist())
+    kept = tensor[sized].sort(descending=True).values[:9]
+    assert kept.sum() >= tensor.sort(descending=True).values[:9].sum() - tensor[[0, 7]].sum()
+
+
+def test_rows_that_teach_nothing_are_left_out(place, tmp_path):
+    table = pq.read_table(place / "answers" / "train.parquet")
+    pq.write_table(table, tmp_path / "train.parquet")
+    rows, counts = read_answers(tmp_path / "train.parquet", 20)
+    assert counts["rows_left_out"] + len(rows) == table.num_rows
+    assert all(len(row.ids) <= 20 and row.window > 0 for row in rows)
