@@ -18,11 +18,13 @@ def verify_directory(directory: Path) -> list[str]:
     if not directory.is_dir():
         raise LakeError(f"there is no directory {directory}; give one that holds a model, drafter, dataset or release")
     if not (directory / "release.json").exists():
-        return [str(problem) for problem in verify(directory)]
+        return [problem.sentence for problem in verify(directory)]
     release = read_release(directory)
     lake = Lake.open(directory.resolve().parents[2], create=False)
     problems = recheck(lake, directory.resolve())
-    for part in (release.target, release.speculator):
-        if part is not None:
-            problems += [f"{part.name}: {problem}" for problem in verify(lake.root / part.path)]
+    target = lake.root / release.target.path
+    problems += [f"{release.target.name}: {problem.sentence}" for problem in verify(target)]
+    if release.speculator is not None:
+        found = verify(lake.root / release.speculator.path, target)
+        problems += [f"{release.speculator.name}: {problem.sentence}" for problem in found]
     return problems

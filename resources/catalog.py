@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -82,17 +83,26 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
     `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version,
     or the artefact's directory. Raises CatalogError where none or several are meant.
     """
-    name, _, version = _as_name(artefact).partition("@")
     with _open(lake) as connection:
-        found = rows(connection, "catalog/find_artefact", name=name, version=version).to_pylist()
-        if not found:
-            raise CatalogError(
-                f"no artefact {artefact} in {lake.root}: give workload/name, workload/name@version, a version or a "
-                "directory; `select name, version from artefacts` lists them"
-            )
-        if len(found) > 1:
-            raise CatalogError(f"{artefact} may be any of {', '.join(row['node'] for row in found)}: give more of it")
-        return rows(connection, "catalog/lineage_of", node=found[0]["node"])
+        return rows(connection, "catalog/lineage_of", node=_found(connection, lake, artefact)["node"])
+
+
+@dataclass(frozen=True)
+class LogLines:
+    """How much of the logs is behind an artefact, `name@version`."""
+
+    artefact: str
+    interactions: int
+    objects: int
+
+
+def log_lines_of(lake: Lake, artefact: str) -> LogLines:
+    """How many interactions, of how many log objects, are behind an artefact. Raises CatalogError as lineage_of does."""
+    with _open(lake) as connection:
+        found = _found(connection, lake, artefact)
+        name = f"{found['name']}@{found['version']}"
+        [counted] = rows(connection, "catalog/count_log_lines", artefact=name).to_pylist()
+    return LogLines(name, counted["interactions"], counted["objects"])
 
 
 def why(lake: Lake, identifier: str) -> pa.Table:
@@ -125,6 +135,20 @@ def _open(lake: Lake) -> duckdb.DuckDBPyConnection:
 def _one_line(error: duckdb.Error) -> str:
     """DuckDB's sentence, without the picture of where in the statement it stopped."""
     return " ".join(str(error).split("\nLINE ")[0].split("\n\nLINE")[0].split())
+
+
+def _found(connection: duckdb.DuckDBPyConnection, lake: Lake, artefact: str) -> dict[str, Any]:
+    """The one artefact that a person means."""
+    name, _, version = _as_name(artefact).partition("@")
+    found = rows(connection, "catalog/find_artefact", name=name, version=version).to_pylist()
+    if not found:
+        raise CatalogError(
+            f"no artefact {artefact} in {lake.root}: give workload/name, workload/name@version, a version or a "
+            "directory; `select name, version from artefacts` lists them"
+        )
+    if len(found) > 1:
+        raise CatalogError(f"{artefact} may be any of {', '.join(row['node'] for row in found)}: give more of it")
+    return found[0]
 
 
 def _as_name(artefact: str) -> str:
