@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS
+from assets.ownership import OWNERS, TRAFFIC
 from assets.presentation import shown
 from resources.eval_suite import EvalSettings, build_eval_suite
 from resources.source_digest import source_digest
@@ -10,7 +10,7 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/eval_suite.py")[:12]
+    group_name=TRAFFIC, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/eval_suite.py")[:12]
 )
 def eval_suite(
     workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]

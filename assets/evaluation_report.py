@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS, WORKER_POOL
+from assets.ownership import OWNERS, RELEASE, WORKER_POOL
 from assets.presentation import shown
 from model_ops.specs import EvaluateSettings
 from resources.model_policy import ModelPolicy
@@ -12,7 +12,7 @@ from resources.workshop import Workshop
 
 @dg.asset(
     deps=["base_model", "sft_model", "student_model", "quantized_model", "speculator", "sft_dataset"],
-    group_name=DATASETS, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
+    group_name=RELEASE, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/evaluate.py")[:12],
 )
 def evaluation_report(

@@ -1,7 +1,7 @@
 """Who owns what, and which rooms of the graph assets stand in."""
 
 OWNERS = ["team:model-platform"]
-TRAFFIC, DATASETS, MODELS, RELEASE = "traffic", "datasets", "models", "release"
+TRAFFIC, DATASETS, MODELS, DRAFTER, RELEASE = "traffic", "datasets", "models", "drafter", "release"
 
 LAKE_POOL = "lake_writer"
 """Steps that commit to the lake's tables: one at a time."""

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from assets.overrides import TrainingOverrides
-from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.specs import SpeculatorSettings
 from resources.model_policy import ModelPolicy
@@ -12,7 +12,7 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["quantized_model", "speculator_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"},
+    deps=["quantized_model", "speculator_dataset"], group_name=DRAFTER, kinds={"pytorch", "huggingface"},
     owners=OWNERS, pool=WORKER_POOL, code_version=source_digest("model_ops/speculator.py")[:12],
 )
 def speculator(

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS, WORKER_POOL
+from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.specs import SpeculatorSettings
 from resources.model_policy import ModelPolicy
@@ -11,7 +11,7 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["quantized_model", "sft_dataset"], group_name=DATASETS, kinds={"pytorch", "parquet"}, owners=OWNERS,
+    deps=["quantized_model", "sft_dataset"], group_name=DRAFTER, kinds={"pytorch", "parquet"}, owners=OWNERS,
     pool=WORKER_POOL, code_version=source_digest("model_ops/generate.py")[:12],
 )
 def speculator_dataset(

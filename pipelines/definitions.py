@@ -30,7 +30,7 @@ from assets import (
     speculator_dataset,
     student_model,
 )
-from pipelines.first_day import first_day
+from pipelines.days import daily_partitions
 from pipelines.jobs import jobs
 from pipelines.recipe import Recipe, load_recipe
 from pipelines.schedules import schedules
@@ -116,7 +116,7 @@ def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
     with the recipe's first."""
     if isinstance(asset, dg.AssetSpec):
         return asset.replace_attributes(key=[recipe.workload, *asset.key.path])
-    days = dg.DailyPartitionsDefinition(start_date=first_day(recipe, place).isoformat(), end_offset=1)
+    days = daily_partitions(recipe, place)
 
     def fitted(spec: dg.AssetSpec) -> dg.AssetSpec:
         spec = spec.replace_attributes(deps=list(_rewired(spec.deps, recipe)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
-from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from model_ops.specs import (
     EvaluateSettings,
@@ -66,6 +66,7 @@ class Recipe(Settings):
     base_model: str = Field(min_length=1, description="a Hugging Face id, a directory, or `tiny` (built on the spot)")
     sources: dict[Name, SourceSettings] = Field(min_length=1, description="logs and feedback, read in place")
     first_day: date | None = Field(None, description="first daily partition; open: the earliest day in the logs")
+    last_day: date | None = Field(None, description="last daily partition, for traffic that has ended; open: today")
     seeds: dict[Name, SourceSettings] = Field(default_factory=dict, description="curated or synthetic examples")
     evals: dict[Name, EvalSettings] = Field(default_factory=dict, description="suites to decontaminate against")
     tiny: TinyBaseSettings = Field(default_factory=TinyBaseSettings, description="only for base_model `tiny`")
@@ -86,6 +87,12 @@ class Recipe(Settings):
     @classmethod
     def _null_means_none(cls, value: Any) -> Any:
         return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _days_in_order(self):
+        if self.first_day and self.last_day and self.last_day < self.first_day:
+            raise ValueError(f"last_day {self.last_day} is before first_day {self.first_day}")
+        return self
 
     @property
     def policy(self) -> ModelPolicy:

@@ -14,15 +14,15 @@ import re
 import signal
 import sys
 import uuid
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import dagster as dg
 from dagster._core.events import DagsterEventType
 from pydantic import BaseModel, ConfigDict
 
+from pipelines.days import first_day
 from pipelines.definitions import definitions
-from pipelines.first_day import first_day
 from pipelines.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
 from pipelines.jobs import DAILY
 from pipelines.recipe import Recipe, RecipeError, load_recipe
@@ -96,11 +96,11 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
             metadata={"new_objects": seen.new_objects, "unread_objects": seen.unread_objects, "days": len(seen.days)},
         )
     )
+    earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
     if partition is None:
-        return seen.days
-    earliest = first_day(recipe, lake.root)
-    if partition < earliest:
-        raise SelectionError(f"--partition {partition}: the traffic begins on {earliest}")
+        return [day for day in seen.days if earliest <= day <= latest]
+    if not earliest <= partition <= latest:
+        raise SelectionError(f"--partition {partition}: this recipe's traffic is that of {earliest} to {latest}")
     return [partition]
 
 

@@ -51,6 +51,7 @@ sources:
   gateway: {uri: traffic/gateway}
   litellm: {uri: traffic/litellm}
   thumbs:  {uri: traffic/feedback}
+last_day: 2026-06-02
 seeds:
   handmade: {uri: traffic/seeds.jsonl}
 evals:

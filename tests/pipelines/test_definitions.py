@@ -136,3 +136,9 @@ def test_blocking_checks_guard_what_a_release_depends_on(tmp_path):
         key.name for key in graph.asset_check_keys if graph.get(key).blocking
     }
     assert {"counts_add_up", "no_session_in_two_splits", "gates_hold"} <= blocking
+
+
+def test_traffic_that_has_ended_has_no_later_partitions(tmp_path):
+    graph = load(tmp_path, "last_day: 2026-06-07\n").resolve_asset_graph()
+    keys = graph.get(dg.AssetKey(["math-tutor", "interactions"])).partitions_def.get_partition_keys()
+    assert (keys[0], keys[-1], len(keys)) == ("2026-06-01", "2026-06-07", 7)
