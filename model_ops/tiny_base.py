@@ -31,6 +31,8 @@ from model_ops.trainer import train
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 HELD_OUT_ONE_IN = 20
+VALIDATION_TOKENS = 24_000
+"""The held-out pieces looked at are spread evenly over the held-out files and hold about this many tokens."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
@@ -41,18 +43,19 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     tokenizer = train_tokenizer(list(training.values()), settings)
     progress.report("tokenizer", 1, 1, "tokenizers")
     documents = text_documents(training, tokenizer, settings.max_length)
-    validation = text_documents(held_out, tokenizer, settings.max_length)
+    validation = spread(text_documents(held_out, tokenizer, settings.max_length), VALIDATION_TOKENS)
     model = new_model(settings, tokenizer).to(training_device())
     result = train(
         model, PackedPlan(documents, settings), next_token_loss, settings, job.output / ".work", progress, "tiny_base",
         validate=lambda: {"validation_loss": mean_loss(held_out_loss(model, validation, precision=settings.precision))},
     )
     save_model(model, tokenizer, job.output)
+    seen = tokenizer.batch_decode([document.input_ids[1:] for document in validation], skip_special_tokens=True)
     nats = result.validation["validation_loss"] * sum(document.target_tokens for document in validation)
     return {
         **training_metrics(result, {"training_tokens": sum(len(document) for document in documents)}),
         "unigram_loss": unigram_loss(documents, validation, settings.vocab_size),
-        "validation_bits_per_byte": nats / math.log(2) / sum(len(text.encode()) for text in held_out.values()),
+        "validation_bits_per_byte": nats / math.log(2) / sum(len(text.encode()) for text in seen),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
 
@@ -97,6 +100,11 @@ def text_documents(texts: dict[str, str], tokenizer: PreTrainedTokenizerFast, ma
             piece = ids[start:start + max_length]
             documents.append(Document(f"{name}:{start}", piece, np.ones(len(piece), dtype=bool)))
     return documents
+
+
+def spread(documents: list[Document], tokens: int) -> list[Document]:
+    """Every n-th document, n the smallest that leaves about `tokens` tokens."""
+    return documents[::max(1, round(sum(len(document) for document in documents) / tokens))]
 
 
 def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:

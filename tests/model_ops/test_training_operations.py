@@ -1,0 +1,103 @@
+"""SFT, distillation and held-out likelihood on a toy model: they learn, and what they save is what they say."""
+
+import json
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from model_ops import distill, sft
+from model_ops.conversations import read_documents
+from model_ops.distill import distillation_rows, make_student, student_layers
+from model_ops.errors import ModelError
+from model_ops.likelihood import held_out_loss, mean_loss
+from model_ops.linear_cross_entropy import chunked_head
+from model_ops.model_directory import load_model, load_tokenizer
+from model_ops.progress import Progress
+from model_ops.specs import Job
+
+torch.set_num_threads(2)
+SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_model, chats, tmp_path_factory):
+    output = tmp_path_factory.mktemp("sft")
+    job = Job(operation="sft", output=output, inputs={"model": tiny_model, "dataset": chats}, settings=SETTINGS)
+    return output, sft.run(job, Progress())
+
+
+def test_sft_lowers_the_held_out_loss_and_reports_it_truly(tiny_model, chats, tuned):
+    output, metrics = tuned
+    documents, _ = read_documents(chats, "validation", load_tokenizer(tiny_model), 128)
+    before = mean_loss(held_out_loss(load_model(tiny_model), documents))
+    after = mean_loss(held_out_loss(load_model(output), documents))
+    assert after < before - 1.0
+    assert metrics["validation_loss"] == pytest.approx(after, abs=0.1)
+    assert metrics["rows"] == 40 and metrics["steps"] == 25
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 25 and {"loss", "grad_norm", "learning_rate", "tokens_per_second"} <= lines[0].keys()
+
+
+def test_held_out_loss_is_each_rows_own(tuned, chats):
+    model = load_model(tuned[0])
+    documents, _ = read_documents(chats, "validation", load_tokenizer(tuned[0]), 128)
+    rows = held_out_loss(model, documents, batch_tokens=100)
+    assert [row.row_id for row in rows] == [document.row_id for document in documents]
+    for row, document in zip(rows, documents, strict=True):
+        ids = torch.from_numpy(document.input_ids).long()
+        logits = model(ids[None], use_cache=False).logits[0, :-1]
+        kept = torch.from_numpy(document.targets[1:])
+        plain = F.cross_entropy(logits[kept], ids[1:][kept], reduction="sum")
+        assert row.tokens == int(kept.sum())
+        assert row.nll_sum == pytest.approx(float(plain), rel=1e-4)
+
+
+def test_students_layers_are_evenly_spaced_with_first_and_last():
+    assert student_layers(10, 0.7) == [0, 2, 3, 4, 6, 8, 9]
+    assert student_layers(4, 2) == [0, 3]
+    assert student_layers(5, 5) == [0, 1, 2, 3, 4]
+    with pytest.raises(ModelError, match="cannot keep 6 layers"):
+        student_layers(5, 6)
+
+
+def test_a_student_of_all_layers_is_its_teacher(tuned):
+    teacher = load_model(tuned[0])
+    student = make_student(teacher, [0, 1, 2, 3])
+    ids = torch.arange(3, 40)[None]
+    assert torch.equal(student(ids, use_cache=False).logits, teacher(ids, use_cache=False).logits)
+
+
+def test_divergence_and_its_gradient_equal_the_plain_formula():
+    torch.manual_seed(0)
+    hidden, head = torch.randn(11, 6, requires_grad=True), torch.randn(13, 6, requires_grad=True)
+    taught, teacher_head = torch.randn(11, 8), torch.randn(13, 8)
+    labels, weights, temperature, label_weight = torch.randint(13, (11,)), torch.rand(11), 1.7, 0.3
+    divergences = torch.zeros(11)
+    rows = distillation_rows(taught, teacher_head, labels, weights, temperature, label_weight, divergences)
+    total, _ = chunked_head(hidden, head, rows, chunk_rows=4)
+    logits = hidden @ head.T
+    given = torch.log_softmax(logits / temperature, -1)
+    wanted = torch.log_softmax(taught @ teacher_head.T / temperature, -1)
+    kl = F.kl_div(given, wanted, log_target=True, reduction="none").sum(-1)
+    plain = (((1 - label_weight) * temperature**2 * kl
+              + label_weight * F.cross_entropy(logits, labels, reduction="none")) * weights).sum()
+    torch.testing.assert_close(total, plain)
+    torch.testing.assert_close(divergences, kl.detach())
+    ours, theirs = torch.autograd.grad(total, (hidden, head)), torch.autograd.grad(plain, (hidden, head))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("label_weight", [0.0, 1.0])
+def test_distillation_writes_a_whole_student(tuned, chats, tmp_path, label_weight):
+    job = Job(operation="distill", output=tmp_path, inputs={"teacher": tuned[0], "dataset": chats},
+              settings={**SETTINGS, "layers": 2, "label_weight": label_weight, "steps": 12})
+    metrics = distill.run(job, Progress())
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["num_hidden_layers"] == 2 and len(config["layer_types"]) == 2
+    assert metrics["teacher_layers"] == [0, 3]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert ("kl" in lines[0]) == (label_weight == 0.0)
+    assert load_model(tmp_path).config.num_hidden_layers == 2
