@@ -53,7 +53,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     plot_losses({name: found["loss"] for name, found in report["models"].items()}, job.output / "loss.png")
     drafted = [summary for summary in report["acceptance"] if summary["drafter"] != "none"]
-    plot_acceptance(drafted, job.output / "acceptance.png")
+    if drafted:
+        plot_acceptance(drafted, job.output / "acceptance.png")
     return headline(report)
 
 

@@ -3,9 +3,9 @@
     {"operation": "import_base", "output": "...", "settings": {"model": "Qwen/Qwen3-0.6B"}}
 
 Only safetensors, JSON, Jinja and tokenizer files are taken, never code or pickles. What arrives is checked tensor by
-tensor against its config, by the files' headers; a tokenizer and a chat template must be there. Files of the Hub's cache
-are hard-linked, files of a directory are copied, since their owner may change them. HF_HUB_OFFLINE and HF_ENDPOINT
-are honoured.
+tensor against its config, by the files' headers; a tokenizer and a chat template must be there. Files of the Hub's
+cache are hard-linked, files of a directory are copied, since their owner may change them. HF_HUB_OFFLINE and
+HF_ENDPOINT are honoured.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def verify_drafter(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
         problems.append(Problem("config.json", "norm_before_residual must be false in the midlayer layout"))
     boundaries = config.get("eagle_aux_hidden_state_layer_ids")
     problems += _verify_layer_ids(boundaries, config.get("target_num_hidden_layers"), target)
-    outputs = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    if not problems and (outputs is None or [output + 1 for output in outputs] != list(boundaries)):
+    outputs = _mapping(config.get("eagle_config")).get("eagle_aux_hidden_state_layer_ids")
+    if not problems and outputs != [boundary - 1 for boundary in boundaries]:
         problems.append(Problem("config.json", f"eagle_config.eagle_aux_hidden_state_layer_ids is {outputs}; it must "
                                                f"be one below the top-level boundaries {list(boundaries)}"))
     return problems + _verify_rope(config) + _verify_against_target(config, target)
@@ -144,11 +144,15 @@ def _verify_layer_ids(boundaries: Any, layers: Any, target: Mapping[str, Any] | 
 
 def _verify_rope(config: Mapping[str, Any]) -> list[Problem]:
     """Servers of two generations read the base in two places; they must agree."""
-    modern, legacy = config.get("rope_parameters") or {}, config.get("rope_theta")
+    modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
     if legacy is None or modern.get("rope_theta", legacy) != legacy:
         return [Problem("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
                                        f"{modern.get('rope_theta')!r}; write both, equal")]
     return []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
@@ -160,7 +164,7 @@ def _verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] 
     if type(longest) is int and config["max_position_embeddings"] < longest:
         problems.append(Problem("config.json", f"max_position_embeddings is {config['max_position_embeddings']}, "
                                                f"below the target's {longest}: long answers would be drafted badly"))
-    theta = (target.get("rope_parameters") or {}).get("rope_theta", target.get("rope_theta"))
+    theta = _mapping(target.get("rope_parameters")).get("rope_theta", target.get("rope_theta"))
     if theta is not None and config.get("rope_theta") != theta:
         own = config.get("rope_theta")
         problems.append(Problem("config.json", f"rope_theta is {own}, the target's is {theta}"))

@@ -56,7 +56,10 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
 
 
 def missing_numbers(config: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
-    """A problem for each name that is not a positive whole number in the config."""
+    """A problem for each name that is not a positive whole number in the config; those that have a default may be
+    left out."""
+    names += tuple(name for name in ("head_dim", "num_key_value_heads")
+                   if config.get(name) is not None and name not in names)
     return [Problem("config.json", f"config.json has {name} = {config.get(name)!r}, not a positive whole number")
             for name in names if type(config.get(name)) is not int or config[name] < 1]
 
@@ -110,7 +113,7 @@ def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], option
 def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
     """Float weights are stored in the dtype the config names (scales of quantized ones apart)."""
     named = config.get("dtype") or config.get("torch_dtype")
-    if named not in FLOAT_NAMES:
+    if not isinstance(named, str) or named not in FLOAT_NAMES:
         return [Problem("config.json", f"config.json has dtype {named!r}, not one of {', '.join(FLOAT_NAMES)}")]
     for name, tensor in tensors.items():
         odd = tensor.dtype in FLOAT_NAMES.values() and tensor.dtype != FLOAT_NAMES[named]

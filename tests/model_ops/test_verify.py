@@ -1,0 +1,277 @@
+"""verify finds nothing wrong with what the operations write, and names each thing that is broken afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from test_eagle3 import tiny_drafter
+from tiny_models import tiny_model, write_target
+
+from model_ops.export_speculator import save_speculator
+from model_ops.progress import Progress
+from model_ops.quantize import quantize_directory
+from model_ops.tensor_files import TensorFileError, read_headers, write_stream
+from model_ops.verify import verify
+
+torch.set_num_threads(1)
+
+HOUSE = Path(__file__).resolve().parents[3] / "shared" / "models" / "house"
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    root = tmp_path_factory.mktemp("verify")
+    write_target(root / "model", layers=8)
+    quantize_directory(root / "model", root / "quantized", Progress())
+    save_speculator(tiny_drafter(tiny_model(layers=8, vocab_size=300)), root / "drafter", 3)
+    return root
+
+
+@pytest.fixture
+def copies(originals, tmp_path):
+    return Path(shutil.copytree(originals, tmp_path / "copies"))
+
+
+def edit_json(path, **changes):
+    content = json.loads(path.read_text())
+    for name, value in changes.items():
+        if value is None:
+            content.pop(name, None)
+        else:
+            content[name] = value
+    path.write_text(json.dumps(content))
+
+
+def edit_tensors(directory, change):
+    path = directory / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+def sentences(directory, target=None):
+    return " | ".join(problem.sentence for problem in verify(directory, target))
+
+
+def test_what_the_operations_write_is_sound(originals):
+    for name in ("model", "quantized"):
+        assert verify(originals / name) == []
+    assert verify(originals / "drafter", originals / "model") == []
+    assert verify(originals / "drafter" / "speculators", originals / "model") == []
+
+
+@pytest.mark.skipif(not HOUSE.exists(), reason="the shared real model is not beside this checkout")
+def test_a_real_model_is_sound():
+    assert verify(HOUSE) == []
+
+
+def test_torch_is_not_imported():
+    code = "import sys, model_ops.verify; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
+
+
+BROKEN_MODELS = {
+    "tensor model.layers.3.mlp.up_proj.weight is missing":
+        lambda d: edit_tensors(d, lambda t: t.pop("model.layers.3.mlp.up_proj.weight")),
+    "tensor model.norm.weight is [31], config.json asks for [32]":
+        lambda d: edit_tensors(d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:31].clone()})),
+    "tensor model.layers.7.input_layernorm.weight belongs to nothing":
+        lambda d: edit_json(d / "config.json", num_hidden_layers=7),
+    "tensor model.embed_tokens.weight is [300, 32], config.json asks for [200, 32]":
+        lambda d: edit_json(d / "config.json", vocab_size=200),
+    "tensor lm_head.weight is missing": lambda d: edit_json(d / "config.json", tie_word_embeddings=False),
+    "lm_head.weight is stored with other values":
+        lambda d: edit_tensors(d, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1})),
+    "is F32, config.json says bfloat16":
+        lambda d: edit_tensors(d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"].float()})),
+    "hidden_size = None, not a positive whole number": lambda d: edit_json(d / "config.json", hidden_size=None),
+    "config.json is not JSON": lambda d: (d / "config.json").write_text("{"),
+    "tokenizer.json is missing": lambda d: (d / "tokenizer.json").unlink(),
+    "tokenizer.json holds no vocabulary": lambda d: (d / "tokenizer.json").write_text("{}"),
+    "no chat template": lambda d: (d / "chat_template.jinja").unlink(),
+    "generation_config.json is missing": lambda d: (d / "generation_config.json").unlink(),
+    "eos_token_id 300 is not in the vocabulary": lambda d: edit_json(d / "generation_config.json", eos_token_id=[300]),
+    "eos_token_id None": lambda d: edit_json(d / "generation_config.json", eos_token_id=None),
+    "copy it again": lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-1]),
+    "is cut short or no safetensors file": lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 100),
+    "model.safetensors does not exist": lambda d: (d / "model.safetensors").unlink(),
+}
+
+
+@pytest.mark.parametrize("expected", BROKEN_MODELS)
+def test_broken_models_are_named(copies, expected):
+    BROKEN_MODELS[expected](copies / "model")
+    assert expected in sentences(copies / "model")
+
+
+BROKEN_QUANTIZED = {
+    "tensor model.layers.0.mlp.down_proj.weight_scale is missing":
+        lambda d: edit_tensors(d, lambda t: t.pop("model.layers.0.mlp.down_proj.weight_scale")),
+    "weight_scale must be positive finite":
+        lambda d: edit_tensors(d, lambda t: t["model.layers.1.mlp.up_proj.weight_scale"].zero_()),
+    "is BF16, the quantized layout asks I8":
+        lambda d: edit_tensors(d, lambda t: t.update(
+            {"model.layers.1.mlp.up_proj.weight": t["model.layers.1.mlp.up_proj.weight"].bfloat16()})),
+    "quantization_config is not int8 W8A8":
+        lambda d: edit_json(d / "config.json", quantization_config={"quant_method": "compressed-tensors"}),
+    "belongs to nothing in config.json": lambda d: edit_json(d / "config.json", quantization_config=None),
+}
+
+
+@pytest.mark.parametrize("expected", BROKEN_QUANTIZED)
+def test_broken_quantized_models_are_named(copies, expected):
+    BROKEN_QUANTIZED[expected](copies / "quantized")
+    assert expected in sentences(copies / "quantized")
+
+
+BROKEN_DRAFTERS = {
+    "must hold offsets": lambda d: edit_tensors(d, lambda t: t["d2t"].add_(torch.arange(40) * 7 + 30)),
+    "ascending, distinct": lambda d: edit_tensors(d, lambda t: t["d2t"].__setitem__(3, t["d2t"][2] - 1)),
+    "t2d marks": lambda d: edit_tensors(d, lambda t: t["t2d"].logical_not_()),
+    "servers read I64 and BOOL": lambda d: edit_tensors(d, lambda t: t.update({"d2t": t["d2t"].int()})),
+    "tensor lm_head.weight is [40, 32], config.json asks for [50, 32]":
+        lambda d: edit_json(d / "config.json", draft_vocab_size=50),
+    "tensor lm_head.weight is missing": lambda d: edit_tensors(d, lambda t: t.pop("lm_head.weight")),
+    "its ids must be distinct": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=[2, 4, 4]),
+    "outside the target's 8 layers":
+        lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=[2, 4, 9]),
+    "not three boundaries": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=None),
+    "it must be one below":
+        lambda d: edit_json(d / "config.json", eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}),
+    "below the target's 256": lambda d: edit_json(d / "config.json", max_position_embeddings=128),
+    "norm_before_residual must be false": lambda d: edit_json(d / "config.json", norm_before_residual=True),
+    "config.json says float16": lambda d: edit_json(d / "config.json", dtype="float16", torch_dtype="float16"),
+    "write both, equal": lambda d: edit_json(d / "config.json", rope_theta=500_000.0),
+    "the target's is 300": lambda d: edit_json(d / "config.json", vocab_size=301),
+    "norm_before_residual is not written":
+        lambda d: edit_json(d / "speculators" / "config.json", norm_before_residual=None),
+    "norm_before_residual is true": lambda d: edit_json(d / "speculators" / "config.json", norm_before_residual=True),
+    "does not name the target": lambda d: edit_json(d / "speculators" / "config.json", speculators_config={
+        "proposal_methods": [{"speculative_tokens": 3}], "verifier": {}}),
+    "names no number of speculative_tokens":
+        lambda d: edit_json(d / "speculators" / "config.json", speculators_config={"verifier": {"name_or_path": "x"}}),
+    "must be a llama or qwen3 config":
+        lambda d: edit_json(d / "speculators" / "config.json", transformer_layer_config={"model_type": "gpt2"}),
+    "differs between the two layouts":
+        lambda d: edit_tensors(d / "speculators", lambda t: t["fc.weight"].add_(1)),
+}
+
+
+@pytest.mark.parametrize("expected", BROKEN_DRAFTERS)
+def test_broken_drafters_are_named(copies, expected):
+    BROKEN_DRAFTERS[expected](copies / "drafter")
+    assert expected in sentences(copies / "drafter", copies / "model")
+
+
+def write_manifest(directory, kind="model"):
+    files = [{"path": path.relative_to(directory).as_posix(), "bytes": path.stat().st_size,
+              "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+             for path in sorted(directory.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    (directory / "manifest.json").write_text(json.dumps({"kind": kind, "files": files}))
+
+
+def test_files_against_the_manifest(copies):
+    model = copies / "model"
+    write_manifest(model)
+    (model / ".work").mkdir()
+    (model / ".work" / "scratch").write_text("x")
+    assert verify(model) == []
+    template = model / "chat_template.jinja"
+    template.write_text(template.read_text().replace("user", "User") + " ")
+    assert "chat_template.jinja has" in sentences(model) and "bytes, manifest.json says" in sentences(model)
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (model / "model.safetensors").write_bytes(weights)
+    assert "model.safetensors has sha256" in sentences(model)
+    (model / "generation_config.json").unlink()
+    (model / "extra.bin").write_bytes(b"")
+    assert "generation_config.json is listed in manifest.json and missing" in sentences(model)
+    assert "extra.bin is not listed" in sentences(model)
+    edit_json(model / "manifest.json", files=[{"path": "../../x", "bytes": 1, "sha256": ""}])
+    assert "outside the directory" in sentences(model)
+    (model / "manifest.json").write_text(json.dumps({"files": 3}))
+    assert "no readable list of files" in sentences(model)
+
+
+def test_releases_verify_their_members(copies):
+    write_manifest(copies, "release")
+    assert verify(copies) == []
+    (copies / "drafter" / "config.json").unlink()
+    (copies / "quantized" / "tokenizer.json").unlink()
+    found = sentences(copies)
+    assert "drafter/config.json is listed in manifest.json and missing" in found
+    assert "tokenizer.json is missing" in found
+
+
+def test_what_is_no_artefact_at_all(tmp_path):
+    assert "neither config.json nor manifest.json" in sentences(tmp_path)
+    assert "is not a directory" in sentences(tmp_path / "nothing")
+
+
+def test_headers_that_lie_are_refused(tmp_path):
+    def write(header, data=b"\0" * 8):
+        encoded = json.dumps(header).encode()
+        (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(encoded)) + encoded + data)
+        return tmp_path / "x.safetensors"
+
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    assert read_headers(write({"a": entry}))["a"].shape == (2,)
+    for header, expected in [
+        ({"a": {**entry, "shape": [3]}}, "not the 8 bytes"),
+        ({"a": {**entry, "dtype": "F99"}}, "unknown dtype"),
+        ({"a": {"dtype": "F32"}}, "incomplete"),
+        ({"a": {**entry, "data_offsets": [0, 8]}, "b": {**entry, "data_offsets": [4, 12]}}, "overlap"),
+        ({"a": {**entry, "data_offsets": [8, 16]}}, "hole"),
+        ({"a": {**entry, "shape": [-2], "data_offsets": [8, 0]}}, "bytes given"),
+        ([1], "not a JSON object"),
+    ]:
+        with pytest.raises(TensorFileError, match=expected):
+            read_headers(write(header))
+
+
+@settings(max_examples=30, deadline=None)
+@given(shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=1, max_size=5), seed=st.integers(0, 99))
+def test_streams_are_read_back_by_safetensors(tmp_path_factory, shapes, seed):
+    path = tmp_path_factory.mktemp("stream") / "model.safetensors"
+    torch.manual_seed(seed)
+    tensors = {f"t{place}": torch.randn(shape) for place, shape in enumerate(shapes)}
+    layout = {name: ("F32", tuple(tensor.shape)) for name, tensor in tensors.items()}
+    write_stream(path, layout, ((name, tensor.numpy().tobytes()) for name, tensor in tensors.items()))
+    found = load_file(path)
+    assert found.keys() == tensors.keys() and all(torch.equal(found[name], tensors[name]) for name in tensors)
+    headers = read_headers(path)
+    assert all(headers[name].read() == tensor.numpy().tobytes() for name, tensor in tensors.items())
+    with pytest.raises(TensorFileError, match=r"announced"):
+        write_stream(path, {**layout, "more": ("F32", (1,))}, ((n, t.numpy().tobytes()) for n, t in tensors.items()))
+
+
+JSON_VALUES = st.recursive(st.none() | st.booleans() | st.integers(-3, 9) | st.text(max_size=3),
+                           lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), where=st.sampled_from(["model", "quantized", "drafter", "drafter/speculators"]))
+def test_no_config_makes_verify_fail_itself(originals, data, where):
+    """Whatever stands in a config, verify answers with problems, not with an exception."""
+    path = originals / where / data.draw(st.sampled_from(["config.json", "generation_config.json"]))
+    if not path.exists():
+        path = path.with_name("config.json")
+    before = path.read_text()
+    content = json.loads(before)
+    content[data.draw(st.sampled_from(sorted(content)))] = data.draw(JSON_VALUES)
+    try:
+        path.write_text(json.dumps(content))
+        assert all(problem.sentence for problem in verify(originals / where, originals / "model"))
+    finally:
+        path.write_text(before)
