@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -62,9 +63,10 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
 
 def read_texts(paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
     """Source text by file name: what is trained on, and what is held out."""
+    library = Path(sysconfig.get_path("stdlib"))
     training, held_out = {}, {}
     for path in paths:
-        name = "/".join(path.parts[-2:])
+        name = path.relative_to(library).as_posix() if path.is_relative_to(library) else path.name
         chosen = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % HELD_OUT_ONE_IN == 0
         text = path.read_text(encoding="utf-8", errors="replace")
         if text.strip():

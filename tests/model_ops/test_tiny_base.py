@@ -18,7 +18,7 @@ SETTINGS = {"steps": 4, "vocab_size": 600, "hidden_size": 32, "layers": 2, "head
 
 
 def make(folder, monkeypatch):
-    few = modules("base")[:60:3]
+    few = modules("base")[:40]
     monkeypatch.setattr(tiny_base, "modules", lambda part: few if part == "base" else [])
     return tiny_base.run(Job(operation="tiny_base", output=folder, settings=SETTINGS), Progress())
 
