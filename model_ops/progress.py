@@ -48,10 +48,15 @@ class Progress:
                    **numbers)
 
     def event(self, name: str, **fields: object) -> None:
-        """Writes one JSON line `{"event": name, ...}` at once."""
-        if self.stream is not None:
+        """Writes one JSON line `{"event": name, ...}` at once. A reader that is gone asks for a stop: whoever started
+        this work was killed, and what is done so far should be saved."""
+        if self.stream is None:
+            return
+        try:
             self.stream.write(json.dumps({"event": name, **fields}, ensure_ascii=False) + "\n")
             self.stream.flush()
+        except BrokenPipeError:
+            self.stream, self.stop_requested = None, True
 
     def stop_if_requested(self) -> None:
         """Raises Stopped where a stop was asked for; for phases that have nothing to save."""
