@@ -112,8 +112,8 @@ def spread(documents: list[Document], tokens: int) -> list[Document]:
 def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """Seeded initial weights, float32; the head is the embedding.
 
-    The usual standard deviation of 0.02 suits models ten times as wide: at hidden 128, 100 steps of 2,048 tokens reach a
-    loss of 6.2 from there and 5.5 from 0.7 / sqrt(hidden). What writes into the residual stream starts smaller by
+    The usual standard deviation of 0.02 suits models ten times as wide: at hidden 128, 100 steps of 2,048 tokens reach
+    a loss of 6.2 from there and 5.5 from 0.7 / sqrt(hidden). What writes into the residual stream starts smaller by
     sqrt(2 layers), as in GPT-2.
     """
     torch.manual_seed(settings.seed)
