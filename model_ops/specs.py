@@ -59,6 +59,8 @@ class TrainingSettings(Settings):
         values = {**self.COMMON, **self.PRESETS[self.preset]}
         if self.steps is not None:
             values.pop("epochs", None)
+        elif self.epochs is not None:
+            values.pop("steps", None)
         return self.model_copy(update={name: value for name, value in values.items() if getattr(self, name) is None})
 
 

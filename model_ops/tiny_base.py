@@ -110,16 +110,26 @@ def spread(documents: list[Document], tokens: int) -> list[Document]:
 
 
 def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Seeded initial weights, float32; the head is the embedding."""
+    """Seeded initial weights, float32; the head is the embedding.
+
+    The usual standard deviation of 0.02 suits models ten times as wide: at hidden 128, 100 steps of 2,048 tokens reach
+    a loss of 6.2 from there and 5.5 from 0.7 / sqrt(hidden). What writes into the residual stream starts smaller by
+    sqrt(2 layers), as in GPT-2.
+    """
     torch.manual_seed(settings.seed)
-    return Qwen3ForCausalLM(Qwen3Config(
+    model = Qwen3ForCausalLM(Qwen3Config(
         vocab_size=settings.vocab_size, hidden_size=settings.hidden_size, num_hidden_layers=settings.layers,
         num_attention_heads=settings.heads, num_key_value_heads=settings.kv_heads, head_dim=settings.head_dim,
         intermediate_size=settings.mlp_size, max_position_embeddings=settings.max_position_embeddings,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, tie_word_embeddings=True,
         bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-        attn_implementation="packed",
+        initializer_range=0.7 * settings.hidden_size**-0.5, attn_implementation="packed",
     ))
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for writer in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                writer.weight.div_(math.sqrt(2 * settings.layers))
+    return model
 
 
 def unigram_loss(training: list[Document], held_out: list[Document], vocab_size: int) -> float:
