@@ -9,8 +9,8 @@ directory/speculators/   the same weights in the speculators layout: `vllm serve
 Layer ids are written both ways, one apart, because servers count differently: the top-level
 eagle_aux_hidden_state_layer_ids are boundaries (vLLM reads them as they are), eagle_config's are the blocks whose
 output is taken (SGLang adds 1). max_position_embeddings is the target's: a shorter one ruins long answers.
-In the speculators layout `verifier.name_or_path` names the target; it is written as a path beside the directory
-("../../target" unless told otherwise) and whoever places the two must set it: vLLM reads the target from there.
+In the speculators layout `verifier.name_or_path` names the target, as vLLM reads it: a Hub id or a path from where the
+server is started. `model_ops.speculator` writes the path from the folder that holds both target and drafter.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from model_ops.eagle3 import Eagle3, Eagle3Config
 from model_ops.errors import ModelError
 
 TWIN = "speculators"
-DEFAULT_VERIFIER = "../../target"
 ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
                    "attention_factor", "beta_fast", "beta_slow")
 
 
 def save_speculator(model: Eagle3, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-                    verifier: str = DEFAULT_VERIFIER, verifier_architectures: list[str] | None = None) -> None:
+                    verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
     """Write both layouts; weights in `dtype`."""
     weights = {name: tensor.detach().cpu().to(dtype).contiguous() if tensor.is_floating_point() else tensor.cpu()
                for name, tensor in model.state_dict().items()}

@@ -11,6 +11,7 @@ vLLM, its folder `speculators/` in `vllm serve` (see `model_ops.export_speculato
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     plan = SpeculatorPlan(rows, states, settings)
     result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None)
     config = read_config(target)
+    target = job.inputs["target"].resolve()
+    around_both = os.path.commonpath([target, job.output.resolve()])  # where `vllm serve` of the twin finds its target
     save_speculator(model, job.output, settings.num_speculative_tokens, served_dtype(config),
-                    verifier_architectures=config.get("architectures"))
+                    verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
     shutil.rmtree(work / "states")
     return {
         "loss": result.loss, **result.validation, "steps": result.steps, "tokens": result.tokens,

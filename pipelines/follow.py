@@ -143,6 +143,8 @@ class _Watch:
             self._task = None
         if state == "finished":
             self._console.print(f"[green]✓[/] {step:<22} {seconds:7.1f} s[dim]{budget}")
+        elif state == "stopped":
+            self._console.print(f"[yellow]‖[/] {step:<22} {seconds:7.1f} s  stopped; its state is saved")
         else:
             self._console.print(f"[red]✗[/] {step:<22} {seconds:7.1f} s")
             self._outcome.messages.append(f"{step}: {event.get('message', '')}")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import dagster as dg
 from dagster._core.events import DagsterEventType
+from dagster._utils.error import SerializableErrorInfo
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.days import first_day
@@ -33,6 +34,10 @@ from resources.sources import SourceError
 from resources.tables import Tables
 
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+
+
+STATES = {DagsterEventType.STEP_START: "started", DagsterEventType.STEP_SUCCESS: "finished"}
+INTERRUPTIONS = {"DagsterExecutionInterruptedError", "KeyboardInterrupt", "WorkerStopped"}
 
 
 class RunRequest(BaseModel):
@@ -112,8 +117,8 @@ def _execute(
     graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, tags: dict[str, str]
 ) -> bool:
     run_id = str(uuid.uuid4())
-    names = {key.path[-1] for key in keys}
-    instance.add_event_listener(run_id, lambda entry: _report(entry, names))
+    listener = _Listener({key.path[-1] for key in keys})
+    instance.add_event_listener(run_id, listener)
     result = graph.resolve_job_def(job).execute_in_process(
         instance=instance,
         run_id=run_id,
@@ -121,34 +126,45 @@ def _execute(
         tags={**tags, PROCESS_TAG: this_process()},
         raise_on_error=False,
     )
+    if listener.interrupted:
+        raise KeyboardInterrupt
     return result.success
 
 
-def _report(entry: dg.EventLogEntry, names: set[str]) -> None:
+class _Listener:
     """Relays the Dagster events that a person waiting at a terminal wants to see: assets, checks, failures."""
-    event = entry.dagster_event
-    if event is None:
-        return
-    step = (event.step_key or "").split("__")[-1]
-    if step not in names and event.event_type in (DagsterEventType.STEP_START, DagsterEventType.STEP_SUCCESS):
-        return  # the step of a check: its verdict is an event of its own
-    if event.event_type == DagsterEventType.STEP_START:
-        relay({"event": "step", "step": step, "state": "started", "at": entry.timestamp})
-    elif event.event_type == DagsterEventType.STEP_SUCCESS:
-        relay({"event": "step", "step": step, "state": "finished", "at": entry.timestamp})
-    elif event.event_type == DagsterEventType.STEP_FAILURE:
-        error = event.event_specific_data.error
+
+    def __init__(self, names: set[str]):
+        self.names = names
+        self.interrupted = False
+
+    def __call__(self, entry: dg.EventLogEntry) -> None:
+        event = entry.dagster_event
+        if event is None:
+            return
+        step = (event.step_key or "").split("__")[-1]
+        if event.event_type == DagsterEventType.STEP_FAILURE:
+            self._failed(step, event.event_specific_data.error, entry.timestamp)
+        elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
+            check = event.asset_check_evaluation_data
+            relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
+        elif step in self.names and event.event_type in STATES:  # a check's own step is told by its verdict
+            relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
+
+    def _failed(self, step: str, error: SerializableErrorInfo | None, at: float) -> None:
         while error is not None and error.cause is not None:
             error = error.cause
+        if error is not None and error.cls_name in INTERRUPTIONS:
+            self.interrupted = True
+            relay({"event": "step", "step": step, "state": "stopped", "at": at})
+            return
         message = error.message.strip().split(": ", 1)[-1] if error else "no reason given"
-        relay({"event": "step", "step": step, "state": "failed", "at": entry.timestamp, "message": message})
-    elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
-        check = event.asset_check_evaluation_data
-        relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
+        relay({"event": "step", "step": step, "state": "failed", "at": at, "message": message})
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
     try:
         return run(RunRequest.model_validate(json.loads(sys.argv[1])))
     except (RecipeError, LakeError, SourceError, SelectionError) as error:
