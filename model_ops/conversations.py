@@ -50,7 +50,7 @@ class TokenizeCounts:
     dropped_rows: int
     cut_rows: int
     cut_tokens: int
-    tokens: int
+    row_tokens: int
     target_tokens: int
 
 
@@ -121,7 +121,7 @@ def tokenize(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase,
             dropped += 1
     return documents, TokenizeCounts(
         rows=len(rows), dropped_rows=dropped, cut_rows=cut_rows, cut_tokens=cut_tokens,
-        tokens=sum(len(document) for document in documents),
+        row_tokens=sum(len(document) for document in documents),
         target_tokens=sum(document.target_tokens for document in documents),
     )
 

@@ -79,4 +79,8 @@ def add_end_of_sequence(model: PreTrainedModel, ids: list[int]) -> None:
 def training_metrics(result: TrainingResult, counts: dict[str, int]) -> dict[str, float | int]:
     """What an operation that trained reports: the run's numbers, validation, and what became of the rows."""
     numbers = asdict(result)
-    return {**numbers.pop("validation"), **numbers, **counts}
+    numbers.update(numbers.pop("validation"))
+    taken = numbers.keys() & counts.keys()
+    if taken:
+        raise ValueError(f"two metrics share the names {', '.join(sorted(taken))}")
+    return {**numbers, **counts}

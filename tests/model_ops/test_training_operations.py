@@ -36,6 +36,7 @@ def test_sft_lowers_the_held_out_loss_and_reports_it_truly(tiny_model, chats, tu
     assert metrics["validation_loss"] == pytest.approx(after, abs=0.1)
     assert metrics["rows"] == 40 and metrics["steps"] == 25
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert metrics["tokens"] == sum(line["tokens"] for line in lines) != metrics["row_tokens"]
     assert len(lines) == 25 and {"loss", "grad_norm", "learning_rate", "tokens_per_second"} <= lines[0].keys()
 
 
