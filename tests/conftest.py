@@ -13,6 +13,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 SHARED = PROJECT.parent / "shared"
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 for name in ("MILLRACE_LAKE", "MILLRACE_HOME", "MILLRACE_RECIPES", "MILLRACE_PROGRESS", "DAGSTER_HOME"):
