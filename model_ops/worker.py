@@ -28,7 +28,6 @@ from pydantic import ValidationError
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job
 
-
 SPINS = "10000"
 """How long an OpenMP thread spins before it sleeps. For ever, the default, is ruinous on a machine that does anything
 else (two threads on one core spin against each other: 400 to 1,100 tokens/s where 6,700 are possible); not at all
