@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -38,10 +39,9 @@ def serve(recipes: list[Path], lake: Path | None, host: str, port: int, console:
     servers = [subprocess.Popen(command, cwd=PROJECT, env=environment) for command in commands]
     console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.root}; Ctrl-C ends it")
     try:
-        while all(server.poll() is None for server in servers):
-            time.sleep(0.5)
-    except KeyboardInterrupt:
-        pass
+        with suppress(KeyboardInterrupt):
+            while all(server.poll() is None for server in servers):
+                time.sleep(0.5)
     finally:
         for server in servers:
             if server.poll() is None:

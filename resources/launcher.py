@@ -12,6 +12,7 @@ A cluster launcher implements the same `run`: the payload, a job.json, stays the
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -104,7 +105,7 @@ class LocalLauncher:
             self._stop()
             raise
         except BrokenPipeError:
-            pass
+            logging.getLogger(__name__).info("the worker ended before it could take %s", path)
         code = worker.wait()
         self._worker = None
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -75,6 +75,12 @@ release:
 """
 
 
+@pytest.fixture(scope="session")
+def toy_recipe() -> str:
+    """The toy recipe's text; its traffic lies in traffic/ beside it."""
+    return TOY_RECIPE
+
+
 @dataclass(frozen=True)
 class Toy:
     """A finished run of the whole graph at toy size."""

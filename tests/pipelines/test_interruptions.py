@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import TOY_RECIPE
 
 from resources.lake import Lake
 from resources.manifest import ManifestError
@@ -21,13 +20,13 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory):
+def recipe(tmp_path_factory, toy_recipe):
     from pipelines.demo_traffic import write_traffic
 
     home = tmp_path_factory.mktemp("interrupted")
     write_traffic(home / "traffic", interactions=300, days=2, first_day=date(2026, 6, 1))
     path = home / "toy.yaml"
-    path.write_text(TOY_RECIPE.replace("sft: {steps: 15,", "sft: {steps: 60, checkpoint_every: 5,"))
+    path.write_text(toy_recipe.replace("sft: {steps: 15,", "sft: {steps: 60, checkpoint_every: 5,"))
     return path
 
 

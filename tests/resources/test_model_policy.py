@@ -7,7 +7,7 @@ import pytest
 from resources.model_policy import ModelPolicy
 
 
-@pytest.mark.parametrize("student, quantized", itertools.product([True, False], repeat=2))
+@pytest.mark.parametrize("student, quantized", list(itertools.product([True, False], repeat=2)))
 def test_each_stage_starts_from_the_one_before(student, quantized):
     policy = ModelPolicy(student, quantized)
     for before, stage in itertools.pairwise(policy.stages):
