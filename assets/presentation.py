@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import base64
+import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,11 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     first_table = next((file.path for file in manifest.files if file.path.endswith(".parquet")), None)
     if first_table:
         metadata["dagster/column_schema"] = column_schema(directory / first_table)
+    if any(file.path == "metrics.jsonl" for file in manifest.files):
+        metadata["training_loss"] = embedded(loss_curve(directory / "metrics.jsonl"), "training loss")
     for file in manifest.files:
         if file.path.endswith(".png") and file.bytes <= LARGEST_PICTURE:
-            metadata[Path(file.path).stem] = picture(directory / file.path)
+            metadata[Path(file.path).stem] = embedded((directory / file.path).read_bytes(), Path(file.path).stem)
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.digest))
 
 
@@ -62,9 +66,28 @@ def table(rows: list[Mapping[str, Any]]) -> dg.MetadataValue:
     return dg.MetadataValue.md("\n".join(lines))
 
 
-def picture(path: Path) -> dg.MetadataValue:
+def embedded(picture: bytes, title: str) -> dg.MetadataValue:
     """A PNG inside the event itself, so that the UI shows it wherever it runs."""
-    return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()})")
+    return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{base64.b64encode(picture).decode()})")
+
+
+def loss_curve(metrics: Path) -> bytes:
+    """The loss of every training step, and of validation where it was measured, as a PNG."""
+    from matplotlib.figure import Figure
+
+    steps = [json.loads(line) for line in metrics.read_text().splitlines()]
+    figure = Figure(figsize=(6, 3), dpi=90, layout="constrained")
+    axes = figure.add_subplot(xlabel="step", ylabel="loss")
+    axes.plot([step["step"] for step in steps], [step["loss"] for step in steps], linewidth=1, label="training")
+    validated = [step for step in steps if "validation_loss" in step]
+    if validated:
+        points = [step["step"] for step in validated], [step["validation_loss"] for step in validated]
+        axes.plot(*points, marker="o", label="validation")
+        axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
 
 
 def column_schema(path: Path) -> dg.TableSchema:

@@ -20,6 +20,8 @@ CHROMIUM_FLAGS = [
     "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 ]
 READY_SECONDS = 120
+LOCATIONS = ("{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus "
+             "locationOrLoadError { __typename ... on PythonError { message } } } } } }")
 
 
 def free_port() -> int:
@@ -37,19 +39,22 @@ def webserver(toy):
         cwd=PROJECT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )
     address = f"http://127.0.0.1:{port}"
+    wait_until_ready(server, address)
+    yield address
+    server.send_signal(signal.SIGINT)
+    assert server.wait(timeout=60) == 0
+
+
+def wait_until_ready(server: subprocess.Popen, address: str) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         try:
             urllib.request.urlopen(f"{address}/server_info", timeout=5).read()
-            break
+            return
         except OSError:
-            assert server.poll() is None, "millrace ui ended before it was ready"
+            assert server.poll() is None, "the webserver ended before it was ready"
             time.sleep(0.5)
-    else:
-        pytest.fail(f"the UI was not ready after {READY_SECONDS} s")
-    yield address
-    server.send_signal(signal.SIGINT)
-    assert server.wait(timeout=60) == 0
+    pytest.fail(f"the UI was not ready after {READY_SECONDS} s")
 
 
 def ask(address: str, query: str) -> dict:
@@ -62,8 +67,7 @@ def ask(address: str, query: str) -> dict:
 
 
 def test_the_code_location_is_loaded_and_everything_shows_as_materialized(webserver, toy):
-    entries = ask(webserver, "{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus "
-                             "locationOrLoadError { __typename ... on PythonError { message } } } } } }")
+    entries = ask(webserver, LOCATIONS)
     [entry] = entries["workspaceOrError"]["locationEntries"]
     assert (entry["name"], entry["loadStatus"]) == ("toy", "LOADED")
     assert entry["locationOrLoadError"]["__typename"] == "RepositoryLocation", entry
@@ -88,6 +92,24 @@ def test_jobs_schedules_and_sensor_are_there_and_runs_are_in_the_history(webserv
     assert {"logs", "train"} <= finished
 
 
+def test_the_projects_own_workspace_file_loads(tmp_path):
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "dagster_webserver", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
+        cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "DAGSTER_HOME": str(tmp_path), "MILLRACE_LAKE": str(tmp_path / "lake")},
+    )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        wait_until_ready(server, address)
+        [entry] = ask(address, LOCATIONS)["workspaceOrError"]["locationEntries"]
+        assert (entry["name"], entry["loadStatus"]) == ("demo", "LOADED")
+        assert entry["locationOrLoadError"]["__typename"] == "RepositoryLocation", entry
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(timeout=60)
+
+
 def chromium() -> str:
     """Chromium's path; installed from the system's packages where that is possible, else the test is skipped."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
@@ -105,7 +127,8 @@ def test_the_graph_is_drawn_in_a_browser(webserver, toy, tmp_path):
     PICTURES.mkdir(parents=True, exist_ok=True)
     picture = PICTURES / "asset-graph.png"
     picture.unlink(missing_ok=True)
-    page = f"{webserver}/asset-groups"
+    groups = ",".join(f"global@global:{name}" for name in ("traffic", "datasets", "models", "drafter", "release"))
+    page = f"{webserver}/asset-groups?expanded={groups}"
     flags = [*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path}", "--window-size=1800,1100", "--virtual-time-budget=25000"]
     subprocess.run([chromium(), *flags, f"--screenshot={picture}", page], capture_output=True, timeout=180, check=True)
     dom = subprocess.run([chromium(), *flags, "--dump-dom", page], capture_output=True, timeout=180, text=True, check=True)
