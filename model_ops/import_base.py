@@ -21,6 +21,9 @@ from model_ops.specs import ImportBaseSettings, Job
 
 TAKEN = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 
+LEFT = ("manifest.json",)
+"""An artefact's own record: a copy of it would make the copy look finished before it is."""
+
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Brings the model into the job's output and checks it. Raises ModelError naming what is wrong with it."""
@@ -28,14 +31,14 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     local = Path(settings.model).expanduser()
     from_hub = not local.is_dir()
     source = download(settings.model, settings.revision) if from_hub else local
-    files = sorted({path for pattern in TAKEN for path in source.glob(pattern) if path.is_file()})
-    read_config(source)
+    found = check_base(source)
+    files = sorted({path for pattern in TAKEN for path in source.glob(pattern) if path.is_file() and path.name not in LEFT})
     for done, path in enumerate(files):
         progress.report("import", done, len(files), "files")
         progress.stop_if_requested()
         _place(path, job.output / path.name, link=from_hub)
     progress.report("import", len(files), len(files), "files")
-    return check_base(job.output)
+    return found
 
 
 def check_base(directory: Path) -> dict[str, int]:

@@ -6,6 +6,7 @@ traceback. Heavy libraries are imported by the command that needs them.
 
 from __future__ import annotations
 
+import signal
 import sys
 from datetime import datetime
 from enum import StrEnum
@@ -40,13 +41,15 @@ def main() -> None:
     """Entry point: turns the errors that a person can mend into one sentence and an exit code."""
     from pipelines.mistakes import FOUND_WRONG, MISUSE
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
     try:
         app()
     except MISUSE as error:
-        errors.print(f"millrace: {error}", style="red", markup=False, highlight=False)
+        errors.print(f"millrace: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
     except FOUND_WRONG as error:
-        errors.print(f"millrace: {error}", style="red", markup=False, highlight=False)
+        errors.print(f"millrace: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -86,7 +89,7 @@ def run(
     }
     outcome = follow(request, console)
     for message in outcome.messages:
-        errors.print(f"millrace: {message}", style="red", markup=False, highlight=False)
+        errors.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -133,7 +136,7 @@ def verify(
 
     problems = verify_directory(directory)
     for problem in problems:
-        console.print(f"✗ {problem}", style="red", markup=False, highlight=False)
+        console.print(f"✗ {problem}", style="red", markup=False, highlight=False, soft_wrap=True)
     if not problems:
         console.print(f"[green]✓[/] {directory}: files, digests and contents agree")
     raise typer.Exit(1 if problems else 0)

@@ -67,7 +67,7 @@ def run_demo(console: Console, lake: Path | None, approved: bool) -> int:
     outcome.seconds = {"traffic": traffic_seconds, **outcome.seconds}
     if outcome.exit_code != 0:
         for message in outcome.messages:
-            console.print(f"millrace: {message}", style="red", markup=False, highlight=False)
+            console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
         if outcome.exit_code == 130:
             console.print("Stopped. Run [bold]millrace demo[/] again: it continues, and repeats nothing that is finished.")
         return outcome.exit_code
@@ -108,15 +108,15 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome) -> 
     place = lake / "releases" / summary.workload / release.version
     aliases = Endpoint(Lake.open(lake), summary.workload).read()
     option = f"--lake {os.path.relpath(lake)}"
-    console.print(f"\n[bold]The release[/]        {os.path.relpath(place)}")
+    console.print(f"\n[bold]The release[/]        {os.path.relpath(place)}", soft_wrap=True)
     console.print(f"  endpoint alias     champion {aliases.champion or 'none yet'}, candidate {aliases.candidate or 'none'}")
-    console.print(f"  its report         {os.path.relpath(place / 'report.html')}")
-    console.print(f"[bold]Serve it[/]           bash {os.path.relpath(place / 'serve-vllm.sh')} --port 8000")
+    console.print(f"  its report         {os.path.relpath(place / 'report.html')}", soft_wrap=True)
+    console.print(f"[bold]Serve it[/]           bash {os.path.relpath(place / 'serve-vllm.sh')} --port 8000", soft_wrap=True)
     console.print("[bold]Ask in SQL[/]")
     for query in QUERIES:
         console.print(f'  millrace sql {option} "{query}"', soft_wrap=True, markup=False, highlight=False)
-    console.print(f"[bold]Where it came from[/] millrace lineage {summary.workload}/speculator {option}")
-    console.print(f"[bold]See the graph[/]      make ui      (or: millrace ui {option})")
+    console.print(f"[bold]Where it came from[/] millrace lineage {summary.workload}/speculator {option}", soft_wrap=True)
+    console.print(f"[bold]See the graph[/]      make ui      (or: millrace ui {option})", soft_wrap=True)
     record = {"seconds": outcome.seconds, "budget": BUDGET, "peak_memory_mb": outcome.peak_memory_mb,
               "step_peak_memory_mb": outcome.step_peak_memory_mb}
     write_json(lake / "demo-run.json", json.loads(json.dumps(record)))

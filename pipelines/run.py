@@ -89,7 +89,7 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
         raise SelectionError(f"--select: no asset named {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     for name in sorted(names, key=len, reverse=True):
         expression = re.sub(rf'(?<![\w"/:]){name}(?![\w"/])', f'key:"{recipe.workload}/{name}"', expression)
-    found = dg.AssetSelection.from_string(expression).resolve(asset_graph)
+    found = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
     return [key for key in everything if key in found]
 
 

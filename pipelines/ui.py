@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -39,16 +37,24 @@ def serve(recipes: list[Path], lake: Path | None, host: str, port: int, console:
     servers = [subprocess.Popen(command, cwd=PROJECT, env=environment) for command in commands]
     console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.root}; Ctrl-C ends it")
     try:
-        with suppress(KeyboardInterrupt):
-            while all(server.poll() is None for server in servers):
-                time.sleep(0.5)
+        while all(server.poll() is None for server in servers):
+            time.sleep(0.5)
+        return 1  # one of them ended by itself, and said why
+    except KeyboardInterrupt:
+        return 0
     finally:
         for server in servers:
-            if server.poll() is None:
-                server.send_signal(signal.SIGINT)
+            server.terminate()
         for server in servers:
-            server.wait(timeout=30)
-    return max(abs(server.returncode) for server in servers) if all(s.returncode for s in servers) else 0
+            _wait_or_kill(server)
+
+
+def _wait_or_kill(server: subprocess.Popen[bytes]) -> None:
+    try:
+        server.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def _workspace(recipes: list[Path], home: Path) -> Path:
