@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
-from resources.clean import clean
+from resources.clean import clean, stale_days
 from resources.curation import CurationSettings
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
@@ -23,6 +23,7 @@ def cleaned_interactions(
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> Iterator[dg.MaterializeResult]:
     """What belongs to a row alone, by day. Rows that failed, were cut off or are empty are decided here."""
-    report = clean(workshop.tables, workshop.workload, days_of(context), curation_settings)
+    days = {*days_of(context), *stale_days(workshop.tables, workshop.workload)}  # late rows changed other days too
+    report = clean(workshop.tables, workshop.workload, sorted(days), curation_settings)
     workshop.publish_catalog()
     yield from report_days(context, workshop, "cleaned_interactions", report.days)

@@ -121,6 +121,8 @@ class _Watch:
         elif kind == "check":
             mark = "[green]passed" if event["passed"] else "[red]FAILED"
             self._console.print(f"  [dim]check {event['check']}: {mark}")
+            if not event["passed"]:
+                self._outcome.messages.append(f"{event['step']}: the check {event['check']} did not pass")
         elif kind == "refused":
             self._outcome.messages.append(event["message"])
         elif kind == "note":

@@ -65,6 +65,14 @@ def clean(tables: Tables, workload: str, days: Sequence[date], settings: Curatio
     return report
 
 
+def stale_days(tables: Tables, workload: str) -> list[date]:
+    """Days that have to be cleaned again: rows arrived late for them, changed, or went, or they never were cleaned."""
+    with workbench() as connection:
+        attach_slice(connection, tables, "interactions", workload)
+        attach_slice(connection, tables, "cleaned_interactions", workload)
+        return [day for (day,) in run(connection, "clean/stale_days").fetchall()]
+
+
 def _groups(tables: Tables, workload: str, days: list[date]) -> list[list[date]]:
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)

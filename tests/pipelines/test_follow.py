@@ -48,3 +48,11 @@ def test_a_failed_step_and_a_refusal_leave_their_sentences(tmp_path):
     )
     assert outcome.messages == ["sft_model: the tokenizer is missing", "no log objects"]
     assert "✗ sft_model" in text
+
+
+def test_a_check_that_fails_is_said(tmp_path):
+    outcome, text = watch(
+        tmp_path, ['{"event": "check", "step": "release_candidate", "check": "gates_hold", "passed": false}']
+    )
+    assert outcome.messages == ["release_candidate: the check gates_hold did not pass"]
+    assert "FAILED" in text

@@ -92,6 +92,14 @@ def test_part_of_the_graph_for_one_day(toy, cli):
     assert "sft_model" not in done.stdout
 
 
+def test_one_day_of_a_new_lake_adds_up_though_late_lines_belong_to_another_day(toy, cli, tmp_path):
+    cli("run", toy.recipe, "--lake", tmp_path / "lake", "--select", "+curated_interactions", "--partition", "2026-06-02")
+    found = rows(cli, tmp_path / "lake", "select dt, count(*) n from interactions group by dt order by dt")
+    decided = rows(cli, tmp_path / "lake", "select count(*) n from decisions where stage = 'clean'")
+    assert found[-1]["dt"] == "2026-06-02"
+    assert decided[0]["n"] == sum(day["n"] for day in found)
+
+
 def test_the_candidate_waits_for_a_person_then_is_approved_and_rolled_back(toy, cli, tmp_path):
     lake = tmp_path / "lake"
     shutil.copytree(toy.lake, lake)

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 import pytest
 from interaction_rows import START, days_of, interaction, read, store, thumb
 
-from resources.clean import clean
+from resources.clean import clean, stale_days
 from resources.curation import CurationSettings
 from resources.lake import Lake
 from resources.tables import Tables
@@ -253,3 +253,17 @@ def test_near_signatures_see_what_is_new_not_the_history(tables):
 def test_texts_of_fewer_words_than_a_shingle_have_no_signature(tables):
     _, found = cleaned(tables, [interaction(1, "yes", "of course, sir")])
     assert found["i1"]["signature"] == [] and found["i1"]["status"] == "ok"
+
+
+def test_days_that_changed_since_they_were_cleaned_are_known(tables):
+    rows = [interaction(1, "Go", "north"), interaction(2, "Go", "south", day=1), interaction(3, "Go", "east", day=2)]
+    store(tables, "interactions", rows)
+    days = days_of(rows)
+    assert stale_days(tables, "tutor") == days
+    clean(tables, "tutor", days, CurationSettings())
+    assert stale_days(tables, "tutor") == []
+    late = interaction(4, "Go", "west", day=1)
+    changed = interaction(3, "Go", "further east", day=2, content_sha256="another")
+    store(tables, "interactions", [*rows[1:2], late])
+    store(tables, "interactions", [changed])
+    assert stale_days(tables, "tutor") == days[1:]
