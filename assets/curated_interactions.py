@@ -1,11 +1,16 @@
 """curated_interactions: one grouping pass over all days: duplicates, contamination; every row gets a decision."""
 
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import shown, table
 from resources.curate import curate
 from resources.curation import CurationSettings
+from resources.row_fates import RowFates
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
@@ -21,22 +26,26 @@ def curated_interactions(
 ) -> dg.MaterializeResult:
     """Exact and near duplicates, thumbs-down answers and leaked evaluation items leave; the order of days does not matter."""
     suite = workshop.current("dataset", "eval_suite")
+
+    def work(output: Path) -> dict[str, Any]:
+        items = workshop.directory(suite) / "items.parquet"
+        report = curate(workshop.tables, workshop.workload, output, curation_settings, items)
+        return {**report.as_metrics(), "fates": asdict(workshop.count_fates(output))}
+
     manifest = workshop.build(
         "dataset", "curated_interactions", op="curate", sources=SOURCES,
         config=curation_settings.model_dump(mode="json"),
         inputs=[workshop.slice("cleaned_interactions"), workshop.slice("feedback"), suite.as_input()],
-        work=lambda output: curate(
-            workshop.tables, workshop.workload, output, curation_settings, workshop.directory(suite) / "items.parquet"
-        ).as_metrics(),
+        work=work,
     )
-    fates = workshop.row_fates(manifest)
+    fates = RowFates.of(manifest)
     return shown(manifest, workshop, records_read=fates.read, kept=fates.kept, dropped=table(fates.as_rows()))
 
 
 @dg.asset_check(asset="curated_interactions", blocking=True)
 def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     """read = kept + dropped + quarantined: no record is lost and none is counted twice."""
-    fates = workshop.row_fates(workshop.current("dataset", "curated_interactions"))
+    fates = RowFates.of(workshop.current("dataset", "curated_interactions"))
     return dg.AssetCheckResult(
         passed=fates.adds_up,
         metadata={"read": fates.read, "kept": fates.kept, "dropped": sum(fates.dropped.values()),

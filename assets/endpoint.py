@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from resources.endpoints import Endpoint
-from resources.release import ReleaseSettings, approve, approved_by, is_approved
+from resources.release import ReleaseError, ReleaseSettings, approve, approved_by, is_approved, recheck, was_decided
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
@@ -23,12 +23,13 @@ def endpoint(
     """Champion, previous and candidate of this workload. Without an approval nothing moves, and that is no failure."""
     lake, candidate = workshop.lake, workshop.current("release", "release")
     directory = workshop.directory(candidate)
-    if release_settings.approval == "automatic" and not is_approved(lake, directory):
+    if release_settings.approval == "automatic" and not was_decided(lake, directory):
         approve(lake, directory, by="recipe: approval automatic")
     if not is_approved(lake, directory):
         context.log.info(f"release {candidate.version} waits for approval: millrace approve {candidate.version}")
         return
-    approve(lake, directory, by=approved_by(lake, directory))  # gates and digests hold now, not only when approved
+    if problems := recheck(lake, directory):  # gates and digests hold now, not only when it was approved
+        raise ReleaseError(f"release {candidate.version} is not served: " + "; ".join(problems))
     aliases = Endpoint(lake, workshop.workload).promote(candidate.version, by=approved_by(lake, directory))
     yield dg.MaterializeResult(
         metadata={"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by},

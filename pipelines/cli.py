@@ -27,7 +27,7 @@ console = Console()
 errors = Console(stderr=True)
 
 LakeOption = Annotated[
-    Path | None, typer.Option("--lake", envvar="MILLRACE_LAKE", help="the lake's directory", show_default="./lake")
+    str | None, typer.Option("--lake", envvar="MILLRACE_LAKE", help="the lake's directory", show_default="./lake")
 ]
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     """Entry point: turns the errors that a person can mend into one sentence and an exit code."""
     from pipelines.mistakes import FOUND_WRONG, MISUSE
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
     try:
         app()
@@ -49,6 +49,9 @@ def main() -> None:
         errors.print(f"millrace: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
     except FOUND_WRONG as error:
+        errors.print(f"millrace: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except OSError as error:
         errors.print(f"millrace: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
@@ -134,6 +137,8 @@ def verify(
     """Checks a directory: files against digests, tensors against config, tokenizer and template, a drafter's traps."""
     from pipelines.verification import verify_directory
 
+    if lake is not None and not directory.is_absolute() and not directory.exists():
+        directory = Path(lake) / directory
     problems = verify_directory(directory)
     for problem in problems:
         console.print(f"✗ {problem}", style="red", markup=False, highlight=False, soft_wrap=True)
@@ -164,10 +169,14 @@ def approve(
 def rollback(workload: str, lake: LakeOption = None) -> None:
     """Makes the previous release the champion again."""
     from resources.endpoints import Endpoint
-    from resources.release import person
+    from resources.release import ReleaseError, find_release, person, recheck, withdraw
 
     place = _lake(lake)
+    seen = Endpoint(place, workload).read()
+    if seen.previous and (problems := recheck(place, find_release(place, f"{workload}/{seen.previous}"))):
+        raise ReleaseError(f"release {seen.previous} cannot be served again: " + "; ".join(problems))
     aliases = Endpoint(place, workload).roll_back(by=person())
+    withdraw(place, find_release(place, f"{workload}/{aliases.previous}"), by=person())
     _report_endpoint(place, aliases)
     console.print(f"[green]✓[/] {workload}: champion is {aliases.champion}, previous {aliases.previous}")
 
@@ -185,10 +194,10 @@ def ui(
     raise typer.Exit(serve(recipe or [], lake, host, port, console))
 
 
-def _lake(given: Path | None):
+def _lake(given: str | None):
     from resources.lake import Lake
 
-    return Lake.open(given or Path("lake"), create=False)
+    return Lake.open(given or "lake", create=False)
 
 
 def _report_endpoint(lake, aliases) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from pipelines.demo_traffic import write_traffic
 from pipelines.follow import Outcome, follow
-from pipelines.settings import RECIPES
+from pipelines.settings import RECIPES, lake_location
 from resources.atomic import write_json
 from resources.endpoints import Endpoint
 from resources.lake import Lake
@@ -55,11 +55,11 @@ QUERIES = (
 )
 
 
-def run_demo(console: Console, lake: Path | None, approved: bool) -> int:
+def run_demo(console: Console, lake: str | Path | None, approved: bool) -> int:
     """Runs the demo and prints its closing table. Returns the exit code."""
     began = time.monotonic()
     recipe, home = RECIPES / "demo.yaml", RECIPES.parent / "demo"
-    place = (lake or home / "lake").expanduser().resolve()
+    place = lake_location(recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
     Lake.open(place)
     console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {place}")
     traffic_seconds = _write_traffic_once(home / "traffic", console)
@@ -71,8 +71,8 @@ def run_demo(console: Console, lake: Path | None, approved: bool) -> int:
         if outcome.exit_code == 130:
             console.print("Stopped. Run [bold]millrace demo[/] again: it continues, and repeats nothing that is finished.")
         return outcome.exit_code
-    if approved:
-        _let_through(Lake.open(place), recipe, outcome, console)
+    if approved and (code := _let_through(Lake.open(place), recipe, outcome, console)):
+        return code
     outcome.seconds["around the steps"] = time.monotonic() - began - sum(outcome.seconds.values())
     summary = summarise(Lake.open(place), WORKLOAD)
     _close(console, place, summary, outcome)
@@ -88,7 +88,7 @@ def _write_traffic_once(directory: Path, console: Console) -> float:
     return time.monotonic() - began
 
 
-def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console) -> None:
+def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console) -> int:
     """What a person does with `millrace approve`: approves the candidate, then the endpoint's asset moves the alias."""
     registry = Registry(lake, WORKLOAD)
     directory = registry.directory(registry.current("release", "release"))
@@ -97,6 +97,9 @@ def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console) -
     console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
     moved = follow({"recipe": recipe, "lake": lake.root, "select": ["endpoint"], "partition": None}, console, BUDGET)
     outcome.seconds["endpoint"] = outcome.seconds.get("endpoint", 0.0) + moved.seconds.get("endpoint", 0.0)
+    for message in moved.messages:
+        console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return moved.exit_code
 
 
 def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome) -> None:

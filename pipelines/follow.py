@@ -70,6 +70,7 @@ class _Watch:
         self._outcome = Outcome()
         self._started: dict[str, float] = {}
         self._current: str | None = None
+        self._stopping = False
         self._task: TaskID | None = None
         self._bars = Progress(
             SpinnerColumn(),
@@ -86,11 +87,13 @@ class _Watch:
         stop_memory = threading.Event()
         memory = threading.Thread(target=self._watch_memory, args=(stop_memory,), daemon=True)
         memory.start()
+        partial = ""
         with events.open() as lines, self._bars:
             while True:
                 running = self._process.poll() is None
                 try:
-                    for line in lines:
+                    *whole, partial = (partial + lines.read()).split("\n")
+                    for line in whole:
                         self._show(json.loads(line))
                     if not running:
                         break
@@ -103,6 +106,10 @@ class _Watch:
         return self._outcome
 
     def _interrupt(self) -> None:
+        if self._stopping:
+            self._console.print("[yellow]Still saving. Kill the process to lose what it has not saved.")
+            return
+        self._stopping = True
         self._console.print("[yellow]Stopping: the step saves its state first. Run again to continue.")
         self._process.send_signal(signal.SIGINT)
 

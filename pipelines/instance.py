@@ -1,19 +1,19 @@
 """Dagster's own home: `<lake>/.dagster`, so that the UI shows what the command line did, and the other way round.
 
-`open_instance(lake)` writes the shipped dagster.yaml there if there is none. `fail_dead_runs(instance)` marks runs whose
+`open_instance(lake)` puts the shipped dagster.yaml there, newest wins. `fail_dead_runs(instance)` marks runs whose
 process is gone as failed and frees the pool slots they held: a killed run would keep them for ever.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import dagster as dg
 import psutil
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, RunsFilter
 
+from resources.atomic import write_text
 from resources.lake import Lake
 
 SHIPPED = Path(__file__).resolve().parent.parent / "dagster.yaml"
@@ -24,7 +24,7 @@ def dagster_home(lake: Lake) -> Path:
     """MILLRACE_HOME if set, else the lake's own folder; made ready to be a DAGSTER_HOME."""
     home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home)
     home.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(SHIPPED, home / "dagster.yaml")
+    write_text(home / "dagster.yaml", SHIPPED.read_text())
     return home
 
 

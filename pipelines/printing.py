@@ -18,6 +18,7 @@ MOST_ROWS = 200
 
 def print_rows(rows: pa.Table, format: str, console: Console) -> None:
     """Prints a query's result."""
+    rows = rows.rename_columns(_unique(rows.column_names))
     if format == "json":
         print(json.dumps(rows.to_pylist(), default=str, ensure_ascii=False))
     elif format == "csv":
@@ -31,6 +32,16 @@ def print_rows(rows: pa.Table, format: str, console: Console) -> None:
         console.print(table, markup=False)
         if rows.num_rows > MOST_ROWS:
             console.print(f"{MOST_ROWS} of {rows.num_rows:,} rows shown; --format json or csv prints all")
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Column names told apart: a join may bring one twice."""
+    seen: dict[str, int] = {}
+    told = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        told.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return told
 
 
 def print_lineage(edges: pa.Table, format: str, console: Console) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -53,6 +54,13 @@ class Retrain(Settings):
     cron: str = Field("0 3 * * *", description="when new logs are read and everything that depends on them is rebuilt")
     enabled: bool = Field(False, description="start the schedule as soon as the daemon runs")
 
+    @field_validator("cron")
+    @classmethod
+    def _five_fields(cls, value: str) -> str:
+        if len(value.split()) != 5 or not re.fullmatch(r"[\d\s*/,\-A-Za-z]+", value):
+            raise ValueError('a cron schedule has five fields, such as "0 3 * * 1"')
+        return value
+
 
 class Automation(Settings):
     retrain: Retrain = Field(default_factory=Retrain)
@@ -87,6 +95,25 @@ class Recipe(Settings):
     @classmethod
     def _null_means_none(cls, value: Any) -> Any:
         return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _measured_as_served(self):
+        served, measured = self.speculator.num_speculative_tokens, self.evaluation.num_speculative_tokens
+        if "num_speculative_tokens" in self.evaluation.model_fields_set and served != measured:
+            raise ValueError(f"evaluation.num_speculative_tokens is {measured} and speculator.num_speculative_tokens {served}: "
+                             "what is measured must be what is served; leave the first out")
+        self.evaluation.num_speculative_tokens = served
+        temperatures = {*self.evaluation.temperatures, self.speculator.answers.temperature}
+        self.evaluation.temperatures = sorted(temperatures)
+        return self
+
+    @model_validator(mode="after")
+    def _mix_names_sources(self):
+        unknown = set(self.datasets.sft.mix) - set(self.sources) - set(self.seeds)
+        if unknown:
+            raise ValueError(f"datasets.sft.mix names {', '.join(sorted(unknown))}, which is no source and no seed; "
+                             f"there are {', '.join([*self.sources, *self.seeds])}")
+        return self
 
     @model_validator(mode="after")
     def _days_in_order(self):

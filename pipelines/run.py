@@ -89,8 +89,14 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
         raise SelectionError(f"--select: no asset named {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     for name in sorted(names, key=len, reverse=True):
         expression = re.sub(rf'(?<![\w"/:]){name}(?![\w"/])', f'key:"{recipe.workload}/{name}"', expression)
-    found = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
-    return [key for key in everything if key in found]
+    try:
+        found = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
+    except dg.DagsterError as error:
+        raise SelectionError(f"--select {' '.join(select)}: this is not a selection in Dagster's syntax") from error
+    chosen = [key for key in everything if key in found]
+    if not chosen:
+        raise SelectionError(f"--select {' '.join(select)}: nothing there can be materialized; there are {', '.join(names)}")
+    return chosen
 
 
 def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
@@ -152,8 +158,8 @@ class _Listener:
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
     def _failed(self, step: str, error: SerializableErrorInfo | None, at: float) -> None:
-        while error is not None and error.cause is not None:
-            error = error.cause
+        while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
+            error = error.cause  # Dagster's own wrappers; what they wrap says what is wrong
         if error is not None and error.cls_name in INTERRUPTIONS:
             self.interrupted = True
             relay({"event": "step", "step": step, "state": "stopped", "at": at})

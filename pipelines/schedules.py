@@ -5,6 +5,8 @@ Both are off until switched on, in the recipe (automation.retrain.enabled) or in
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import dagster as dg
 
 from pipelines.recipe import Recipe
@@ -13,12 +15,19 @@ from pipelines.recipe import Recipe
 def schedules(recipe: Recipe, logs_job, train_job) -> list[dg.ScheduleDefinition]:
     status = dg.DefaultScheduleStatus.RUNNING if recipe.automation.retrain.enabled else dg.DefaultScheduleStatus.STOPPED
     return [
-        dg.build_schedule_from_partitioned_job(
-            logs_job, name="daily_logs", hour_of_day=1, default_status=status,
-            description="Reads what the gateway wrote yesterday, and whatever arrived late.",
-        ),
+        _daily_logs(logs_job, status),
         dg.ScheduleDefinition(
             name="retraining", job=train_job, cron_schedule=recipe.automation.retrain.cron, default_status=status,
             description="Rebuilds datasets, models and drafter; steps whose inputs did not change return at once.",
         ),
     ]
+
+
+def _daily_logs(logs_job, status: dg.DefaultScheduleStatus) -> dg.ScheduleDefinition:
+    @dg.schedule(name="daily_logs", job=logs_job, cron_schedule="0 1 * * *", default_status=status)
+    def daily_logs(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        """Reads what the gateway wrote yesterday, and cleans whatever days late lines belong to."""
+        yesterday = (context.scheduled_execution_time - timedelta(days=1)).date().isoformat()
+        return dg.RunRequest(run_key=yesterday, partition_key=yesterday)
+
+    return daily_logs

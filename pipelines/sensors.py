@@ -12,6 +12,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from pipelines.days import daily_partitions
 from pipelines.recipe import Recipe
 from resources.lake import Lake
 from resources.new_objects import new_objects
@@ -28,13 +29,15 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
         """Asks for a run over the days of log objects that were never read."""
         cursor = json.loads(context.cursor) if context.cursor else {}
         found = new_objects(Tables(Lake.open(place)), recipe.workload, recipe.sources, cursor, OBJECTS_PER_TICK)
-        if not found.days:
+        first, last = daily_partitions(recipe, place).get_first_partition_key(), recipe.last_day
+        days = [day for day in found.days if (first or "") <= day.isoformat() and (last is None or day <= last)]
+        if not days:
             return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(found.cursor))
         request = dg.RunRequest(
             run_key=found.digest,
             tags={
-                "dagster/asset_partition_range_start": found.days[0].isoformat(),
-                "dagster/asset_partition_range_end": found.days[-1].isoformat(),
+                "dagster/asset_partition_range_start": days[0].isoformat(),
+                "dagster/asset_partition_range_end": days[-1].isoformat(),
             },
         )
         return dg.SensorResult(run_requests=[request], cursor=json.dumps(found.cursor))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from resources.lake import LakeError
+
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
 
@@ -24,4 +26,6 @@ def find_recipe(name: str) -> Path | None:
 def lake_location(recipe_path: Path, given: str | Path | None = None) -> Path:
     """--lake, else MILLRACE_LAKE, else ./lake beside the recipe."""
     chosen = given or os.environ.get("MILLRACE_LAKE") or recipe_path.resolve().parent / "lake"
+    if "://" in str(chosen):
+        raise LakeError(f"lake {chosen}: only a local directory can be a lake in this version; give a path")
     return Path(chosen).expanduser().resolve()

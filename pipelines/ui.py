@@ -12,15 +12,19 @@ import yaml
 from rich.console import Console
 
 from pipelines.instance import dagster_home
-from pipelines.settings import RECIPES, find_recipe, lake_location
+from pipelines.recipe import load_recipe
+from pipelines.settings import RECIPES, lake_location
 from resources.lake import Lake
 from resources.source_digest import PROJECT
 
 
-def serve(recipes: list[Path], lake: Path | None, host: str, port: int, console: Console) -> int:
+def serve(recipes: list[Path], lake: str | Path | None, host: str, port: int, console: Console) -> int:
     """Runs webserver and daemon until one of them ends or Ctrl-C; stops both by their pids."""
-    first = recipes[0] if recipes else find_recipe("demo") or RECIPES / "demo.yaml"
-    place = Lake.open(lake_location(first, lake), create=True)
+    for path in recipes:
+        load_recipe(path)  # a mistake is said here, not by a server that cannot load
+    demo_lake = None if recipes or os.environ.get("MILLRACE_LAKE") else PROJECT / "demo" / "lake"
+    first = recipes[0] if recipes else RECIPES / "demo.yaml"
+    place = Lake.open(lake_location(first, lake or demo_lake), create=True)
     home = dagster_home(place)
     environment = {
         **os.environ, "DAGSTER_HOME": str(home), "MILLRACE_LAKE": str(place.root),

@@ -58,8 +58,11 @@ class Endpoint:
             raise EndpointError(f"{self._path} cannot be read as aliases; restore it from a copy") from error
 
     def nominate(self, release: str) -> Aliases:
-        """Makes a release the candidate; the champion stays."""
-        return self._swap(self.read(), {"candidate": release}, by="pipeline")
+        """Makes a release the candidate; the champion stays. The champion and the candidate need no nomination."""
+        seen = self.read()
+        if release in (seen.champion, seen.candidate):
+            return seen
+        return self._swap(seen, {"candidate": release}, by="pipeline")
 
     def promote(self, release: str, by: str) -> Aliases:
         """Makes a release the champion. Promoting the champion again changes nothing."""

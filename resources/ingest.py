@@ -12,7 +12,7 @@ once, the same one whatever the order of reading. Counts are checked in every ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 
 import pyarrow as pa
@@ -106,7 +106,7 @@ def ingest(
         entry for entry in ledger.unread()
         if entry.source in sources and (days is None or not set(days).isdisjoint(entry.days))
     ]
-    wanted += _losers(tables, ledger, wanted)
+    wanted += _losers(tables, ledger, wanted, sources)
     report = IngestReport()
     with staging(workload, sources) as stage:
         for batch in _batches(wanted):
@@ -154,7 +154,7 @@ def _noticed(
     return ledger, new
 
 
-def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry]) -> list[Entry]:
+def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: Collection[str]) -> list[Entry]:
     """Objects that lost a record to a copy in a wanted one: what is about to be replaced may hold that no more."""
     chosen = {entry.uri for entry in wanted}
     found: list[Entry] = []
@@ -166,7 +166,7 @@ def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry]) -> list[Entry]:
             waiting = lost - chosen
             chosen = chosen | waiting
             found += [entry for entry in ledger.entries.values() if entry.uri in waiting]
-    return found
+    return [entry for entry in found if entry.source in sources]
 
 
 def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:

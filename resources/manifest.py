@@ -89,7 +89,7 @@ def describe_files(directory: Path) -> list[File]:
         for name in names:
             path = Path(folder) / name
             relative = path.relative_to(directory).as_posix()
-            if relative != "manifest.json":
+            if relative != "manifest.json" and not name.startswith("."):  # .x is a write that was cut short
                 with path.open("rb") as content:
                     sha256 = hashlib.file_digest(content, "sha256").hexdigest()
                 files.append(File(path=relative, bytes=path.stat().st_size, sha256=sha256))

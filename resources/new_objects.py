@@ -50,7 +50,7 @@ def new_objects(
             after[name] = page[-1].uri
         for item in page:
             entry = known.get((item.source, item.uri))
-            if entry is None or (entry.etag, entry.bytes) != (item.etag, item.bytes):
+            if entry is None or entry.state != "read" or (entry.etag, entry.bytes) != (item.etag, item.bytes):
                 new.append(item)
     lines = "".join(f"{item.uri}\0{item.etag}\n" for item in sorted(new, key=lambda item: item.uri))
     days = {day for item in new for day in days_in(item.uri) or [item.modified.date()]}

@@ -164,7 +164,22 @@ def approve(lake: Lake, directory: Path, by: str) -> None:
 def is_approved(lake: Lake, directory: Path) -> bool:
     """Whether someone approved exactly this release: its digest, not only its name."""
     path = _approval(lake, directory)
-    return path.exists() and json.loads(path.read_text())["digest"] == read_manifest(directory).digest
+    if not path.exists():
+        return False
+    record = json.loads(path.read_text())
+    return not record.get("withdrawn") and record["digest"] == read_manifest(directory).digest
+
+
+def was_decided(lake: Lake, directory: Path) -> bool:
+    """Whether someone approved this release, or withdrew it: then no automatic approval speaks over them."""
+    return _approval(lake, directory).exists()
+
+
+def withdraw(lake: Lake, directory: Path, by: str) -> None:
+    """Takes an approval back, so that no later run of the graph serves this release again by itself."""
+    record = {"release": directory.name, "digest": read_manifest(directory).digest, "withdrawn": True, "by": by,
+              "at": datetime.now(UTC).isoformat()}
+    write_json(_approval(lake, directory), record)
 
 
 def approved_by(lake: Lake, directory: Path) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from resources.catalog import query
 from resources.lake import Lake
+from resources.manifest import Manifest
 from resources.sql_files import sql_text
 
 
@@ -22,6 +23,11 @@ class RowFates:
     kept: int
     dropped: dict[str, int]
     quarantined: dict[str, int]
+
+    @classmethod
+    def of(cls, curated: Manifest) -> RowFates:
+        """The fates that were counted when a version of curated_interactions was made."""
+        return cls(**curated.metrics["fates"])
 
     @property
     def adds_up(self) -> bool:

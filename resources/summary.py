@@ -20,7 +20,7 @@ from resources.atomic import write_text
 from resources.lake import Lake
 from resources.manifest import Manifest, ManifestError
 from resources.registry import Registry
-from resources.row_fates import RowFates, row_fates
+from resources.row_fates import RowFates
 
 TEMPLATES = Path(__file__).with_name("templates")
 STAGES = {
@@ -106,7 +106,7 @@ def summarise(lake: Lake, workload: str) -> Summary:
     used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs if item.kind == "model"}
     return Summary(
         workload=workload,
-        fates=row_fates(lake, workload, registry.current("dataset", "curated_interactions").version),
+        fates=RowFates.of(registry.current("dataset", "curated_interactions")),
         dataset=registry.current("dataset", "sft_dataset").metrics,
         evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
         models={stage: registry.version("model", stage, used[stage]) for stage in STAGES if stage in used},

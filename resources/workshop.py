@@ -63,9 +63,10 @@ class Workshop:
         """Files from outside as inputs, by the digest of what they hold."""
         return [Input(kind="external", name=name, digest=content_digest(name, uri)) for name, uri in sorted(places.items())]
 
-    def row_fates(self, curated: Manifest) -> RowFates:
-        """What became of every record that was read, at one version of the curation."""
-        return row_fates(self.lake, self.workload, curated.version)
+    def count_fates(self, curated: Path) -> RowFates:
+        """What became of every record read so far, at the version of the curation that was just written."""
+        self.publish_catalog()
+        return row_fates(self.lake, self.workload, curated.name)
 
     def publish_catalog(self) -> None:
         """Shows analysts what was committed."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -111,13 +112,15 @@ def test_a_killed_run_takes_its_worker_with_it(recipe, tmp_path):
     lake = tmp_path / "lake"
     process = start(recipe, lake)
 
-    def workers():
-        return [child for child in psutil.Process(process.pid).children(recursive=True)
-                if "model_ops.worker" in " ".join(child.cmdline())]
+    def family(words):
+        found = []
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # a zombie, or gone meanwhile
+                found += [child] if words in " ".join(child.cmdline()) else []
+        return found
 
-    wait_for(workers, process)
-    [worker] = workers()
-    [run] = psutil.Process(process.pid).children()
+    wait_for(lambda: family("model_ops.worker"), process)
+    [worker], [run] = family("model_ops.worker"), family("pipelines.run")
     os.kill(run.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode == 1

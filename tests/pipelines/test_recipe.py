@@ -23,6 +23,13 @@ def test_three_keys_are_enough_and_paths_are_relative_to_the_recipe(tmp_path):
     assert recipe.policy.served == "quantized_model"
 
 
+def test_what_is_measured_is_what_is_served(tmp_path):
+    more = "speculator: {num_speculative_tokens: 4, answers: {temperature: 0.7}}\n"
+    recipe = load_recipe(write(tmp_path, SMALLEST + more))
+    assert recipe.evaluation.num_speculative_tokens == 4
+    assert 0.7 in recipe.evaluation.temperatures
+
+
 def test_urls_are_left_alone(tmp_path):
     recipe = load_recipe(write(tmp_path, SMALLEST.replace("logs/", "s3://bucket/logs/")))
     assert recipe.sources["gateway"].uri == "s3://bucket/logs/"
@@ -44,6 +51,9 @@ def test_the_digest_depends_on_values_not_on_spelling(tmp_path):
         (SMALLEST + "sft: {steps: many}\n", ["sft.steps", "'many'"]),
         (SMALLEST + "quantize: {scheme: int3}\n", ["quantize.scheme", "w8a8", "'int3'"]),
         (SMALLEST + "preference: {enabled: true}\n", ["preference.enabled"]),
+        (SMALLEST + "datasets: {sft: {mix: {gatewy: 0.8}}}\n", ["gatewy", "gateway"]),
+        (SMALLEST + "evaluation: {num_speculative_tokens: 5}\n", ["num_speculative_tokens", "leave the first out"]),
+        (SMALLEST + "automation: {retrain: {cron: daily}}\n", ["automation.retrain.cron", "five fields"]),
         (SMALLEST.replace("math-tutor", "Math Tutor!"), ["workload", "Math Tutor!"]),
         (SMALLEST.replace("tiny", "./nowhere"), ["base_model", "no directory"]),
         ("- a\n- b\n", ["holds no recipe"]),

@@ -10,6 +10,7 @@ from resources.endpoints import Endpoint
 from resources.lake import Lake
 from resources.manifest import describe_files, files_digest
 from resources.registry import Registry
+from resources.release import is_approved
 
 MODELS = ("base_model", "sft_model", "student_model", "quantized_model", "speculator")
 DATASETS = ("eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "speculator_dataset", "evaluation_report")
@@ -109,9 +110,14 @@ def test_the_candidate_waits_for_a_person_then_is_approved_and_rolled_back(toy, 
     cli("approve", release[:6], "--lake", lake)
     assert endpoint.read().champion == release
     assert "no previous release" in cli("rollback", toy.workload, "--lake", lake, check=1).stderr
-    endpoint.promote("another", by="test")
+    other = lake / "releases" / toy.workload / "another"
+    shutil.copytree(other.with_name(release), other)
+    cli("approve", "another", "--lake", lake)
+    assert (endpoint.read().champion, endpoint.read().previous) == ("another", release)
     cli("rollback", toy.workload, "--lake", lake)
     assert (endpoint.read().champion, endpoint.read().previous) == (release, "another")
+    assert not is_approved(Lake.open(lake), other)
+    assert is_approved(Lake.open(lake), other.with_name(release))
 
 
 def test_a_release_whose_weights_changed_cannot_be_approved(toy, cli, tmp_path):

@@ -60,3 +60,9 @@ def test_many_writers_lose_no_generation(endpoint):
     for thread in threads:
         thread.join()
     assert sorted(done) == list(range(1, 9))
+
+
+def test_nominating_the_champion_changes_nothing(endpoint):
+    endpoint.promote("r1", by="ana")
+    before = endpoint.read()
+    assert endpoint.nominate("r1") == before
