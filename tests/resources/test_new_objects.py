@@ -46,9 +46,13 @@ def test_pages_of_any_size_see_every_object_once(tables, source, limit):
     assert seen == len(KEYS)
 
 
-def test_what_the_ledger_knows_is_not_new_until_it_changes(tables, source):
+def test_what_was_read_is_not_new_and_what_was_only_seen_still_is(tables, source):
     ledger = Ledger.load(tables, "tutor")
-    ledger.notice(list_objects("gateway", source))
+    seen = ledger.notice(list_objects("gateway", source))
+    ledger.save(tables)
+    assert new_objects(tables, "tutor", {"gateway": source}, {}, 100).objects == len(KEYS)
+    for entry in seen:
+        ledger.update(entry, state="read")
     ledger.save(tables)
     assert new_objects(tables, "tutor", {"gateway": source}, {}, 100).objects == 0
 
