@@ -15,7 +15,7 @@ from pipelines.recipe import Recipe
 def schedules(recipe: Recipe, logs_job, train_job) -> list[dg.ScheduleDefinition]:
     status = dg.DefaultScheduleStatus.RUNNING if recipe.automation.retrain.enabled else dg.DefaultScheduleStatus.STOPPED
     return [
-        _daily_logs(logs_job, status),
+        _daily_logs(recipe, logs_job, status),
         dg.ScheduleDefinition(
             name="retraining", job=train_job, cron_schedule=recipe.automation.retrain.cron, default_status=status,
             description="Rebuilds datasets, models and drafter; steps whose inputs did not change return at once.",
@@ -23,11 +23,13 @@ def schedules(recipe: Recipe, logs_job, train_job) -> list[dg.ScheduleDefinition
     ]
 
 
-def _daily_logs(logs_job, status: dg.DefaultScheduleStatus) -> dg.ScheduleDefinition:
+def _daily_logs(recipe: Recipe, logs_job, status: dg.DefaultScheduleStatus) -> dg.ScheduleDefinition:
     @dg.schedule(name="daily_logs", job=logs_job, cron_schedule="0 1 * * *", default_status=status)
-    def daily_logs(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    def daily_logs(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         """Reads what the gateway wrote yesterday, and cleans whatever days late lines belong to."""
-        yesterday = (context.scheduled_execution_time - timedelta(days=1)).date().isoformat()
-        return dg.RunRequest(run_key=yesterday, partition_key=yesterday)
+        yesterday = (context.scheduled_execution_time - timedelta(days=1)).date()
+        if recipe.last_day is not None and yesterday > recipe.last_day:
+            return dg.SkipReason(f"this recipe's traffic ended on {recipe.last_day}")
+        return dg.RunRequest(run_key=yesterday.isoformat(), partition_key=yesterday.isoformat())
 
     return daily_logs
