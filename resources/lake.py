@@ -19,7 +19,7 @@ from pathlib import Path
 
 from resources.atomic import write_json
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 
 class LakeError(Exception):

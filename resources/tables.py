@@ -56,12 +56,14 @@ SCHEMAS: dict[str, pa.Schema] = {
         workload=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), error_code=_TEXT, message=_TEXT,
         raw=pa.binary(),
     ),
-    # interactions' per-row facts by day: cleaned (PII redacted) JSON, what the status rules say, the MinHash signature.
+    # interactions' per-row facts by day: cleaned (PII redacted) JSON, what the rules on single rows say, the measures they
+    # look at (quality), the MinHash signature. cleaned_with: digest of the settings and code that made the row.
     "cleaned_interactions": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, session_id=_TEXT, ts=_TIME,
         source=_TEXT, messages=_TEXT, tools=_TEXT, completion=_TEXT, status=_TEXT, feedback=pa.float64(),
         prompt_characters=pa.int64(), completion_characters=pa.int64(), pii=pa.map_(_TEXT, pa.int32()),
-        prompt_shape=_TEXT, normalised_sha256=_TEXT, signature=pa.list_(pa.int64()),
+        language=_TEXT, quality=pa.map_(_TEXT, pa.float64()), prompt_shape=_TEXT, normalised_sha256=_TEXT,
+        signature=pa.list_(pa.int64()), cleaned_with=_TEXT,
     ),
     # Why each row left or stayed. stage: clean (by day) or curate (one pass, one `version` of it each).
     "decisions": _columns(

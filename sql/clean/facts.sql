@@ -31,6 +31,8 @@ select
     coalesce(prompt_characters, 0) as prompt_characters,
     coalesce(completion_characters, 0) as completion_characters,
     pii,
+    cast(null as varchar) as language,
+    cast(map {} as map(varchar, double)) as quality,
     case
         when new_role in ('tool', 'function') then 'tool result'
         else coalesce(lower(regexp_extract(new_turn[1:200], '\pL+')), '')
@@ -38,7 +40,8 @@ select
         coalesce(client, '') || chr(1) || regexp_replace(coalesce(instructions, ''), '[0-9]+', '0', 'g')
     )[1:8] as prompt_shape,
     normalised_sha256,
-    coalesce(signed.signature, cast([] as bigint[])) as signature
+    coalesce(signed.signature, cast([] as bigint[])) as signature,
+    '' as cleaned_with
 from judged
 left join verdicts on verdicts.interaction_id = judged.interaction_id
 left join signed on signed.interaction_id = judged.interaction_id and verdict = 'ok'
