@@ -35,7 +35,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         workload=_TEXT, source=_TEXT, uri=_TEXT, etag=_TEXT, bytes=pa.int64(), modified=_TIME, rows=pa.int64(),
         days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT,
     ),
-    # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape.
+    # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. workload_name: what
+    # the record itself calls its workload.
     "interactions": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, trace_id=_TEXT,
         choice_index=pa.int32(), ts=_TIME, source=_TEXT, source_format=_TEXT, source_uri=_TEXT, source_row=pa.int64(),
@@ -43,7 +44,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         messages=_TEXT, tools=_TEXT, params=_TEXT, completion=_TEXT, reasoning=_TEXT, prompt_token_ids=_IDS,
         completion_token_ids=_IDS, finish_reason=_TEXT, error=_TEXT, cache_hit=pa.bool_(), prompt_tokens=pa.int64(),
         completion_tokens=pa.int64(), cached_tokens=pa.int64(), reasoning_tokens=pa.int64(), latency_ms=pa.float64(),
-        ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT,
+        ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT, workload_name=_TEXT,
     ),
     # value: a number (thumbs: 1 or -1); label: its word. One of the three ids finds the interaction.
     "feedback": _columns(
@@ -70,6 +71,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         workload=_TEXT, stage=_TEXT, version=_TEXT, dt=pa.date32(), interaction_id=_TEXT, rule=_TEXT, kept=pa.bool_(),
         detail=_TEXT, kept_id=_TEXT,
     ),
+    # What a judge model said of cleaned rows. name: quality or difficulty; score: 1 to 10, or null where no score was had
+    # (answer then says why not). A row is judged once for each model and prompt.
+    "judgements": _columns(
+        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, name=_TEXT, score=pa.float64(),
+        model=_TEXT, prompt_sha256=_TEXT, prompt=_TEXT, answer=_TEXT, ts=_TIME,
+    ),
     "serving_metrics": _columns(
         workload=_TEXT, endpoint=_TEXT, release=_TEXT, window_start=_TIME, window_end=_TIME, drafts=pa.int64(),
         draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
@@ -86,6 +93,7 @@ PARTITIONS: dict[str, list[str]] = {
     "quarantine": ["workload"],
     "cleaned_interactions": ["workload", "dt"],
     "decisions": ["workload", "stage"],
+    "judgements": ["workload", "dt"],
     "serving_metrics": ["workload"],
     "erasures": ["workload"],
 }

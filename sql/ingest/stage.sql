@@ -124,5 +124,6 @@ select
     ttft_ms,
     cost,
     status,
-    content_sha256
+    content_sha256,
+    workload_name
 from tested

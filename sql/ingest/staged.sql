@@ -7,5 +7,6 @@ create or replace temp table staged (
     served_model_digest varchar, messages varchar, tools varchar, params varchar, completion varchar,
     reasoning varchar, prompt_token_ids integer[], completion_token_ids integer[], finish_reason varchar,
     error varchar, cache_hit boolean, prompt_tokens bigint, completion_tokens bigint, cached_tokens bigint,
-    reasoning_tokens bigint, latency_ms double, ttft_ms double, cost double, status varchar, content_sha256 varchar
+    reasoning_tokens bigint, latency_ms double, ttft_ms double, cost double, status varchar, content_sha256 varchar,
+    workload_name varchar
 )
