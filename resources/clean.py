@@ -24,7 +24,6 @@ import pyarrow as pa
 from resources.curation import CurationSettings
 from resources.minhash import signatures
 from resources.pii import Redactor
-from resources.shingles import turn_shingles
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.tables import SCHEMAS, Tables
 
@@ -151,8 +150,6 @@ def _redactions(connection: duckdb.DuckDBPyConnection, redact: bool) -> pa.Table
 def _signed(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """The MinHash signature of every row's new text."""
     texts = rows(connection, "clean/near_texts")
-    shingles = turn_shingles(texts["new_turn"], texts["answer"], settings.near_duplicates.ngram)
-    return pa.table(
-        {"interaction_id": texts["interaction_id"], "signature": signatures(shingles, settings.near_duplicates.hashes)}
-    )
+    signed = signatures(texts["new_turn"], texts["answer"], settings.near_duplicates)
+    return pa.table({"interaction_id": texts["interaction_id"], "signature": signed})
 

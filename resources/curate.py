@@ -29,7 +29,9 @@ from resources.atomic import write_json
 from resources.clean import MACROS
 from resources.curation import CurationSettings, NearDuplicates
 from resources.decontamination import find_contamination
-from resources.shingles import Ragged, turn_shingles
+from resources.minhash import stamp
+from resources.near_duplicates import ShingleFile, band_hashes, groups_of, link, share_a_bucket
+from resources.shingles import shingle_sets, text_buffer
 from resources.sql_files import attach_slice, rows, run, stream, workbench, write_rows
 from resources.tables import Tables
 
@@ -41,7 +43,7 @@ _CONTAMINATED = pa.schema(
     [("interaction_id", pa.string()), ("suite", pa.string()), ("item_id", pa.string()), ("part", pa.string()),
      ("share", pa.float64())]
 )
-_EDGES = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("similarity", pa.float64())])
+_NEAR = pa.schema([("place", pa.int64()), ("best", pa.int64()), ("likeness", pa.float64())])
 
 
 class CurationError(Exception):
@@ -67,7 +69,7 @@ def curate(
 ) -> CurateReport:
     """Curates all cleaned rows of a workload.
 
-    Raises CurationError where the rows were cleaned with fewer hashes than the settings ask for, RuntimeError should a
+    Raises CurationError where rows were cleaned with other near-duplicate settings than these, RuntimeError should a
     row's fate go missing.
     """
     output.mkdir(parents=True, exist_ok=True)
@@ -82,12 +84,8 @@ def curate(
         suites = _decontaminate(connection, settings, eval_items)
         run(connection, "curate/standing", exact_duplicates=settings.exact_duplicates)
         _find_near_duplicates(connection, settings.near_duplicates)
-        connection.register("groups", rows(connection, "curate/components"))
         run(connection, "curate/decisions")
-        connection.unregister("edges")
-        run(connection, "curate/sessions")
-        run(connection, "curate/session_edges")
-        connection.register("session_groups", rows(connection, "curate/components"))
+        _group_sessions(connection)
         kept = write_rows(stream(connection, "curate/curated"), output / "curated.parquet")
         decisions = rows(connection, "curate/decision_rows", workload=workload, version=output.name)
         counts = dict(run(connection, "curate/counts").fetchall())
@@ -113,43 +111,43 @@ def _decontaminate(
 
 
 def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> None:
-    """Leaves `edges`: pairs of rows, by place, whose similarity is at or above the threshold."""
+    """Leaves `near` (place, best, likeness): rows with a near copy, the best of their group, their highest similarity."""
     if not settings.enabled:
-        connection.register("edges", _EDGES.empty_table())
+        connection.register("near", _NEAR.empty_table())
         return
-    shortest = run(connection, "curate/shortest_signature", hashes=settings.hashes).fetchall()[0][0]
-    if shortest != settings.hashes:
+    strangers = run(connection, "curate/other_signatures", stamp=stamp(settings)).fetchall()[0][0]
+    if strangers:
         raise CurationError(
-            f"near_duplicates asks for {settings.bands} bands of {settings.rows}, {settings.hashes} hashes, and some "
-            f"rows were cleaned with {shortest}: materialize cleaned_interactions again for all days"
+            f"near_duplicates asks for {settings.bands} bands of {settings.rows} hashes of {settings.ngram}-grams, and "
+            f"{strangers} rows were cleaned with other settings: materialize cleaned_interactions again for all days"
         )
-    run(connection, "curate/pairs", bands=settings.bands, rows=settings.rows)
-    run(connection, "curate/pairs_as_conversations")
+    signed = rows(connection, "curate/signed").combine_chunks()
+    places = signed["place"].to_numpy()
+    bands = band_hashes(signed["signature"].combine_chunks(), settings.bands)
+    suspects = share_a_bucket(bands)
+    connection.register("suspects", pa.table({"place": places[suspects]}))
+    run(connection, "curate/suspects_as_conversations")
     run(connection, "clean/messages")
     run(connection, "clean/texts")
-    texts = rows(connection, "curate/suspect_texts")
-    shingles = _sorted_sets(turn_shingles(texts["new_turn"], texts["answer"], settings.ngram))
+    with ShingleFile() as sets:
+        for batch in stream(connection, "curate/suspect_texts"):
+            for group in shingle_sets(text_buffer(batch["new_turn"]), text_buffer(batch["answer"]), settings.ngram):
+                sets.add(*group)
+        links = link(bands, suspects, sets.read(), settings.similarity)
+    found = links.likeness > 0
     connection.register(
-        "shingled",
-        pa.table(
-            {
-                "place": texts["place"],
-                "shingles": pa.LargeListArray.from_arrays(pa.array(shingles.offsets), pa.array(shingles.values)),
-            }
-        ),
+        "near",
+        pa.table({"place": places[found], "best": places[links.best[found]], "likeness": links.likeness[found]}),
     )
-    run(connection, "curate/edges", similarity=settings.similarity)
 
 
-def _sorted_sets(ragged: Ragged) -> Ragged:
-    """Each text's values sorted, repeated ones once."""
-    owner = np.repeat(np.arange(len(ragged.lengths)), ragged.lengths)
-    order = np.lexsort((ragged.values, owner))
-    owner, values = owner[order], ragged.values[order]
-    first = np.ones(len(values), dtype=bool)
-    first[1:] = (owner[1:] != owner[:-1]) | (values[1:] != values[:-1])
-    counts = np.bincount(owner[first], minlength=len(ragged.lengths))
-    return Ragged(values[first], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+def _group_sessions(connection: duckdb.DuckDBPyConnection) -> None:
+    """Leaves `session_groups` (place, first): each session and the oldest that it shares texts with."""
+    run(connection, "curate/sessions")
+    edges = rows(connection, "curate/session_edges")
+    sessions = run(connection, "curate/count_sessions").fetchall()[0][0]
+    first = groups_of(edges["a"].to_numpy(), edges["b"].to_numpy(), sessions + 1)
+    connection.register("session_groups", pa.table({"place": np.arange(1, sessions + 1), "first": first[1:]}))
 
 
 DIGESTS = ("interactions", "cleaned_interactions", "feedback")

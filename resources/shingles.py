@@ -1,32 +1,34 @@
-"""Words and word n-grams of many texts as 64-bit hashes, in numpy, without a Python loop over words.
+"""Words and word n-grams of many texts as 64-bit hashes: Arrow columns in, numbers out, without a Python loop over texts.
 
     texts = pa.array(["the quick brown fox", "jumps over"], pa.large_string())
-    words = word_hashes(texts)            # Ragged: values uint64[total words], offsets int64[texts + 1]
-    shingles = ngrams(words, 5)           # Ragged: one hash per run of 5 words that lies inside one text
+    words = word_hashes(texts)                       # Ragged: values uint64[total words], offsets int64[texts + 1]
+    grams = ngrams(words, 8)                         # Ragged: one hash per run of 8 words that lies inside one text
+    sets = shingle_sets(questions, answers, 5)       # Ragged: each turn's different shingles
 
-A word is a run of ASCII letters, digits and underscores and of any bytes above 127; everything else separates.
-`sql/clean/macros/words_of.sql` lower-cases a text and puts spaces where other scripts need them. The hashes depend on
-the words alone, not on the machine, the library or the place in the text: they may be stored.
-
-A word's hash is a polynomial over its bytes, sum table[byte_i] * B**i mod 2**64 (Karp, Rabin 1987), read off prefix
-sums over the whole buffer, then mixed by the finaliser of MurmurHash3 (Appleby), so that every bit counts.
+What a word is, `resources.alphabet` says. The hashes depend on the words alone, not on the machine or the place in the
+text: they may be stored. The loops are in `resources.word_kernels`; texts are handed to them in groups, one to a thread.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool, Int64, UInt8, UInt64
+import pyarrow.compute as pc
+from jaxtyping import Int64, UInt8, UInt64
 
-_BASE = 0x9E3779B97F4A7C15
-"""Odd, so that it has an inverse modulo 2**64: the golden ratio's first 64 bits."""
+from resources.alphabet import alphabet
 
-_WORD_BASE = 0xD1B54A32D192ED03
+_GRAM = 0xD1B54A32D192ED03
 
-CHUNK_BYTES = 1 << 22
-"""Texts are hashed in groups of about this many bytes; the working memory is some forty times that."""
+GROUP_BYTES = 1 << 22
+"""Texts are worked on in groups of about this many bytes; a group takes some eight times that in memory."""
 
 
 @dataclass(frozen=True)
@@ -40,74 +42,86 @@ class Ragged:
     def lengths(self) -> Int64[np.ndarray, " texts"]:
         return np.diff(self.offsets)
 
-
-def mix(values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
-    """MurmurHash3's 64-bit finaliser: a bijection in which every input bit moves every output bit."""
-    values = values ^ (values >> np.uint64(33))
-    values *= np.uint64(0xFF51AFD7ED558CCD)
-    values ^= values >> np.uint64(33)
-    values *= np.uint64(0xC4CEB9FE1A85EC53)
-    values ^= values >> np.uint64(33)
-    return values
+    @classmethod
+    def of_groups(cls, groups: list[tuple[np.ndarray, np.ndarray]]) -> Ragged:
+        """From (values, counts) of each group of texts."""
+        values = np.concatenate([np.zeros(0, np.uint64), *(values for values, _ in groups)])
+        counts = np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in groups)])
+        return cls(values, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
 
-_BYTE_VALUES = mix(np.arange(1, 257, dtype=np.uint64))
-_IS_WORD: Bool[np.ndarray, " 256"] = np.zeros(256, dtype=bool)
-_IS_WORD[[*b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", *range(128, 256)]] = True
+@dataclass(frozen=True)
+class TextBuffer:
+    """Texts as the loops take them: UTF-8 in Unicode's form NFC, and where each text begins and ends."""
+
+    content: UInt8[np.ndarray, " bytes"]
+    edges: Int64[np.ndarray, " texts_plus_one"]
+
+    def part(self, first: int, last: int) -> TextBuffer:
+        """Texts first..last-1, without copying."""
+        return TextBuffer(self.content, self.edges[first : last + 1])
 
 
-def _powers(base: int, count: int) -> UInt64[np.ndarray, " count"]:
-    factors = np.full(count, base, dtype=np.uint64)
-    factors[0] = 1
-    return np.multiply.accumulate(factors)
+def text_buffer(texts: pa.Array | pa.ChunkedArray) -> TextBuffer:
+    """A column of texts for the loops. A null is a text without words."""
+    from resources.word_kernels import unsettled
+
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    texts = texts.cast(pa.large_string()).fill_null("")
+    buffer = _buffer_of(texts)
+    doubtful = unsettled(buffer.content, buffer.edges, alphabet())
+    if doubtful.any():
+        mask = pa.array(doubtful)
+        settled = pc.utf8_normalize(texts.filter(mask), form="NFC")
+        buffer = _buffer_of(pc.replace_with_mask(texts, mask, settled))
+    return buffer
+
+
+def _buffer_of(texts: pa.LargeStringArray) -> TextBuffer:
+    if not len(texts):
+        return TextBuffer(np.frombuffer(b"\0", dtype=np.uint8)[:0], np.frombuffer(bytes(8), dtype=np.int64))
+    _, place, content = texts.buffers()
+    edges = np.frombuffer(place, dtype=np.int64, count=len(texts) + 1, offset=texts.offset * 8)
+    content = np.frombuffer(content, dtype=np.uint8) if content else np.frombuffer(b"\0", dtype=np.uint8)[:0]
+    return TextBuffer(content, edges)
+
+
+def threads() -> int:
+    """How many threads the loops run on: the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_groups(work: Callable[..., Any], *columns: TextBuffer) -> Iterator[Any]:
+    """Calls `work(first, *buffers)` on groups of rows, on several threads, and yields its results in the rows' order.
+
+    At most two groups a thread are under way or waiting to be taken.
+    """
+    total = sum(column.edges for column in columns)
+    bounds = [0]
+    while bounds[-1] < len(total) - 1:
+        last = int(np.searchsorted(total, total[bounds[-1]] + GROUP_BYTES, side="right")) - 1
+        bounds.append(max(last, bounds[-1] + 1))
+    groups = list(itertools.pairwise(bounds))
+    with ThreadPoolExecutor(max(1, min(threads(), len(groups)))) as pool:
+        ahead = 2 * threads()
+        waiting = []
+        for first, last in groups:
+            waiting.append(pool.submit(work, first, *(column.part(first, last) for column in columns)))
+            if len(waiting) > ahead:
+                yield waiting.pop(0).result()
+        for running in waiting:
+            yield running.result()
 
 
 def word_hashes(texts: pa.Array | pa.ChunkedArray) -> Ragged:
     """The words of each text, in order, as hashes. A null is a text without words."""
-    if isinstance(texts, pa.ChunkedArray):
-        texts = texts.combine_chunks()
-    texts = texts.cast(pa.large_string()).fill_null("")
-    _, place, content = texts.buffers()
-    edges = np.frombuffer(place, dtype=np.int64, count=len(texts) + 1, offset=texts.offset * 8) if len(texts) else None
-    if edges is None or content is None:
-        return Ragged(np.zeros(0, np.uint64), np.zeros(len(texts) + 1, np.int64))
-    buffer = np.frombuffer(content, dtype=np.uint8)
-    values, counts = [], []
-    first = 0
-    while first < len(texts):
-        last = max(int(np.searchsorted(edges, edges[first] + CHUNK_BYTES, side="right")) - 1, first + 1)
-        chunk_values, chunk_counts = _words_of(
-            buffer[edges[first] : edges[last]], edges[first : last + 1] - edges[first]
-        )
-        values.append(chunk_values)
-        counts.append(chunk_counts)
-        first = last
-    return Ragged(np.concatenate(values), np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64))
+    from resources.word_kernels import words_of_texts
 
+    def work(_: int, texts: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
+        return words_of_texts(texts.content, texts.edges, alphabet())
 
-def _words_of(
-    content: UInt8[np.ndarray, " bytes"], edges: Int64[np.ndarray, " texts_plus_one"]
-) -> tuple[UInt64[np.ndarray, " words"], Int64[np.ndarray, " texts"]]:
-    size = len(content)
-    if size == 0:
-        return np.zeros(0, np.uint64), np.zeros(len(edges) - 1, np.int64)
-    inside = _IS_WORD[content]
-    begins = inside.copy()
-    begins[1:] &= ~inside[:-1]
-    ends = inside.copy()
-    ends[:-1] &= ~inside[1:]
-    filled = edges[:-1] < edges[1:]
-    text_starts, text_ends = edges[:-1][filled], edges[1:][filled] - 1
-    begins[text_starts] = inside[text_starts]
-    ends[text_ends] = inside[text_ends]
-    starts, stops = np.flatnonzero(begins), np.flatnonzero(ends)
-    terms = _BYTE_VALUES[content]
-    terms *= _powers(_BASE, size)
-    sums = np.cumsum(terms, dtype=np.uint64)
-    inverse = pow(_BASE, -1, 1 << 64)
-    hashes = (sums[stops] - sums[starts] + terms[starts]) * _powers(inverse, size)[starts]
-    bounds = np.searchsorted(starts, edges)
-    return mix(hashes), np.diff(bounds)
+    return Ragged.of_groups(list(in_groups(work, text_buffer(texts))))
 
 
 def ngrams(words: Ragged, size: int) -> Ragged:
@@ -120,28 +134,31 @@ def ngrams(words: Ragged, size: int) -> Ragged:
         return Ragged(np.zeros(0, np.uint64), offsets)
     runs = words.values[: total - size + 1].copy()
     for step in range(1, size):
-        runs *= np.uint64(_WORD_BASE)
+        runs *= np.uint64(_GRAM)
         runs += words.values[step : total - size + 1 + step]
     left = np.repeat(words.offsets[1:], lengths)[: len(runs)] - np.arange(len(runs))
-    return Ragged(mix(runs[left >= size]), offsets)
+    return Ragged(_mix(runs[left >= size]), offsets)
 
 
-_ANSWER = np.uint64(0xA5A5A5A5_5A5A5A5A)
-
-
-def turn_shingles(questions: pa.ChunkedArray, answers: pa.ChunkedArray, size: int) -> Ragged:
-    """The n-grams of each question and of its answer, told apart.
+def shingle_sets(questions: TextBuffer, answers: TextBuffer, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each turn's different word n-grams, as (values, counts) of one group of rows after another.
 
     The same words asked and answered are different shingles: "finish this half" and "write it all" end in the same
     text, and are not the same example.
     """
-    count = len(questions)
-    both = pa.concat_arrays([_one_array(questions), _one_array(answers)])
-    order = np.arange(2 * count).reshape(2, count).T.reshape(-1)
-    runs = ngrams(word_hashes(both.take(pa.array(order))), size)
-    is_answer = np.repeat(np.arange(2 * count) % 2 == 1, runs.lengths)
-    return Ragged(np.where(is_answer, runs.values ^ _ANSWER, runs.values), runs.offsets[::2])
+    from resources import word_kernels
+
+    def work(_: int, asked: TextBuffer, said: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
+        return word_kernels.shingle_sets(asked.content, asked.edges, said.content, said.edges, size, alphabet())
+
+    return in_groups(work, questions, answers)
 
 
-def _one_array(texts: pa.ChunkedArray) -> pa.LargeStringArray:
-    return texts.cast(pa.large_string()).combine_chunks()
+def _mix(values: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
+    """word_kernels.mix on an array."""
+    values = values ^ (values >> np.uint64(33))
+    values *= np.uint64(0xFF51AFD7ED558CCD)
+    values ^= values >> np.uint64(33)
+    values *= np.uint64(0xC4CEB9FE1A85EC53)
+    values ^= values >> np.uint64(33)
+    return values

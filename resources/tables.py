@@ -58,13 +58,14 @@ SCHEMAS: dict[str, pa.Schema] = {
         raw=pa.binary(),
     ),
     # interactions' per-row facts by day: cleaned (PII redacted) JSON, what the rules on single rows say, the measures they
-    # look at (quality), the MinHash signature. cleaned_with: digest of the settings and code that made the row.
+    # look at (quality), the MinHash signature (a stamp of its settings,
+    # one hash a band). cleaned_with: digest of the settings and code that made the row.
     "cleaned_interactions": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, session_id=_TEXT, ts=_TIME,
         source=_TEXT, messages=_TEXT, tools=_TEXT, completion=_TEXT, status=_TEXT, feedback=pa.float64(),
         prompt_characters=pa.int64(), completion_characters=pa.int64(), pii=pa.map_(_TEXT, pa.int32()),
         language=_TEXT, quality=pa.map_(_TEXT, pa.float64()), prompt_shape=_TEXT, normalised_sha256=_TEXT,
-        signature=pa.list_(pa.int64()), cleaned_with=_TEXT,
+        signature=pa.list_(pa.int32()), cleaned_with=_TEXT,
     ),
     # Why each row left or stayed. stage: clean (by day) or curate (one pass, one `version` of it each).
     "decisions": _columns(

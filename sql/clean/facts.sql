@@ -40,7 +40,7 @@ select
         coalesce(client, '') || chr(1) || regexp_replace(coalesce(instructions, ''), '[0-9]+', '0', 'g')
     )[1:8] as prompt_shape,
     normalised_sha256,
-    coalesce(signed.signature, cast([] as bigint[])) as signature,
+    coalesce(signed.signature, cast([] as integer[])) as signature,
     '' as cleaned_with
 from judged
 left join verdicts on verdicts.interaction_id = judged.interaction_id

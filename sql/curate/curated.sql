@@ -3,8 +3,8 @@
 with oldest as (
     select sessions.session_id, coalesce(first.session_id, sessions.session_id) as split_group
     from sessions
-    left join session_groups on session_groups.node = sessions.place
-    left join sessions as first on first.place = session_groups.label
+    left join session_groups using (place)
+    left join sessions as first on first.place = session_groups.first
 )
 select
     rows.interaction_id, rows.workload, rows.dt, rows.ts, rows.source, rows.session_id, oldest.split_group,

@@ -5,20 +5,15 @@ with worst_item as (
     from contaminated
     group by interaction_id
 ),
-likeness as (
-    select place, max(similarity) as similarity
-    from (select a as place, similarity from edges union all select b, similarity from edges)
-    group by place
-),
 judged as (
     select
-        entrants.*, worst_item.item, worst_item.share, standing.stands_for, likeness.similarity,
-        coalesce(groups.label, standing.stands_for) as best
+        entrants.*, worst_item.item, worst_item.share, standing.stands_for, mine.likeness,
+        coalesce(groups.best, standing.stands_for) as best
     from entrants
     left join worst_item using (interaction_id)
     left join standing using (interaction_id)
-    left join groups on groups.node = standing.stands_for
-    left join likeness on likeness.place = entrants.place
+    left join near as groups on groups.place = standing.stands_for
+    left join near as mine on mine.place = entrants.place
 )
 select
     judged.interaction_id, judged.dt, judged.session_id, judged.ts, judged.best,
@@ -33,7 +28,7 @@ select
     case rule
         when 'thumbs_down' then printf('feedback %g', judged.opinion)
         when 'contaminated' then printf('%s, %.0f %% of its words', judged.item, 100 * judged.share)
-        when 'near_duplicate' then printf('similarity %.2f', judged.similarity)
+        when 'near_duplicate' then printf('similarity %.2f', judged.likeness)
     end as detail,
     case when rule in ('exact_duplicate', 'near_duplicate') then bests.interaction_id end as kept_id,
     judged.opinion

@@ -1,6 +1,5 @@
 -- Sessions that hold copies of one text belong on one side of a split. A text that more than eight sessions share is a
 -- formula ("Hello, how can I help?"): it links nothing, or one greeting would put all traffic on one side.
-create or replace temp table edges as
 with copies as (
     select distinct decided.best, sessions.place
     from decided

@@ -1,4 +1,5 @@
--- The texts of the rows whose similarity must be known exactly.
-select place, words_of(new_turn) as new_turn, words_of(answer) as answer
+-- The texts of the rows whose similarity must be known exactly, best first.
+select new_turn, answer
 from texts
 join standing using (interaction_id)
+order by place

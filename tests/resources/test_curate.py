@@ -202,7 +202,7 @@ def test_sessions_that_share_texts_share_a_split_group(tables, tmp_path):
 def test_signatures_of_other_settings_are_refused(tables, tmp_path):
     rows = [interaction(1, "Go", prose(1))]
     curated(tables, rows, tmp_path / "v1")
-    with pytest.raises(CurationError, match=r"128 hashes.*cleaned with 100: materialize cleaned_interactions again"):
+    with pytest.raises(CurationError, match=r"16 bands of 8 hashes.*1 rows were cleaned with other settings: materialize cleaned_interactions again"):
         curate(tables, "tutor", tmp_path / "v2", CurationSettings(near_duplicates={"bands": 16, "rows": 8}), None)
 
 

@@ -1,10 +1,5 @@
 -- For clean/messages.sql and clean/texts.sql: the rows whose similarity must be known exactly.
 create or replace temp view conversations as
-with suspects as (
-    select better as place from pairs
-    union
-    select worse from pairs
-)
 select place, cleaned_interactions.interaction_id, cleaned_interactions.messages, cleaned_interactions.completion
 from suspects
 join standing using (place)
