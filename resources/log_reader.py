@@ -105,7 +105,10 @@ def _record(line: bytes) -> dict | None:
 def _sample(head: bytes) -> list[dict]:
     """The first few lines that are JSON objects. The last line may be cut: a cut line does not parse."""
     found = []
-    for line in head.split(b"\n"):
+    start = 0
+    while start < len(head):
+        end = head.find(b"\n", start)
+        line, start = (head[start:end], end + 1) if end >= 0 else (head[start:], len(head))
         record = _record(line)
         if record is not None:
             found.append(record)
@@ -229,8 +232,9 @@ def _split(data: bytes, row: int):
         kept[index] = bool(data[offsets[index] : offsets[index + 1]].strip())
     problems = []
     try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
+        text = raw.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        text = None
         for index in np.flatnonzero(kept):
             line = data[offsets[index] : offsets[index + 1]]
             try:
@@ -239,8 +243,8 @@ def _split(data: bytes, row: int):
                 kept[index] = False
                 problems.append(Problem(int(rows[index]), "invalid_utf8", "the line is not UTF-8 text",
                                         line.rstrip(b"\r\n")[:RAW_BYTES]))
-    mask = pa.array(kept)
-    raw = pa.array(rows, pa.int64()), raw
+    numbers = pa.array(rows, pa.int64())
     if not kept.all():
-        raw = raw[0].filter(mask), raw[1].filter(mask)
-    return (raw[0], raw[1].cast(pa.large_string())), problems, row + len(ends)
+        mask = pa.array(kept)
+        numbers, text = numbers.filter(mask), (raw if text is None else text).filter(mask).cast(pa.large_string())
+    return (numbers, text), problems, row + len(ends)

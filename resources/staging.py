@@ -3,8 +3,8 @@
     with staging(workload, sources) as stage:
         failed = stage.read_all(entries)      # the tables staged, staged_feedback, quarantined are complete
 
-Records of many small objects are parsed together; of a large object, a part at a time. Python sees bytes and Arrow
-buffers; JSON is taken apart by sql/ingest/<format>/.
+Records of many small objects are parsed together; of a large object, a part at a time, while a thread reads the next
+ones. Python sees bytes and Arrow buffers; JSON is taken apart by sql/ingest/<format>/.
 """
 
 from __future__ import annotations
@@ -14,21 +14,30 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from resources.decompress import decompressed
 from resources.formats import FORMATS, Format, detect
 from resources.ledger import Entry
 from resources.log_reader import Problem, Records, read_records
+from resources.read_ahead import read_ahead
 from resources.sources import SourceSettings, open_object
 from resources.sql_files import run, sql_text, workbench
 
-PART_BYTES = 32 << 20
+PART_BYTES = 48 << 20
 """Text that is parsed in one go."""
+PARTS_AHEAD = 2
+"""Parts of objects that wait, read and split, while others are parsed."""
+PROBLEMS_TOGETHER = 1024
+"""Problems of the line reader that go to quarantine in one go."""
+BATCH_ROWS = 2048
+"""Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
 _LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
 _QUARANTINED = pa.schema(
@@ -46,6 +55,15 @@ def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Stagi
         yield Staging(connection, workload, sources)
 
 
+@dataclass(frozen=True)
+class Read:
+    """Some of what one object held: records of a format, a problem, or the error that ended the reading."""
+
+    index: int
+    format: Format | None
+    found: Records | Problem | OSError
+
+
 class Staging:
     """The tables of one batch. `records_read` is what the line reader saw by itself, plus further choices and turns."""
 
@@ -56,6 +74,7 @@ class Staging:
         self._records: Counter[int] = Counter()
         self._waiting: dict[str, list[pa.Table]] = {}
         self._waiting_bytes = 0
+        self._problems: list[dict[str, Any]] = []
 
     @property
     def records_read(self) -> int:
@@ -65,12 +84,17 @@ class Staging:
         """Stages the objects and returns those that could not be opened or read to their end; they leave no row."""
         self._begin(entries)
         failed = []
-        for index in range(len(entries)):
-            try:
-                self._read(index)
-            except OSError:  # the caller records the object as failed, and it is tried again next time
-                failed.append(index)
+        for read in read_ahead(self._read_objects(), PARTS_AHEAD):
+            if isinstance(read.found, OSError):  # the caller records the object as failed: it is tried again next time
+                failed.append(read.index)
+            elif isinstance(read.found, Problem):
+                self._set_aside(read.index, read.found)
+            else:
+                self._wait(read.index, read.format, read.found)
         self._flush()
+        self._quarantine()
+        self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
+        run(self.connection, "ingest/drop_checked")
         if failed:
             for table in ("staged", "staged_feedback", "quarantined", "batch"):
                 self.connection.execute(sql_text("ingest/forget").format(table=table), {"objects": failed})
@@ -79,10 +103,10 @@ class Staging:
         return [entries[index] for index in failed]
 
     def _begin(self, entries: list[Entry]) -> None:
-        for table in ("batch", "records", "quarantined", "staged", "staged_feedback"):
+        for table in ("batch", "quarantined", "staged", "staged_feedback", "no_interactions", "no_feedback"):
             run(self.connection, f"ingest/{table}")
         self.entries, self.formats, self._records = entries, {}, Counter()
-        self._waiting, self._waiting_bytes = {}, 0
+        self._waiting, self._waiting_bytes, self._problems = {}, 0, []
         names = pa.table({
             "object": pa.array(range(len(entries)), pa.int32()),
             "source": [entry.source for entry in entries],
@@ -97,27 +121,36 @@ class Staging:
         })
         self._insert("batch", names)
 
-    def _read(self, index: int) -> None:
+    def _read_objects(self) -> Iterator[Read]:
+        """What the batch's objects hold, in their order. Runs in the reading thread: it touches no DuckDB."""
+        for index in range(len(self.entries)):
+            try:
+                yield from self._read(index)
+            except OSError as error:
+                yield Read(index, None, error)
+
+    def _read(self, index: int) -> Iterator[Read]:
         entry = self.entries[index]
         wanted = self.sources[entry.source].format
         form: Format | None = None
-        problems: list[Problem] = []
         with open_object(entry.uri) as file:
-            for part in read_records(decompressed(file)):
-                if isinstance(part, Problem):
-                    problems.append(part)
-                    continue
-                if form is None:
-                    form = self._format(part, wanted)
+            for found in read_records(decompressed(file)):
+                if form is None and isinstance(found, Records):
+                    form = self._format(found, wanted)
                     if form is None:
-                        problems.append(_other_format(part, wanted))
-                        break
-                    self.formats[index] = form.name
-                self._wait(index, form, part)
-        if problems:
-            self._records[index] += len(problems)
-            rows = [{"object": index, **vars(problem)} for problem in problems]
-            self._insert("quarantined", pa.Table.from_pylist(rows, schema=_QUARANTINED))
+                        yield Read(index, None, _other_format(found, wanted))
+                        return
+                yield Read(index, form, found)
+
+    def _set_aside(self, index: int, problem: Problem) -> None:
+        self._records[index] += 1
+        self._problems.append({"object": index, **vars(problem)})
+        if len(self._problems) == PROBLEMS_TOGETHER:
+            self._quarantine()
+
+    def _quarantine(self) -> None:
+        self._insert("quarantined", pa.Table.from_pylist(self._problems, schema=_QUARANTINED))
+        self._problems = []
 
     def _flush(self) -> None:
         """Turns the records that wait into rows."""
@@ -131,8 +164,9 @@ class Staging:
         return FORMATS[wanted] if any(map(FORMATS[wanted].recognises, part.sample)) else None
 
     def _wait(self, index: int, form: Format, part: Records) -> None:
+        self.formats[index] = form.name
         self._records[index] += len(part.rows)
-        objects = pa.array([index], pa.int32()).take(pa.array([0] * len(part.rows), pa.int32()))
+        objects = pa.array(np.full(len(part.rows), index, np.int32))
         self._waiting.setdefault(form.name, []).append(
             pa.table([objects, part.rows, part.raw], schema=_LINES)
         )
@@ -141,25 +175,24 @@ class Staging:
             self._flush()
 
     def _extract(self, form: Format, lines: pa.Table) -> None:
+        self.connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
         run(self.connection, "ingest/records")
-        self.connection.register("lines", lines)
-        run(self.connection, "ingest/sort_lines")
-        run(self.connection, "ingest/quarantine_lines")
-        self.connection.unregister("lines")
         if "interactions" in form.fills:
-            run(self.connection, "ingest/extracted")
-            run(self.connection, f"ingest/{form.name}/interactions")
-            self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
+            self._view("extracted", f"ingest/{form.name}/interactions")
             key = os.environ.get("MILLRACE_USER_HASH_KEY", "")
             run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
             run(self.connection, "ingest/quarantine_checked")
-            run(self.connection, "ingest/drop_checked")
+        self._view("extracted_feedback", f"ingest/{form.name}/feedback" if "feedback" in form.fills else None)
+        run(self.connection, "ingest/checked_feedback", workload=self.workload)
         if "feedback" in form.fills:
-            run(self.connection, "ingest/extracted_feedback")
-            run(self.connection, f"ingest/{form.name}/feedback")
-            run(self.connection, "ingest/checked_feedback", workload=self.workload)
             run(self.connection, "ingest/stage_feedback")
             run(self.connection, "ingest/quarantine_feedback")
+        run(self.connection, "ingest/quarantine_lines")
+        self.connection.unregister("lines")
+
+    def _view(self, name: str, select: str | None) -> None:
+        rows = sql_text(select) if select else "select * from no_feedback"
+        self.connection.execute(sql_text(f"ingest/{name}").format(rows=rows))
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         self.connection.register("arriving", rows)

@@ -3,9 +3,11 @@
     FORMATS["litellm"].recognises(record)      # one parsed record
     detect(sample)                             # the format that most of a file's first records have
 
-A new format is one file here and one line in FORMATS, with its SQL under sql/ingest/<name>/: `interactions.sql` fills
-the table `extracted`, `feedback.sql` the table `extracted_feedback`, from the table `records` (object, row, raw).
-Every record must give at least one row; what it lacks is said in `error_code` and `message`.
+A new format is one file here and one line in FORMATS, with its SQL under sql/ingest/<name>/: `interactions.sql` and
+`feedback.sql`, each one select from `records` (object, row, raw) that names its columns as sql/ingest/no_interactions
+and sql/ingest/no_feedback list them; those it leaves out are null. It is run once over each part of the text, by several
+threads. Every record must give at least one row; what it lacks is said in `error_code` and `message`. (An expression
+that parses `raw` again belongs into one `case` of its own, named once: where DuckDB finds it twice, it computes it for all.)
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
--- What a format reads from its records, before ids, hashes and checks that all formats share.
+-- What a format reads from its records, before ids, hashes and checks that all formats share: the columns that its own
+-- select leaves out are null. A view, so that the text of a part is gone through once and never copied.
 -- written_ts is the time as the log has it; part counts the rows of one record.
-create or replace temp table extracted (
-    object integer, row bigint, part integer, format varchar,
-    request_id varchar, trace_id varchar, choice_index integer, written_ts varchar, workload_name varchar,
-    client varchar, session_id varchar, user_id varchar, model varchar, provider varchar, served_model_digest varchar,
-    messages varchar, tools varchar, params varchar, completion varchar, reasoning varchar,
-    prompt_token_ids integer[], completion_token_ids integer[], finish_reason varchar, error varchar,
-    cache_hit boolean, prompt_tokens bigint, completion_tokens bigint, cached_tokens bigint, reasoning_tokens bigint,
-    latency_ms double, ttft_ms double, cost double, status varchar,
-    error_code varchar, message varchar
-)
+create or replace temp view extracted as
+select * from no_interactions
+union all by name
+({rows})

@@ -5,7 +5,7 @@ select
     checked_feedback.row,
     checked_feedback.error_code,
     checked_feedback.message,
-    encode(records.raw)[:4096] as raw
+    encode(lines.raw)[:4096] as raw
 from checked_feedback
-inner join records using (object, row)
+inner join lines using (object, row)
 where checked_feedback.error_code is not null and not checked_feedback.extra

@@ -1,4 +1,3 @@
-insert into extracted_feedback by name
 with parsed as (
     select
         object,

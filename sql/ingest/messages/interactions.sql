@@ -1,4 +1,3 @@
-insert into extracted by name
 with parsed as (
     select
         object,

@@ -1,4 +1,3 @@
-insert into extracted by name
 with parsed as (
     select
         object,
@@ -47,8 +46,28 @@ choices as (
     from parsed
 ),
 
+-- Of a record that lacks something, what: one case, so that only such records are looked through once more
 chosen as (
-    select *, response.choices[part + 1] as choice from choices
+    select
+        *,
+        response.choices[part + 1] as choice,
+        case
+            when request.messages is null then
+                case
+                    when coalesce(json_type(raw, '$.request'), 'OBJECT') = 'OBJECT'
+                        then struct_pack(code := 'missing_field', words := 'request.messages is missing')
+                    else struct_pack(code := 'wrong_type', words := 'request is not an object')
+                end
+            when failure is null and response.choices[part + 1] is null then
+                case
+                    when coalesce(json_type(raw, '$.response'), 'OBJECT') = 'OBJECT'
+                        then struct_pack(
+                            code := 'missing_field', words := 'response has neither choices nor an error'
+                        )
+                    else struct_pack(code := 'wrong_type', words := 'response is not an object')
+                end
+        end as problem
+    from choices
 )
 
 select
@@ -93,18 +112,6 @@ select
     record.ttft_ms as ttft_ms,
     record.cost as cost,
     case when failure is null then 'success' else 'failure' end as status,
-    case
-        when request.messages is null and coalesce(json_type(raw, '$.request'), 'OBJECT') <> 'OBJECT' then 'wrong_type'
-        when request.messages is null then 'missing_field'
-        when failure is null and coalesce(json_type(raw, '$.response'), 'OBJECT') <> 'OBJECT' then 'wrong_type'
-        when failure is null and choice is null then 'missing_field'
-    end as error_code,
-    case
-        when request.messages is null and coalesce(json_type(raw, '$.request'), 'OBJECT') <> 'OBJECT'
-            then 'request is not an object'
-        when request.messages is null then 'request.messages is missing'
-        when failure is null and coalesce(json_type(raw, '$.response'), 'OBJECT') <> 'OBJECT'
-            then 'response is not an object'
-        when failure is null and choice is null then 'response has neither choices nor an error'
-    end as message
+    problem.code as error_code,
+    problem.words as message
 from chosen

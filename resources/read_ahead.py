@@ -1,0 +1,57 @@
+"""Runs an iterator in a thread of its own, a few items ahead of who uses them: reading and computing overlap.
+
+    for part in read_ahead(parts(), items=2): ...
+
+What the iterator raises is raised where its next item would have come. A user that stops early stops the thread.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_WAIT_SECONDS = 0.1
+"""How soon a thread whose items nobody takes any more notices."""
+
+
+def read_ahead(source: Iterable[T], items: int) -> Iterator[T]:
+    """The items of `source`, at most `items` of them waiting in memory."""
+    ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(items)
+    stopped = threading.Event()
+
+    def hand_over(more: bool, value: T | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                ready.put((more, value), timeout=_WAIT_SECONDS)
+                return
+            except queue.Full:
+                continue
+
+    def read() -> None:
+        try:
+            for item in source:
+                hand_over(True, item)
+                if stopped.is_set():
+                    return
+            hand_over(False, None)
+        except BaseException as error:  # raised again where the items are used
+            hand_over(False, error)
+
+    thread = threading.Thread(target=read, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, value = ready.get()
+            if more:
+                yield value
+            elif value is None:
+                return
+            else:
+                raise value
+    finally:
+        stopped.set()
+        thread.join()

@@ -1,0 +1,6 @@
+-- The columns that a format's feedback.sql may fill.
+create or replace temp table no_feedback (
+    object integer, row bigint, part integer, extra boolean,
+    request_id varchar, trace_id varchar, session_id varchar, interaction_id varchar, workload_name varchar,
+    name varchar, written_value varchar, label varchar, source varchar, comment varchar, written_ts varchar
+)
