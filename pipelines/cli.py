@@ -130,6 +130,21 @@ def lineage(
 
 
 @app.command()
+def why(
+    identifier: Annotated[
+        str, typer.Argument(help="id of an interaction (8 or more digits), request, trace or session, or a log line URI:ROW")
+    ],
+    lake: LakeOption = None,
+    format: Annotated[Format, typer.Option(help="the story, or its steps as JSON or CSV")] = Format.table,
+) -> None:
+    """The fate of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
+    from pipelines.story import print_fate
+    from resources.why import fate_of
+
+    print_fate(fate_of(_lake(lake), identifier), format.value, console)
+
+
+@app.command()
 def verify(
     directory: Annotated[Path, typer.Argument(help="a model, drafter, dataset or release directory")],
     lake: LakeOption = None,

@@ -7,9 +7,10 @@ from resources.lake import LakeError
 from resources.manifest import ManifestError
 from resources.release import ReleaseError
 from resources.sources import SourceError
+from resources.why import UnknownIdError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError)
 """What was asked for cannot be: exit code 2."""
 
-FOUND_WRONG = (ManifestError, ReleaseError, EndpointError)
+FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, UnknownIdError)
 """What was looked at is not right: exit code 1."""

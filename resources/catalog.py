@@ -3,12 +3,11 @@
     rebuild(lake)                                                     # after a commit; the file is swapped atomically
     query(lake, "select rule, count(*) from decisions group by rule") # an Arrow table; works while a run is writing
     lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
-    why(lake, "chatcmpl-123")                                         # what became of one interaction
 
 A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
 math_tutor_sft_dataset), the table `artefacts`, `lineage_nodes`, `lineage_edges`, `lineage`, and three macros:
 log_lines_in(artefact), weights_holding(user hash or interaction id), why(id). Nothing is lost when the file is
-deleted.
+deleted. resources/why.py tells the fate of one request or line from it.
 
 Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views
 name stay where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was
@@ -59,7 +58,7 @@ def rebuild(lake: Lake) -> None:
             for name in ("artefacts", "lineage_edges", "lineage_nodes", "lineage"):
                 run(connection, f"catalog/{name}")
             _create_dataset_views(connection, lake, manifests, pointers)
-            for macro in ("log_lines_in", "weights_holding", "why"):
+            for macro in ("log_lines_in", "weights_holding", "steps_of", "why"):
                 run(connection, f"catalog/{macro}")
         beside.replace(lake.catalog)
 
@@ -68,7 +67,7 @@ def query(
     lake: Lake, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
 ) -> pa.Table:
     """What a query returns. Raises CatalogError where there is no catalog, and in DuckDB's own words for bad SQL."""
-    with _open(lake) as connection:
+    with open_catalog(lake) as connection:
         try:
             # A statement that is no query (set, describe, ...) has a result as well; one without any gives no columns.
             result = connection.sql(sql, params=parameters or None)
@@ -83,7 +82,7 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
     `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version,
     or the artefact's directory. Raises CatalogError where none or several are meant.
     """
-    with _open(lake) as connection:
+    with open_catalog(lake) as connection:
         return rows(connection, "catalog/lineage_of", node=_found(connection, lake, artefact)["node"])
 
 
@@ -98,26 +97,15 @@ class LogLines:
 
 def log_lines_of(lake: Lake, artefact: str) -> LogLines:
     """How many interactions, of how many log objects, are behind an artefact. Raises CatalogError as lineage_of does."""
-    with _open(lake) as connection:
+    with open_catalog(lake) as connection:
         found = _found(connection, lake, artefact)
         name = f"{found['name']}@{found['version']}"
         [counted] = rows(connection, "catalog/count_log_lines", artefact=name).to_pylist()
     return LogLines(name, counted["interactions"], counted["objects"])
 
 
-def why(lake: Lake, identifier: str) -> pa.Table:
-    """What became of an interaction, by its id or its request's: one row a step.
-
-    Raises CatalogError for an unknown id.
-    """
-    with _open(lake) as connection:
-        steps = rows(connection, "catalog/ask_why", identifier=identifier)
-    if not len(steps):
-        raise CatalogError(f"no interaction or request {identifier} in {lake.root}")
-    return steps
-
-
-def _open(lake: Lake) -> duckdb.DuckDBPyConnection:
+def open_catalog(lake: Lake) -> duckdb.DuckDBPyConnection:
+    """A read-only connection to the catalog. Raises CatalogError where there is none."""
     if not lake.root.is_dir():
         raise CatalogError(f"there is no lake at {lake.root}: run a recipe with --lake {lake.root} first")
     if not lake.catalog.exists():

@@ -18,7 +18,7 @@ import pytest
 from interaction_rows import days_of, interaction, store
 
 from resources.atomic import write_json
-from resources.catalog import CatalogError, lineage_of, query, rebuild, why
+from resources.catalog import CatalogError, lineage_of, query, rebuild
 from resources.clean import clean
 from resources.curate import curate, slice_digest
 from resources.curation import CurationSettings
@@ -206,19 +206,18 @@ def test_an_artefact_that_is_not_there(lake):
 
 
 def test_why_tells_a_rows_whole_way(lake):
-    steps = [(row["stage"], row["rule"], row["kept"], row["kept_id"]) for row in why(lake, "r1").to_pylist()]
-    assert steps == [
+    steps = query(lake, "select stage, rule, kept, kept_id from why('r1') where current").to_pylist()
+    assert [tuple(row.values()) for row in steps] == [
         ("interactions", "read", True, None),
         ("clean", "kept", True, None),
         ("curate", "kept", True, None),
         ("dataset", "subsumed_by_later_turn", True, "i2"),
-        ("dataset", "subsumed_by_later_turn", True, "i2"),
         ("dataset row", "train", True, None),
-        ("dataset row", "train", True, None),
+        ("model", "holds it", True, None),
     ]
-    assert [row["rule"] for row in why(lake, "i3").to_pylist()] == ["read", "error"]
-    with pytest.raises(CatalogError, match="no interaction or request zzz"):
-        why(lake, "zzz")
+    assert query(lake, "from why('r1') where not current and stage = 'release'").num_rows == 1
+    assert [row["rule"] for row in query(lake, "from why('i3')").to_pylist()] == ["read", "error"]
+    assert query(lake, "from why('zzz')").num_rows == 0
 
 
 def test_a_copied_lake_reads_its_own_files(lake, tmp_path):

@@ -1,0 +1,140 @@
+"""The fate of a request or a log line as a readable story: what `millrace why` prints.
+
+    print_fate(fate, "table", console)      # the story; "json" and "csv" print its steps
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.printing import print_rows
+from resources.why import Fate
+
+MOST_STORIES = 10
+"""Interactions told one by one; of a longer session, --format json prints all."""
+
+STAGES = {
+    "ingest": "ingest", "interactions": "read", "clean": "cleaned", "judge": "judged", "curate": "curated",
+    "dataset": "sampled", "dataset row": "dataset", "context": "context", "model": "weights", "release": "release",
+    "endpoint": "endpoint", "quarantine": "quarantine", "feedback": "feedback",
+}
+
+WORDS = {
+    "near_duplicate": "nearly the same as {kept}, which stayed",
+    "exact_duplicate": "the same as {kept}, which stayed",
+    "subsumed_by_later_turn": "carried by a later turn that repeats it, {kept}",
+    "repeated_record": "a copy was dropped",
+    "sampled_out": "not drawn: the source had more rows than its share",
+    "source_not_in_mix": "its source is not in the recipe's mix",
+    "thumbs_down": "people did not like it",
+    "contaminated": "holds an evaluation item",
+    "erased": "erased on request",
+}
+"""Rules in a person's words; any other is shown by its name."""
+
+
+def print_fate(fate: Fate, format: str, console: Console) -> None:
+    """Prints a fate: as a story, or its steps as JSON or CSV."""
+    if format != "table":
+        print_rows(fate.steps, format, console)
+        return
+    steps = fate.steps.to_pylist()
+    for step in steps:
+        if step["interaction_id"] is None:
+            console.print(_story([step], fate.what))
+    ids = list(dict.fromkeys(step["interaction_id"] for step in steps if step["interaction_id"]))
+    if len(ids) > 1:
+        console.print(Text(f"{fate.what} {fate.asked} is {len(ids):,} interactions" if fate.asked not in fate.what
+                           else f"{fate.what}: {len(ids):,} interactions", style="bold"))
+    for interaction, own in groupby((step for step in steps if step["interaction_id"]), lambda step: step["interaction_id"]):
+        if interaction in ids[:MOST_STORIES]:
+            _print_interaction(list(own), fate.subjects.get(interaction, {}), console)
+    if len(ids) > MOST_STORIES:
+        console.print(f"{MOST_STORIES} of {len(ids):,} interactions told; --format json prints all", highlight=False)
+
+
+def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], console: Console) -> None:
+    heading = Text("interaction ", style="bold").append(steps[0]["interaction_id"][:16], style="bold cyan")
+    parts = [f"request {subject['request_id']}" if subject.get("request_id") else None,
+             f"session {subject['session_id']}" if subject.get("session_id") else None,
+             f"{subject['ts']:%Y-%m-%d %H:%M:%S} UTC" if subject.get("ts") else None, subject.get("workload")]
+    heading.append("".join(f"  ·  {part}" for part in parts if part), style="not bold dim")
+    console.print()
+    console.print(heading, soft_wrap=True)
+    told = [step for step in steps if step["current"]]
+    console.print(_story(told, "", subject))
+    console.print(Text("  → ").append(_ending(steps), style="bold"))
+    earlier = len(steps) - len(told)
+    if earlier:
+        console.print(Text(f"    {earlier} steps of earlier versions are not shown; --format json has them", style="dim"))
+
+
+def _story(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for step in steps:
+        mark = Text(" ·", style="dim") if step["stage"] in ("ingest", "context", "judge", "feedback") else (
+            Text(" ✓", style="green") if step["kept"] else Text(" ✗", style="red"))
+        table.add_row(mark, Text(STAGES.get(step["stage"], step["stage"]), style="bold"), _sentence(step, what, subject or {}))
+    return table
+
+
+def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any]) -> Text:
+    stage, rule, detail = step["stage"], step["rule"], step["detail"]
+    kept = (step["kept_id"] or "")[:16]
+    artefact = f"{step['name']}@{step['version']}" if step["name"] else step["version"]
+    more = f" ({detail})" if detail else ""
+    if stage == "interactions":
+        tokens = [f"{subject[name]:,} {word} tokens" for name, word in
+                  (("prompt_tokens", "prompt"), ("completion_tokens", "answer")) if subject.get(name) is not None]
+        facts = [subject.get("source"), subject.get("source_format"), subject.get("model"), *tokens]
+        return Text(f"{detail}  ").append(", ".join(fact for fact in facts if fact), style="dim")
+    if stage == "quarantine":
+        return Text(f"{what}: {rule}: {detail}")
+    if stage == "feedback":
+        return Text(f"{what}: {rule}, {detail}")
+    if stage == "judge":
+        return Text(f"{step['name']} {detail}, says {step['version']}")
+    if stage == "dataset row":
+        side = "in training" if rule == "train" else f"held out ({rule}): nothing is trained on it"
+        return Text(f"{artefact}: {side}, row {detail[:16]}")
+    if stage == "context":
+        return Text(f"{artefact}: its words may stand in the history of {detail} ({rule}), which are not trained on it")
+    if stage in ("model", "release"):
+        return Text(f"{artefact} holds it")
+    if stage == "endpoint":
+        return Text(f"{step['name']}: release {step['version']} is the {rule}")
+    words = WORDS.get(rule, rule).format(kept=kept or "another row")
+    where = f"  {artefact}" if artefact else ""
+    return Text(f"{words}{more}").append(where, style="dim")
+
+
+def _ending(steps: list[dict[str, Any]]) -> str:
+    """The last word: where the interaction is now."""
+    now = [step for step in steps if step["current"]]
+    stages = {step["stage"]: step for step in now}
+    served = [step for step in now if step["stage"] == "endpoint"]
+    weights = [step["name"].split("/")[-1] for step in now if step["stage"] == "model"]
+    rows = [step for step in now if step["stage"] == "dataset row"]
+    if weights:
+        where = f"in the weights of {', '.join(weights)}"
+        return where + "".join(f"; {step['rule']} of endpoint {step['name']}" for step in served)
+    if any(step["stage"] == "model" for step in steps):
+        return "in no current weights; earlier versions hold it"
+    if any(row["rule"] == "train" for row in rows):
+        return "in training rows that no weights were made from yet"
+    if rows:
+        return f"held out ({', '.join(sorted({row['rule'] for row in rows}))}): no weights hold it"
+    if "interactions" not in stages:
+        return "erased: only this decision is left" if any(step["rule"] == "erased" for step in now) else "not in the table"
+    left = [step for step in now if step["stage"] in ("clean", "curate", "dataset") and not step["kept"]]
+    if left:
+        return f"left at {left[0]['stage']} by the rule {left[0]['rule']}: no dataset and no weights hold its answer"
+    for stage, following in (("dataset", "an sft_dataset"), ("curate", "an sft_dataset"), ("clean", "curated_interactions")):
+        if stage in stages:
+            return f"kept so far; waits for {following} to be made"
+    return "read; waits to be cleaned"

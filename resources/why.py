@@ -1,0 +1,138 @@
+"""The fate of one request or log line, through tables, decisions, datasets, models, releases and endpoints.
+
+    fate = fate_of(lake, "chatcmpl-123")                       # an interaction (8 or more digits do), request, trace or session
+    fate = fate_of(lake, "logs/gateway/part-0.jsonl.gz:12")    # a line: kept, repeated, feedback or in quarantine
+    fate.steps                                                 # one row a step, in the order of the way
+
+Only ids, names and the project's own words are in it, never what a user wrote. The path of a line may be the end of the
+object's uri. Raises UnknownIdError, which says what was looked for, where nothing is found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from resources.catalog import CatalogError, open_catalog
+from resources.endpoints import Endpoint
+from resources.lake import Lake
+from resources.sql_files import rows
+
+STEPS = pa.schema(
+    [("interaction_id", pa.string()), ("step", pa.int32()), ("stage", pa.string()), ("name", pa.string()),
+     ("version", pa.string()), ("rule", pa.string()), ("kept", pa.bool_()), ("detail", pa.string()),
+     ("kept_id", pa.string()), ("current", pa.bool_())]
+)
+"""step: 0 the line, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of other rows, 8 model,
+9 release, 10 endpoint. current: the step belongs to the version of its artefact that is the current one."""
+
+
+class UnknownIdError(Exception):
+    """Nothing in the lake has this id, or came of this line; the message says what was looked for."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of what was asked for. `subjects`: the head of each interaction's story, by interaction id."""
+
+    asked: str
+    what: str
+    steps: pa.Table
+    subjects: dict[str, dict[str, Any]]
+
+
+def fate_of(lake: Lake, identifier: str) -> Fate:
+    """The fate of the interactions or of the line that `identifier` means.
+
+    Raises UnknownIdError where it means nothing, CatalogError where it means several things.
+    """
+    identifier = identifier.strip()
+    with open_catalog(lake) as connection:
+        meant = rows(connection, "why/meant", identifier=identifier).to_pylist()
+        if meant:
+            if meant[0]["telling"] == 5 and len(meant) > 1:
+                several = ", ".join(row["interaction_id"][:16] for row in meant[:5])
+                raise CatalogError(f"{identifier} may be any of {len(meant)} interactions ({several}, ...): give more of it")
+            return _told(connection, lake, identifier, meant[0]["what"], [row["interaction_id"] for row in meant], [])
+        path, _, row = identifier.rpartition(":")
+        if path and row.isascii() and row.isdecimal():
+            return _line(connection, lake, identifier, path, int(row))
+        about = rows(connection, "why/feedback_about", identifier=identifier).to_pylist()
+        if about:
+            steps = [_step("feedback", item["name"], item["line"], True) for item in about]
+            return _told(connection, lake, identifier, "unanswered feedback", [], steps)
+    raise UnknownIdError(
+        f"no interaction, request, trace, session or feedback has the id {identifier} in {lake.root}; a line in quarantine "
+        "has no id of its own: ask for it as URI:ROW"
+    )
+
+
+def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path: str, row: int) -> Fate:
+    absolute = path if "://" in path else str(Path(path).expanduser().absolute())
+    objects = rows(connection, "why/objects", uri=path, absolute=absolute).to_pylist()
+    if not objects:
+        raise UnknownIdError(
+            f"no log object {path} is known to {lake.root}, and no id is {asked}: "
+            "`millrace sql \"select uri from objects\"` lists the objects"
+        )
+    uris = sorted({item["uri"] for item in objects})
+    if len(uris) > 1:
+        raise CatalogError(f"{path} may be any of {len(uris)} log objects ({', '.join(uris[:3])}, ...): give more of it")
+    uri = uris[0]
+    found = rows(connection, "why/line", uri=uri, row=row).to_pylist()
+    if not found:
+        raise UnknownIdError(_no_such_line(connection, objects[0], row))
+    ids = list(dict.fromkeys(item["interaction_id"] for item in found if item["interaction_id"]))
+    steps = []
+    for item in found:
+        if item["stage"] == "quarantine":
+            steps.append(_step("quarantine", item["rule"], item["detail"], False))
+        elif item["stage"] == "feedback":
+            steps.append(_step("feedback", item["rule"], f"{item['detail']}, about {item['about']}", True))
+            named = rows(connection, "why/meant", identifier=item["about"]).to_pylist()
+            ids += [other["interaction_id"] for other in named if other["interaction_id"] not in ids]
+    return _told(connection, lake, asked, f"line {row} of {uri}", ids, steps)
+
+
+def _no_such_line(connection: duckdb.DuckDBPyConnection, item: dict[str, Any], row: int) -> str:
+    if item["state"] != "read":
+        return f"{item['uri']} is known, but was not read yet (state {item['state']}): run its recipe first"
+    last = rows(connection, "why/last_row", uri=item["uri"]).to_pylist()[0]
+    whole = f"; as a whole it is in quarantine: {last['problem']}" if last["problem"] else ""
+    if last["row"] is None or row > last["row"]:
+        return f"{item['uri']} was read, and has no record at line {row}: the last one is at {last['row'] or 0}{whole}"
+    return (
+        f"{item['uri']} was read, and no record of it begins at line {row} (lines count from 1; a blank line, or one inside "
+        f"a longer record, has no fate of its own){whole}"
+    )
+
+
+def _step(stage: str, rule: str, detail: str | None, kept: bool) -> dict[str, Any]:
+    return {"step": 0, "stage": stage, "rule": rule, "kept": kept, "detail": detail, "current": True}
+
+
+def _told(
+    connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, what: str, ids: list[str], first: list[dict[str, Any]]
+) -> Fate:
+    """The steps of what was found, those of the line first, each interaction's in the order in which it was asked for."""
+    order = {interaction: place for place, interaction in enumerate(ids)}
+    subjects = {row["interaction_id"]: row for row in rows(connection, "why/subjects", ids=ids).to_pylist()}
+    steps = rows(connection, "why/steps", ids=ids).to_pylist()
+    steps += [alias for step in steps if step["stage"] == "release" for alias in _served(lake, step)]
+    steps.sort(key=lambda step: (order[step["interaction_id"]], step["step"]))
+    return Fate(asked, what, pa.Table.from_pylist([*first, *steps], schema=STEPS), subjects)
+
+
+def _served(lake: Lake, release: dict[str, Any]) -> list[dict[str, Any]]:
+    """The aliases that name a release at this moment: they move without the catalog being rebuilt."""
+    workload = release["name"].split("/")[0]
+    aliases = Endpoint(lake, workload).read()
+    return [
+        {**release, "step": 10, "stage": "endpoint", "name": workload, "rule": alias, "detail": None, "current": True}
+        for alias in ("champion", "candidate", "previous")
+        if getattr(aliases, alias) == release["version"]
+    ]

@@ -1,0 +1,23 @@
+-- What came of one line of a log object. row 0 of the quarantine is the object as a whole.
+-- $uri, $row
+with lines as (
+    select
+        interaction_id, 'interactions' as stage, 'read' as rule, null as detail, null as about, ts as at
+    from interactions
+    where source_uri = $uri and source_row = $row
+    union all
+    select interaction_id, 'ingest', rule, null, null, null
+    from decisions
+    where stage = 'ingest' and (detail ->> '$.uri') = $uri and cast(detail ->> '$.row' as bigint) = $row
+    union all
+    select null, 'quarantine', error_code, message, null, null
+    from quarantine
+    where source_uri = $uri and source_row = $row
+    union all
+    select
+        null, 'feedback', name, coalesce(printf('value %g', value), 'label only'),
+        coalesce(interaction_id, request_id, trace_id, session_id), ts
+    from feedback
+    where source_uri = $uri and source_row = $row
+)
+select * from lines order by interaction_id nulls last, stage, rule

@@ -1,0 +1,26 @@
+-- The interactions that an id means, and which of their ids it is: the most telling one that any of them has.
+-- $identifier
+with named as (
+    select interaction_id, ts, 1 as telling, 'interaction' as what from interactions where interaction_id = $identifier
+    union
+    select interaction_id, null, 1, 'interaction' from decisions where interaction_id = $identifier
+    union
+    select interaction_id, ts, 2, 'request' from interactions where request_id = $identifier
+    union
+    select interaction_id, ts, 3, 'trace' from interactions where trace_id = $identifier
+    union
+    select interaction_id, ts, 4, 'session' from interactions where session_id = $identifier
+    union
+    select interaction_id, ts, 4, 'session' from cleaned_interactions where session_id = $identifier
+    union
+    select interaction_id, ts, 5, 'interaction' from interactions
+    where regexp_full_match($identifier, '[0-9a-f]{8,}') and starts_with(interaction_id, $identifier)
+    union
+    select interaction_id, null, 5, 'interaction' from decisions
+    where regexp_full_match($identifier, '[0-9a-f]{8,}') and starts_with(interaction_id, $identifier)
+)
+select interaction_id, telling, any_value(what) as what, min(ts) as ts
+from named
+where telling = (select min(telling) from named)
+group by interaction_id, telling
+order by ts, interaction_id

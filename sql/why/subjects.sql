@@ -1,0 +1,7 @@
+-- Who the interactions are, for the head of their story.
+-- $ids
+select
+    interaction_id, workload, ts, request_id, session_id, source, source_format, source_uri, source_row, model,
+    prompt_tokens, completion_tokens, finish_reason
+from interactions
+where list_contains($ids, interaction_id)

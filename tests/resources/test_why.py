@@ -1,0 +1,140 @@
+"""What became of one request or line: every way a row can leave, told from the tables alone."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from interaction_rows import days_of, interaction, store, thumb
+
+from resources.catalog import CatalogError, rebuild
+from resources.clean import clean
+from resources.curate import curate
+from resources.curation import CurationSettings
+from resources.ingest import ingest
+from resources.lake import Lake
+from resources.sources import SourceSettings
+from resources.tables import SCHEMAS, Tables
+from resources.why import UnknownIdError, fate_of
+
+
+def steps(lake, identifier):
+    return [(step["stage"], step["rule"]) for step in fate_of(lake, identifier).steps.to_pylist()]
+
+
+def pair(number, answer="A channel to a wheel.", **changes):
+    record = {
+        "timestamp": 1780300000 + number, "workload_id": "w", "client_id": "c", "session_id": f"s{number}",
+        "request": {"model": "m", "messages": [{"role": "user", "content": f"What is a mill race, number {number}?"}]},
+        "response": {"id": f"r{number}", "object": "chat.completion", "model": "m", "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}]},
+    }
+    return record | changes
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    """A lake that has read one file of pairs and one of feedback: lines 1 to 7, with a repeated, a bad and a blank one."""
+    home = tmp_path_factory.mktemp("why")
+    logs = home / "logs"
+    logs.mkdir()
+    lines = [json.dumps(pair(1)), json.dumps(pair(2)), "", "{not json", json.dumps(pair(1)), json.dumps(pair(5, request={"n": 1}))]
+    (logs / "gateway.jsonl").write_text("\n".join(lines) + "\n")
+    thumbs = [{"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
+              {"response_id": "nobody", "name": "thumbs", "value": "up"}]
+    (logs / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in thumbs))
+    (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    lake = Lake.open(home / "lake")
+    ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(logs))})
+    rebuild(lake)
+    return lake
+
+
+def test_a_line_that_became_a_row_is_found_by_the_end_of_its_path_and_by_every_id(read):
+    fate = fate_of(read, "logs/gateway.jsonl:2")
+    [step] = fate.steps.to_pylist()
+    assert (step["stage"], step["rule"]) == ("interactions", "read")
+    assert step["detail"].endswith("gateway.jsonl:2")
+    for identifier in ("r2", "s2", step["interaction_id"], step["interaction_id"][:8]):
+        assert fate_of(read, identifier).steps.to_pylist() == fate.steps.to_pylist()
+    assert fate_of(read, "s2").what == "session"
+
+
+def test_a_repeated_line_tells_which_copy_stayed(read):
+    [dropped, kept] = fate_of(read, "gateway.jsonl:5").steps.to_pylist()
+    assert dropped["rule"] == "repeated_record" and not dropped["kept"]
+    assert "gateway.jsonl:5 gave way to" in dropped["detail"] and dropped["detail"].endswith("gateway.jsonl:1, the same content")
+    assert kept["detail"].endswith("gateway.jsonl:1")
+
+
+def test_lines_in_quarantine_and_lines_of_feedback(read):
+    assert steps(read, "gateway.jsonl:4") == [("quarantine", "malformed_json")]
+    assert steps(read, "gateway.jsonl:6") == [("quarantine", "missing_field")]
+    assert steps(read, "thumbs.jsonl:1") == [("feedback", "thumbs"), ("interactions", "read")]
+    assert steps(read, "thumbs.jsonl:2") == [("feedback", "thumbs")]
+    assert steps(read, "nobody") == [("feedback", "thumbs")]
+    assert "SECRET" not in str(fate_of(read, "thumbs.jsonl:1").steps.to_pylist())
+
+
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        ("zzz", "no interaction, request, trace, session or feedback has the id zzz"),
+        ("elsewhere.jsonl:3", "no log object elsewhere.jsonl is known"),
+        ("gateway.jsonl:3", "no record of it begins at line 3"),
+        ("gateway.jsonl:0", "no record of it begins at line 0"),
+        ("gateway.jsonl:99", "no record at line 99: the last one is at 6"),
+        ("picture.jsonl:2", "as a whole it is in quarantine: invalid_utf8"),
+        ("deadbeefdeadbeef", "has the id deadbeefdeadbeef"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_sentence(read, asked, said):
+    with pytest.raises(UnknownIdError, match=said):
+        fate_of(read, asked)
+
+
+def test_a_path_that_means_two_objects_is_asked_back(tmp_path):
+    for day in ("a", "b"):
+        (tmp_path / "logs" / day).mkdir(parents=True)
+        (tmp_path / "logs" / day / "part.jsonl").write_text(json.dumps(pair(ord(day))) + "\n")
+    lake = Lake.open(tmp_path / "lake")
+    ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
+    rebuild(lake)
+    with pytest.raises(CatalogError, match="may be any of 2 log objects"):
+        fate_of(lake, "part.jsonl:1")
+    assert steps(lake, "a/part.jsonl:1") == [("interactions", "read")]
+
+
+def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    tables = Tables(lake)
+    answer = " ".join(f"word{number}" for number in range(60))
+    rows = [
+        interaction(1, "what is a mill for, and who pays", answer),
+        interaction(2, "what is a mill for, and who pays", answer + " again", minutes=1),
+        interaction(3, "mail ann@example.org about bread", "it is baked", minutes=2),
+        interaction(4, "nobody likes this", "indeed", minutes=3),
+    ]
+    store(tables, "interactions", rows)
+    store(tables, "feedback", [thumb(-1, request_id="r4")])
+    clean(tables, "tutor", days_of(rows), CurationSettings())
+    score = dict.fromkeys(SCHEMAS["judgements"].names) | {
+        "workload": "tutor", "dt": rows[0]["dt"], "interaction_id": "i3", "name": "quality", "score": 7.0, "model": "big",
+        "ts": rows[0]["ts"]}
+    store(tables, "judgements", [score])
+    curate(tables, "tutor", tmp_path / "c1", CurationSettings(), None)
+    rebuild(lake)
+    near = fate_of(lake, "i1").steps.to_pylist()[-1]
+    assert (near["rule"], near["kept"], near["kept_id"]) == ("near_duplicate", False, "i2")
+    told = {step["stage"]: step["detail"] for step in fate_of(lake, "i3").steps.to_pylist()}
+    assert "EMAIL 1" in told["clean"] and told["judge"] == "7 of 10" and "ann" not in str(told)
+    assert steps(lake, "i4")[-1] == ("curate", "thumbs_down")
+
+
+def test_an_erased_interaction_is_still_answered_for(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    decision = dict.fromkeys(SCHEMAS["decisions"].names) | {
+        "workload": "tutor", "stage": "ingest", "interaction_id": "ab" * 32, "rule": "erased", "kept": False,
+        "detail": json.dumps({"uri": "log.jsonl", "row": 3})}
+    Tables(lake).append("decisions", pa.Table.from_pylist([decision], schema=SCHEMAS["decisions"]))
+    rebuild(lake)
+    assert steps(lake, "abababab") == [("ingest", "erased")]
