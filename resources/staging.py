@@ -39,6 +39,10 @@ PROBLEMS_TOGETHER = 1024
 BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
+MACROS = ("ingest/moment", *(f"ingest/macros/{name}" for name in (
+    "role_called", "spoken", "turns", "offered", "transcript"
+)))
+
 _LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
 _QUARANTINED = pa.schema(
     [("object", pa.int32()), ("row", pa.int64()), ("error_code", pa.string()), ("message", pa.string()),
@@ -51,7 +55,8 @@ def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Stagi
     """A DuckDB of its own with the ingest's tables and functions."""
     with workbench() as connection:
         connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
-        run(connection, "ingest/moment")
+        for macro in MACROS:
+            run(connection, macro)
         yield Staging(connection, workload, sources)
 
 

@@ -12,11 +12,28 @@ that parses `raw` again belongs into one `case` of its own, named once: where Du
 
 from __future__ import annotations
 
-from resources.formats import feedback, litellm, messages, openai_pairs, trajectories
+from resources.formats import (
+    alpaca,
+    feedback,
+    litellm,
+    messages,
+    openai_pairs,
+    preferences,
+    prompt_completion,
+    sharegpt,
+    stored_completions,
+    text,
+    tokens,
+    trajectories,
+)
 from resources.formats.format import Format
 
 FORMATS: dict[str, Format] = {
-    module.FORMAT.name: module.FORMAT for module in (litellm, openai_pairs, trajectories, messages, feedback)
+    module.FORMAT.name: module.FORMAT
+    for module in (
+        litellm, openai_pairs, stored_completions, trajectories, preferences, tokens, sharegpt, alpaca,
+        prompt_completion, messages, text, feedback,
+    )
 }
 """In the order in which they are tried: unmistakable keys first."""
 

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """`fills` names the SQL files under sql/ingest/<name>/: interactions, feedback, or both."""
+    """`fills` names the SQL files under sql/ingest/<name>/: interactions, feedback, or both.
+
+    turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is no JSON is one
+    record {text}, where the recipe names the format.
+    """
 
     name: str
     recognises: Callable[[dict], bool]
     fills: tuple[str, ...] = ("interactions",)
+    turns: bool = False
+    plain_text: bool = False

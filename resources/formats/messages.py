@@ -1,7 +1,11 @@
-"""Fine-tuning examples: {messages: [...], tools: [...]}, OpenAI's SFT lines; the usual shape of seeds.
+"""Fine-tuning examples: {messages, tools | functions}, OpenAI's SFT lines, the usual shape of seeds; and RFT lines.
 
 One interaction a record: the last assistant message whose `weight` is not 0 is the completion, what stands before it
 the request. Weights of earlier messages are kept in the messages.
+
+A line whose last message is the user's is a prompt for reinforcement learning where it has no answer to learn, or has
+keys beside the known ones: its status is `prompt`, and those keys (OpenAI's {{ item.KEY }} of a grader, Bedrock's
+reference_answer) are kept in params.item.
 """
 
 from __future__ import annotations

@@ -13,4 +13,4 @@ def recognises(record: dict) -> bool:
     return isinstance(record.get("traj"), list)
 
 
-FORMAT = Format("trajectories", recognises, fills=("interactions", "feedback"))
+FORMAT = Format("trajectories", recognises, fills=("interactions", "feedback"), turns=True)

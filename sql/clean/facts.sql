@@ -9,6 +9,7 @@ with judged as (
                 or regexp_full_match(cleaned.status, '[45][0-9][0-9]')
             ) then 'error'
             when not json_valid(messages) or json_type(messages) <> 'ARRAY' then 'unreadable'
+            when cleaned.status = 'prompt' then 'prompt_only'
             when $drop_cache_hits and cache_hit then 'cache_hit'
             when $drop_refused and (
                 finish_reason in ('content_filter', 'refusal')

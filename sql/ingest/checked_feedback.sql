@@ -2,7 +2,9 @@
 create or replace temp table checked_feedback as
 with valued as (
     select
-        extracted_feedback.*,
+        extracted_feedback.* exclude (about_part) replace (
+            coalesce(extracted_feedback.interaction_id, staged.interaction_id) as interaction_id
+        ),
         batch.uri,
         coalesce(batch.workloads[extracted_feedback.workload_name], $workload) as workload,
         coalesce(moment(extracted_feedback.written_ts), batch.fallback_ts) as ts,
@@ -16,6 +18,11 @@ with valued as (
         end as value
     from extracted_feedback
     inner join batch using (object)
+    left join staged
+        on staged.object = extracted_feedback.object
+        and staged.row = extracted_feedback.row
+        and staged.part = extracted_feedback.about_part
+        and staged.error_code is null
 )
 
 select

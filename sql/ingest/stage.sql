@@ -44,7 +44,10 @@ hashed as (
     select
         *,
         sha256(concat(
-            cast(to_json(said) as varchar), chr(31), tools, chr(31), cast(to_json(answer) as varchar)
+            cast(to_json(said) as varchar), chr(31), tools, chr(31), cast(to_json(answer) as varchar),
+            case when status = 'tokens' then concat(
+                chr(31), cast(prompt_token_ids as varchar), cast(completion_token_ids as varchar), params
+            ) end
         )) as content_sha256,
         len(said) as messages_said,
         len(list_filter(said, lambda each: each.role is null)) as messages_without_role,
@@ -62,7 +65,7 @@ tested as (
         coalesce(read_ts, fallback_ts) as ts,
         case
             when error_code is not null then struct_pack(code := error_code, words := message)
-            when coalesce(messages_said, 0) = 0
+            when coalesce(messages_said, 0) = 0 and coalesce(status, '') not in ('text', 'tokens')
                 then struct_pack(code := 'wrong_type', words := 'messages is not a list of messages')
             when messages_without_role > 0
                 then struct_pack(code := 'wrong_type', words := 'a message has no role')

@@ -199,9 +199,10 @@ def test_messages_respect_weights(tmp_path):
             {"role": "user", "content": "3"}, {"role": "assistant", "content": "4", "weight": 0}]
     rows, bad, _, _ = read(tmp_path, [{"messages": talk}, {"messages": talk[:1]}, {"messages": talk[1:2]},
                                       {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]}])
-    assert [json.loads(row["completion"])["content"] for row in rows] == ["2", "5"]
+    prompt = rows.pop(1)
+    assert [json.loads(row["completion"])["content"] for row in rows] == ["2", "5"] and prompt["status"] == "prompt"
     assert len(json.loads(rows[0]["messages"])) == 1 and json.loads(rows[1]["messages"])[1]["weight"] == 1
-    assert [row["error_code"] for row in bad] == ["missing_field", "missing_field"] and rows[1]["request_id"] == "x"
+    assert [row["error_code"] for row in bad] == ["missing_field"] and rows[1]["request_id"] == "x"
 
 
 def test_trajectories_give_an_interaction_per_answer_and_the_reward(tmp_path):
@@ -286,7 +287,7 @@ def test_junk_lines_first_do_not_hide_the_good_ones(tmp_path):
 def test_detect_asks_the_first_records():
     assert detect([pair()]).name == "openai_pairs" and detect([litellm()]).name == "litellm"
     assert detect([{"messages": []}]).name == "messages" and detect([{"x": 1}]) is None
-    assert detect([{"session_id": "s", "value": 1}]).name == "feedback" and len(FORMATS) == 5
+    assert detect([{"session_id": "s", "value": 1}]).name == "feedback" and len(FORMATS) == len(set(FORMATS.values()))
 
 
 def test_listing_skips_hidden_files_and_names_an_empty_prefix(tmp_path):

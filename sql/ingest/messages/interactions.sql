@@ -2,6 +2,7 @@ with parsed as (
     select
         object,
         row,
+        raw,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
             "model": "VARCHAR", "tools": "JSON", "functions": "JSON",
@@ -17,8 +18,23 @@ answers as (
             range(1, coalesce(len(record.messages), 0) + 1),
             lambda place: record.messages[place] ->> '$.role' = 'assistant'
                 and coalesce(record.messages[place] ->> '$.weight', '1') not in ('0', '0.0')
-        )[-1] as answer
+        )[-1] as learnt,
+        -- what a grader may look at: every key that the format does not know
+        json_merge_patch(raw, '{
+            "id": null, "session_id": null, "timestamp": null, "workload_id": null, "model": null, "messages": null,
+            "tools": null, "functions": null, "parallel_tool_calls": null, "metadata": null
+        }') as item
     from parsed
+),
+
+-- a conversation that ends with the user is a prompt, unless it teaches an answer and holds nothing for a grader
+asked as (
+    select
+        *,
+        coalesce(record.messages[-1] ->> '$.role' = 'user' and (learnt is null or cast(item as varchar) <> '{}'), false)
+            as is_prompt,
+        case when not is_prompt then learnt end as answer
+    from answers
 )
 
 select
@@ -32,18 +48,19 @@ select
     record.workload_id as workload_name,
     coalesce(record.session_id, record.id) as session_id,
     record.model as model,
-    to_json(record.messages[:answer - 1]) as messages,
-    record.tools as tools,
+    to_json(case when is_prompt then record.messages else record.messages[:answer - 1] end) as messages,
+    offered(coalesce(record.tools, record.functions)) as tools,
+    case when is_prompt and cast(item as varchar) <> '{}' then to_json(struct_pack("item" := item)) end as params,
     record.messages[answer] as completion,
-    'stop' as finish_reason,
-    'success' as status,
+    case when not is_prompt then 'stop' end as finish_reason,
+    case when is_prompt then 'prompt' else 'success' end as status,
     case
         when record.messages is null then 'wrong_type'
-        when answer is null or answer = 1 then 'missing_field'
+        when not is_prompt and (answer is null or answer = 1) then 'missing_field'
     end as error_code,
     case
         when record.messages is null then 'messages is not a list'
-        when answer is null then 'messages has no assistant message to learn from'
+        when not is_prompt and answer is null then 'messages has no assistant message to learn from'
         when answer = 1 then 'messages has nothing before the assistant message'
     end as message
-from answers
+from asked

@@ -1,0 +1,18 @@
+"""A prompt and its completion: {prompt, completion | response} or {question, answer}, each a text or a list of messages.
+
+A list of messages as the prompt, with no completion, is a prompt for reinforcement learning: its status is `prompt`, and
+the keys that the format does not know (a reference answer, what a grader looks at) are kept in params.item.
+"""
+
+from __future__ import annotations
+
+from resources.formats.format import Format
+
+
+def recognises(record: dict) -> bool:
+    if "prompt" in record:
+        return "completion" in record or "response" in record or isinstance(record["prompt"], list)
+    return "question" in record and "answer" in record
+
+
+FORMAT = Format("prompt_completion", recognises)

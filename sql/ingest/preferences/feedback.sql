@@ -1,0 +1,21 @@
+-- The preferred answer is part 0 of its record, the rejected one part 1.
+with parsed as (
+    select
+        object,
+        row,
+        json_transform(raw, '{"timestamp": "VARCHAR", "workload_id": "VARCHAR"}') as record
+    from records
+)
+
+select
+    object,
+    row,
+    unnest([0, 1]) as part,
+    true as extra,
+    unnest([0, 1]) as about_part,
+    record.workload_id as workload_name,
+    'preference' as name,
+    unnest(['1', '-1']) as written_value,
+    'preferences' as source,
+    record.timestamp as written_ts
+from parsed
