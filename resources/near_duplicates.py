@@ -1,6 +1,8 @@
 """Groups of turns that say nearly the same: banding proposes pairs, their exact Jaccard similarity decides.
 
-    bands = band_hashes(signatures)                  # uint32[rows, bands]
+    links = group_turns(questions, answers, NearDuplicates())          # all of it, for texts in memory
+
+    bands = band_hashes(signatures)                  # uint32[rows, bands]; step by step, for signatures from a table
     suspects = share_a_bucket(bands)                 # the rows whose text is needed at all
     with ShingleFile() as sets:
         for group in shingle_sets(...): sets.add(*group)
@@ -22,7 +24,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float64, Int64, UInt32
 
-from resources.shingles import Ragged
+from resources.curation import NearDuplicates
+from resources.minhash import signatures
+from resources.shingles import Ragged, shingle_sets, text_buffer
 
 BEST, BEFORE = 8, 32
 """In a bucket a row meets this many of the first rows, and this many before it."""
@@ -39,9 +43,9 @@ class Links:
 
 
 def band_hashes(signatures: pa.ListArray, bands: int) -> UInt32[np.ndarray, "rows bands"]:
-    """The bands of signatures, none of them empty, all of one stamp, as `resources.minhash` made them."""
+    """The bands of signatures of one stamp, as `resources.minhash` made them; empty ones are left out."""
     numbers = signatures.flatten().to_numpy(zero_copy_only=False)
-    return numbers.reshape(len(signatures), bands + 1)[:, 1:].view(np.uint32)
+    return numbers.reshape(-1, bands + 1)[:, 1:].view(np.uint32)
 
 
 def share_a_bucket(bands: UInt32[np.ndarray, "rows bands"]) -> Bool[np.ndarray, " rows"]:
@@ -76,6 +80,28 @@ def link(
     for row in rows:
         parents[row] = root_of(parents, row)
     return Links(parents, likeness, pairs[:joined])
+
+
+def group_turns(
+    questions: pa.Array | pa.ChunkedArray, answers: pa.Array | pa.ChunkedArray, settings: NearDuplicates
+) -> Links:
+    """Groups turns by their texts, best first. A turn without shingles is a group of its own."""
+    signed = signatures(questions, answers, settings)
+    filled = np.diff(signed.offsets.to_numpy()) > 0
+    bands = band_hashes(signed, settings.bands)
+    suspects = share_a_bucket(bands)
+    mask = np.zeros(len(signed), dtype=bool)
+    mask[np.flatnonzero(filled)[suspects]] = True
+    chosen = pa.array(mask)
+    with ShingleFile() as sets:
+        asked, said = text_buffer(questions.filter(chosen)), text_buffer(answers.filter(chosen))
+        for group in shingle_sets(asked, said, settings.ngram):
+            sets.add(*group)
+        links = link(bands, suspects, sets.read(), settings.similarity)
+    rows = np.flatnonzero(filled)
+    best, likeness = np.arange(len(signed)), np.zeros(len(signed))
+    best[rows], likeness[rows] = rows[links.best], links.likeness
+    return Links(best, likeness, rows[links.pairs])
 
 
 def groups_of(one: Int64[np.ndarray, " edges"], other: Int64[np.ndarray, " edges"], nodes: int) -> Int64[np.ndarray, " nodes"]:
