@@ -173,6 +173,8 @@ def _sentence(problem: dict[str, Any]) -> str:
         return f"{where}: there is no such key" + (f"; known here: {', '.join(known)}" if known else "")
     if problem["type"] == "missing":
         return f"{where}: is missing; every recipe needs it"
+    if problem["type"] == "credentials":
+        return f"{where}: {problem['msg']}"
     held = problem.get("input")
     shown = f" (it holds {held!r})" if isinstance(held, str | int | float | bool) or held is None else ""
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}{shown}"

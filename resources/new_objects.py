@@ -9,18 +9,14 @@ listing. Nothing is written: the ledger is kept by the run that the sensor asks 
 
 from __future__ import annotations
 
-import glob
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
-from pathlib import Path
-
-import fsspec
 
 from resources.ledger import Ledger
-from resources.sources import LogObject, SourceError, SourceSettings, days_in, is_skipped, list_objects, listed_object
+from resources.sources import LogObject, SourceSettings, days_in, objects_after
 from resources.tables import Tables
 
 
@@ -45,7 +41,7 @@ def new_objects(
     new: list[LogObject] = []
     after = {}
     for name, source in sources.items():
-        page = list(islice(_objects_after(name, source, cursor.get(name, "")), limit))
+        page = list(islice(objects_after(name, source, cursor.get(name, "")), limit))
         if len(page) == limit:
             after[name] = page[-1].uri
         for item in page:
@@ -55,36 +51,3 @@ def new_objects(
     lines = "".join(f"{item.uri}\0{item.etag}\n" for item in sorted(new, key=lambda item: item.uri))
     days = {day for item in new for day in days_in(item.uri) or [item.modified.date()]}
     return NewObjects(len(new), sorted(days), hashlib.sha256(lines.encode()).hexdigest(), after)
-
-
-def _objects_after(name: str, source: SourceSettings, after: str) -> Iterator[LogObject]:
-    """The objects of a source in the order of their uris, those up to `after` left out."""
-    uri = source.uri.removeprefix("file://")
-    if glob.has_magic(uri) or ("://" not in uri and Path(uri).is_file()):
-        yield from (item for item in list_objects(name, source) if item.uri > after)
-        return
-    try:
-        filesystem, root = fsspec.url_to_fs(uri)
-        if filesystem.isfile(root):
-            yield from (item for item in list_objects(name, source) if item.uri > after)
-        elif filesystem.exists(root):
-            yield from _walk(name, filesystem, root, after)
-    except (ImportError, ValueError, OSError) as error:
-        raise SourceError(f"source {name}: {uri} cannot be listed ({error}); check the uri and its access") from error
-
-
-def _walk(name: str, filesystem: fsspec.AbstractFileSystem, folder: str, after: str) -> Iterator[LogObject]:
-    def order(info: dict) -> str:
-        return info["name"] + ("/" if info["type"] == "directory" else "")
-
-    for info in sorted(filesystem.ls(folder, detail=True), key=order):
-        if is_skipped(info["name"].rpartition("/")[2]):
-            continue
-        if info["type"] == "directory":
-            inside = listed_object(name, filesystem, {**info, "name": info["name"] + "/"}).uri
-            if not after or after < inside or after.startswith(inside):
-                yield from _walk(name, filesystem, info["name"], after)
-        else:
-            item = listed_object(name, filesystem, info)
-            if item.uri > after:
-                yield item

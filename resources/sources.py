@@ -1,46 +1,60 @@
-"""Where logs lie: a source as a recipe names it, and the objects under it. Nothing is opened here.
+"""Where logs lie: a source as a recipe names it, the objects under it, and the bytes of one of them.
 
     gateway = SourceSettings(uri="s3://logs/gateway/")
-    for item in list_objects("gateway", gateway): print(item.uri, item.bytes, item.etag, days_in(item.uri))
+    for item in objects_after("gateway", gateway): print(item.uri, item.bytes, item.etag, days_in(item.uri))
+    with open_object(item) as file: file.read()
 
-A uri is a file, a directory (listed recursively), a glob, file://, or any URL that fsspec knows. Files and folders that
-are hidden or still being written (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped.
+A uri is a file, a directory (listed recursively), a glob, file://, s3:// (resources/s3.py), or any URL that fsspec knows.
+Credentials come from the environment: a uri that carries any is refused, for uris stand in tables and manifests.
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
-import os
 import re
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections.abc import Iterator
+from datetime import date
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Protocol
+from urllib.parse import urlsplit
 
 import fsspec
-from fsspec.implementations.local import LocalFileSystem
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
 
-MAX_OBJECTS = 2_000_000
-"""A listing of more objects than this is refused: the prefix is too wide, or needs compaction."""
+from resources import s3
+from resources.listing import LogObject, SourceError, local_objects, remote_objects
 
-UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
+MAX_OBJECTS = 100_000
+"""What is listed whole (seeds, suites) has to be smaller than this. Logs are listed as they are read, whatever their number."""
 
 _DAY = re.compile(r"(?<!\d)(\d{4})[-/](\d{2})[-/](\d{2})(?!\d)")
+_SECRET = re.compile(r"signature|credential|token|password|secret|accesskey|access_key|api_?key|^sig$|^key$", re.IGNORECASE)
 _KEYED_DAY = re.compile(r"(?:^|/)(?:dt|date|day|ds)=(\d{4})-(\d{2})-(\d{2})(?!\d)")
 
 
-class SourceError(Exception):
-    """A source that cannot be read as the recipe names it; the message says what would be right."""
+def _without_credentials(uri: str) -> str:
+    if "://" in uri and not uri.startswith("file://"):
+        place = urlsplit(uri)
+        named = {word.partition("=")[0] for word in re.split("[&;]", place.query)}
+        if ":" in place.netloc.rpartition("@")[0] or any(map(_SECRET.search, named)):
+            # a type of its own, so that nobody shows the value
+            raise PydanticCustomError("credentials", "the uri carries credentials, and uris stand in tables and manifests; "
+                                      "give them in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)")
+    return uri
+
+
+Uri = Annotated[str, AfterValidator(_without_credentials)]
+"""A uri of a recipe. One with credentials in it is refused."""
 
 
 class SourceSettings(BaseModel):
     """One source of logs, feedback or examples, read in place."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    uri: str = Field(min_length=1, description="a file, directory, glob, file:// or any fsspec URL such as s3://")
+    uri: Uri = Field(min_length=1, description="a file, directory, glob, file:// or any fsspec URL such as s3://")
     format: str = Field("auto", description="auto looks at each file's first records; else the name of a format")
     workloads: dict[str, str] = Field(
         default_factory=dict, description="the records' own workload names -> workloads of recipes"
@@ -56,29 +70,49 @@ class SourceSettings(BaseModel):
         return value
 
 
-@dataclass(frozen=True)
-class LogObject:
-    """One object as it was listed. `etag` changes whenever its content may have changed."""
+class Place(Protocol):
+    """What is known of an object that is to be read."""
 
-    source: str
-    uri: str
-    bytes: int
-    etag: str
-    modified: datetime
+    @property
+    def uri(self) -> str: ...
+    @property
+    def etag(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+
+
+def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterator[LogObject]:
+    """The objects of a source in the order of their uris, those up to `after` left out, listed as they are asked for.
+
+    Raises SourceError where they cannot be listed.
+    """
+    local = "://" not in source.uri or source.uri.startswith("file://")
+    try:
+        if local:
+            yield from local_objects(name, source.uri.removeprefix("file://"), after)
+        else:
+            yield from remote_objects(name, source.uri, after)
+    except (ImportError, ValueError) as error:
+        raise SourceError(f"source {name}: {source.uri.split('://')[0]}:// cannot be listed here: {error}") from error
+    except OSError as error:
+        raise SourceError(f"source {name}: {source.uri} cannot be listed: {error}") from error
 
 
 def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) -> list[LogObject]:
-    """The objects of one source, sorted by uri.
+    """All objects of one source, sorted by uri: for sources that are known to be small.
 
     Raises SourceError where there is nothing under the uri, more than `limit` objects, or no way to list it.
     """
-    if "://" in source.uri and not source.uri.startswith("file://"):
-        found = _list_remote(name, source.uri, limit)
-    else:
-        found = _list_local(name, source.uri.removeprefix("file://"), limit)
+    found = list(islice(objects_after(name, source), limit + 1))
     if not found:
-        raise SourceError(f"source {name}: no log objects under {source.uri}; give a uri that holds at least one file")
-    return sorted(found, key=lambda item: item.uri)
+        raise nothing_under(name, source)
+    if len(found) > limit:
+        raise SourceError(f"source {name}: more than {limit} objects under {source.uri}; give a narrower uri")
+    return found
+
+
+def nothing_under(name: str, source: SourceSettings) -> SourceError:
+    return SourceError(f"source {name}: no log objects under {source.uri}; give a uri that holds at least one file")
 
 
 def content_digest(name: str, uri: str) -> str:
@@ -88,14 +122,16 @@ def content_digest(name: str, uri: str) -> str:
     """
     digest = hashlib.sha256()
     for item in list_objects(name, SourceSettings(uri=uri)):
-        with open_object(item.uri) as content:
+        with open_object(item) as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
 
 
-def open_object(uri: str) -> Any:
-    """A binary file object of a listed object."""
-    return Path(uri).open("rb") if "://" not in uri else fsspec.open(uri, "rb").open()
+def open_object(item: Place) -> Any:
+    """A binary file of a listed object: of the very content that was listed, where it lies on S3."""
+    if item.uri.startswith(s3.SCHEMES):
+        return s3.open_stream(item.uri, item.etag, item.bytes)
+    return Path(item.uri).open("rb") if "://" not in item.uri else fsspec.open(item.uri, "rb").open()
 
 
 def days_in(uri: str) -> list[date]:
@@ -107,100 +143,3 @@ def days_in(uri: str) -> list[date]:
             except ValueError:
                 continue
     return []
-
-
-def _fixed_part(path: str) -> str:
-    """The part of a path before its first wildcard, up to a slash; the whole path, with a slash, where it has none."""
-    if not glob.has_magic(path):
-        return path.rstrip("/") + "/"
-    return path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0] + "/"
-
-
-def is_skipped(relative: str) -> bool:
-    """Whether a key, or a part of it, is hidden or still being written."""
-    parts = relative.strip("/").split("/")
-    return any(part.startswith((".", "_")) for part in parts) or parts[-1].endswith(UNFINISHED)
-
-
-def _list_local(name: str, uri: str, limit: int) -> list[LogObject]:
-    place = Path(uri).expanduser().absolute()
-    if place.is_file():
-        return [_local_object(name, str(place), place.stat())]
-    # Path.glob takes no absolute pattern
-    roots = [str(place)] if place.is_dir() else sorted(glob.glob(str(place), recursive=True))  # noqa: PTH207
-    fixed = str(place) if place.is_dir() else _fixed_part(str(place))
-    found: dict[str, LogObject] = {}
-    for root in roots:
-        if is_skipped(root.removeprefix(fixed)):
-            continue
-        if not Path(root).is_dir():
-            if Path(root).is_file():
-                found[root] = _local_object(name, root, Path(root).stat())
-            continue
-        for folder, folders, files in os.walk(root):
-            folders[:] = sorted(child for child in folders if not is_skipped(child))
-            for file in files:
-                path = f"{folder}/{file}"
-                if not is_skipped(file) and Path(path).is_file():
-                    found[path] = _local_object(name, path, Path(path).stat())
-            _bounded(name, uri, len(found), limit)
-    _bounded(name, uri, len(found), limit)
-    return list(found.values())
-
-
-def _local_object(name: str, path: str, stat: os.stat_result) -> LogObject:
-    modified = datetime.fromtimestamp(stat.st_mtime, UTC)
-    return LogObject(name, path, stat.st_size, f"{stat.st_size:x}-{stat.st_mtime_ns:x}", modified)
-
-
-def _list_remote(name: str, uri: str, limit: int) -> list[LogObject]:
-    protocol = uri.split("://", 1)[0]
-    try:
-        filesystem, path = fsspec.url_to_fs(uri)
-        if glob.has_magic(path):
-            listed = filesystem.glob(path, detail=True)
-        elif filesystem.isfile(path):
-            listed = {path: filesystem.info(path)}
-        else:
-            listed = filesystem.find(path, detail=True)
-    except (ImportError, ValueError) as error:
-        raise SourceError(f"source {name}: {protocol}:// cannot be read here ({error})") from error
-    except OSError as error:
-        raise SourceError(f"source {name}: {uri} cannot be listed ({error}); check the uri and its access") from error
-    fixed = _fixed_part(path)
-    found = []
-    for key, info in listed.items():
-        relative = key.removeprefix(fixed) or key.rpartition("/")[2]
-        if info.get("type") == "file" and not is_skipped(relative):
-            found.append(_remote_object(name, filesystem.unstrip_protocol(key), info))
-            _bounded(name, uri, len(found), limit)
-    return found
-
-
-def _remote_object(name: str, uri: str, info: dict[str, Any]) -> LogObject:
-    modified = info.get("LastModified") or info.get("last_modified") or info.get("mtime") or info.get("created")
-    if isinstance(modified, int | float):
-        modified = datetime.fromtimestamp(modified, UTC)
-    elif isinstance(modified, str):
-        modified = datetime.fromisoformat(modified)
-    elif modified is None:
-        modified = datetime.fromtimestamp(0, UTC)
-    modified = modified.replace(tzinfo=UTC) if modified.tzinfo is None else modified
-    size = int(info.get("size") or 0)
-    etag = str(info.get("ETag") or info.get("etag") or info.get("md5Hash") or "").strip('"')
-    return LogObject(name, uri, size, etag or f"{size:x}-{int(modified.timestamp() * 1e6):x}", modified)
-
-
-def listed_object(name: str, filesystem: fsspec.AbstractFileSystem, info: dict[str, Any]) -> LogObject:
-    """An entry of a filesystem's own listing as a LogObject, with the uri and etag that list_objects gives it."""
-    if isinstance(filesystem, LocalFileSystem):
-        path = Path(info["name"])
-        return _local_object(name, info["name"], path.stat()) if path.is_file() else LogObject(
-            name, info["name"], 0, "", datetime.fromtimestamp(0, UTC)
-        )
-    return _remote_object(name, filesystem.unstrip_protocol(info["name"]), info)
-
-
-def _bounded(name: str, uri: str, count: int, limit: int) -> None:
-    if count > limit:
-        raise SourceError(f"source {name}: more than {limit} objects under {uri}; give a narrower uri")

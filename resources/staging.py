@@ -138,7 +138,7 @@ class Staging:
         entry = self.entries[index]
         wanted = self.sources[entry.source].format
         form: Format | None = None
-        with open_object(entry.uri) as file:
+        with open_object(entry) as file:
             for found in read_records(decompressed(file)):
                 if form is None and isinstance(found, Records):
                     form = self._format(found, wanted)

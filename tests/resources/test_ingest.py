@@ -150,10 +150,10 @@ def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkey
 
     whole = staging.open_object
 
-    def shut(uri):
-        if uri.endswith("a.jsonl"):
-            raise PermissionError(uri)
-        return whole(uri)
+    def shut(item):
+        if item.uri.endswith("a.jsonl"):
+            raise PermissionError(item.uri)
+        return whole(item)
 
     monkeypatch.setattr(staging, "open_object", shut)
     report = ingest(tables, "w", sources)

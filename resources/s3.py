@@ -1,0 +1,249 @@
+"""S3 and what speaks its protocol: keys in order, and the bytes of one object as it was when it was listed.
+
+    for item in objects("logs", "gateway/", after="gateway/2026/06/01/x.json"): item.key, item.bytes, item.etag
+    start_fetch("s3://logs/gateway/a.json", etag, size).result()      # in flight beside others, on fsspec's own loop
+    with open_stream("s3://logs/gateway/big.jsonl.gz", etag, size) as file: file.read(4 << 20)
+
+Endpoint, region, keys and profile come from where every AWS client looks for them: AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3,
+AWS_REGION or AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, ~/.aws, or the instance's role.
+Where there are no keys at all, requests go out unsigned: a public bucket. Nothing of this is ever written down or said.
+
+Every byte of an object is asked for with If-Match: one that changed after it was listed is an error, not a mixture.
+Errors are OSErrors of one sentence, in the words of what can be done about them; s3fs is imported on first use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import io
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime
+from functools import cache
+from typing import Any, NamedTuple
+
+SCHEMES = ("s3://", "s3a://")
+PAGE_KEYS = 1000
+"""Keys that S3 gives at most in one answer."""
+CONNECTIONS = 32
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 10, 30, 3
+"""A server that says nothing for READ_SECONDS is asked again, up to ATTEMPTS times in all, with growing pauses between."""
+RANGE_BYTES = 8 << 20
+"""Larger objects are read a range at a time, the next one on its way while one is worked on."""
+
+
+class S3Error(OSError):
+    """S3 did not give what was asked for."""
+
+
+class UnreachableError(S3Error):
+    """The endpoint does not answer: what else is asked of it is likely to fail too."""
+
+
+class Listed(NamedTuple):
+    """One key of a bucket."""
+
+    key: str
+    bytes: int
+    etag: str
+    modified: datetime
+
+
+def parts(uri: str) -> tuple[str, str]:
+    """Bucket and key of an s3:// uri; a key is taken as it is, whatever characters it holds."""
+    bucket, _, key = uri.split("://", 1)[1].partition("/")
+    return bucket, key
+
+
+def objects(bucket: str, prefix: str, after: str = "") -> Iterator[Listed]:
+    """The object at `prefix`, if there is one, and those under `prefix/`, in the order of their keys, those up to `after`
+    left out. One page of keys is in memory at a time."""
+    if prefix and not prefix.endswith("/"):
+        first = _answer(bucket, "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
+        yield from (item for item in _keys(first) if item.key == prefix and item.key > after)
+        prefix += "/"
+    place: dict[str, Any] = {"StartAfter": after} if after else {}
+    while True:
+        page = _answer(bucket, "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=PAGE_KEYS, **place)
+        yield from (item for item in _keys(page) if item.key > after)
+        if not page.get("IsTruncated"):
+            return
+        place = {"ContinuationToken": page["NextContinuationToken"]}
+
+
+def start_fetch(uri: str, etag: str, size: int) -> concurrent.futures.Future[bytes]:
+    """The whole content of a listed object, on its way. Its result() raises S3Error."""
+    filesystem = _filesystem()
+    return asyncio.run_coroutine_threadsafe(_content(filesystem, uri, etag, None), filesystem.loop)
+
+
+def open_stream(uri: str, etag: str, size: int) -> io.RawIOBase:
+    """A listed object as a binary file that is read from its beginning to its end. Reading raises S3Error."""
+    return _Ranges(uri, etag, size)
+
+
+class _Ranges(io.RawIOBase):
+    """An object in ranges, one ahead of what is read."""
+
+    def __init__(self, uri: str, etag: str, size: int):
+        self.uri, self.etag, self.size = uri, etag, size
+        self._data, self._asked = memoryview(b""), 0
+        self._coming = self._next()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not len(self._data) and self._coming is not None:
+            content = self._coming.result()
+            self._coming = self._next()
+            self._data = memoryview(content)
+        taken = min(len(buffer), len(self._data))
+        buffer[:taken] = self._data[:taken]
+        self._data = self._data[taken:]
+        return taken
+
+    def close(self) -> None:
+        if self._coming is not None:
+            self._coming.cancel()
+        super().close()
+
+    def _next(self) -> concurrent.futures.Future[bytes] | None:
+        if self._asked >= self.size:
+            return None
+        filesystem = _filesystem()
+        first, self._asked = self._asked, min(self._asked + RANGE_BYTES, self.size)
+        span = f"bytes={first}-{self._asked - 1}"
+        return asyncio.run_coroutine_threadsafe(_content(filesystem, self.uri, self.etag, span), filesystem.loop)
+
+
+async def _content(filesystem: Any, uri: str, etag: str, span: str | None) -> bytes:
+    bucket, key = parts(uri)
+    wanted = {"Range": span} if span else {}
+
+    async def ask() -> bytes:
+        answer = await filesystem._call_s3("get_object", Bucket=bucket, Key=key, IfMatch=f'"{etag}"', **wanted)
+        async with answer["Body"] as body:
+            return await body.read()
+
+    return await _tried(ask, uri)
+
+
+async def _tried(ask: Callable[[], Awaitable[Any]], uri: str) -> Any:
+    """An answer of S3. botocore itself asks again before a body begins; here, when one breaks off. Raises S3Error."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return await ask()
+        except _passing() as error:
+            if attempt == ATTEMPTS - 1:
+                raise UnreachableError(f"{uri}: {_endpoint()} does not answer ({_kind(error)})") from None
+            await asyncio.sleep(0.2 * 4**attempt)
+        except Exception as error:
+            raise _in_words(error, uri) from None
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _answer(bucket: str, operation: str, **words: Any) -> dict[str, Any]:
+    from fsspec.asyn import sync
+
+    filesystem = _filesystem()
+    return sync(
+        filesystem.loop, _tried, lambda: filesystem._call_s3(operation, **words), f"s3://{bucket}/{words['Prefix']}"
+    )
+
+
+def _keys(page: dict[str, Any]) -> Iterator[Listed]:
+    for found in page.get("Contents", []):
+        if not found["Key"].endswith("/"):  # what consoles leave to show a folder
+            yield Listed(found["Key"], found["Size"], found["ETag"].strip('"'), found["LastModified"])
+
+
+def _filesystem() -> Any:
+    """The connection for the environment as it is now."""
+    settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    return _connected(frozenset(settings.items()), os.getpid())
+
+
+@cache
+def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
+    try:
+        import botocore.session
+        import s3fs
+    except ImportError as error:
+        raise ImportError("reading s3:// needs s3fs: pip install 'millrace[s3]'") from error
+    given = dict(environment)
+    config: dict[str, Any] = {
+        "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": CONNECTIONS,
+    }
+    if not {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"} & given.keys():
+        config["retries"] = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+    unsigned = {} if _has_keys(botocore.session) else {"anon": True}
+    filesystem = s3fs.S3FileSystem(
+        config_kwargs=config, use_listings_cache=False, skip_instance_cache=True, **unsigned
+    )
+    filesystem.retries = 1  # botocore asks again itself: asking again on top would multiply the time that a silence takes
+    return filesystem
+
+
+def _has_keys(session: Any) -> bool:
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return session.Session().get_credentials() is not None
+    except BotoCoreError as error:
+        raise S3Error(f"the AWS settings cannot be used ({_kind(error)}): check AWS_PROFILE and ~/.aws") from None
+
+
+def _passing() -> tuple[type[Exception], ...]:
+    """Errors of the way there and back, which may be gone the next time."""
+    import aiohttp
+    from botocore.exceptions import ConnectionError as NoConnection
+    from botocore.exceptions import HTTPClientError
+
+    return (HTTPClientError, NoConnection, aiohttp.ClientError, asyncio.TimeoutError, asyncio.IncompleteReadError,
+            ConnectionError, TimeoutError)
+
+
+def _in_words(error: Exception, uri: str) -> S3Error:
+    """What S3 answered, as a sentence. Its own text is left out: it may quote an access key or a signed request."""
+    code = _code(error)
+    bucket = parts(uri)[0]
+    if isinstance(error, S3Error):
+        return error
+    if code in ("PreconditionFailed", "412"):
+        return S3Error(f"{uri}: the object changed after it was listed; the next run reads it as it is then")
+    if code in ("NoSuchBucket",):
+        return S3Error(f"there is no bucket {bucket} at {_endpoint()}; check the uri, AWS_ENDPOINT_URL and AWS_REGION")
+    if isinstance(error, FileNotFoundError):
+        return S3Error(f"{uri}: there is no such object any more; the next run lists anew")
+    if isinstance(error, PermissionError):
+        return S3Error(f"{uri}: access denied ({code}); check AWS_ACCESS_KEY_ID and its secret, or AWS_PROFILE, and that they "
+                       f"may list bucket {bucket} and read its objects")
+    if code in ("SlowDown", "ServiceUnavailable", "InternalError", "500", "502", "503", "504", "RequestTimeout"):
+        return UnreachableError(f"{uri}: {_endpoint()} cannot serve it now ({code})")
+    if type(error).__module__.startswith("botocore") and not code:
+        return S3Error(f"{uri}: the AWS settings cannot be used ({_kind(error)}); check the uri and the AWS_ variables")
+    return S3Error(f"{uri}: {_endpoint()} refused ({code or _kind(error)})")
+
+
+def _code(error: BaseException) -> str:
+    """The error code of S3's answer, which s3fs keeps as the cause of its own error."""
+    for each in (error, error.__cause__):
+        response = getattr(each, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+    return ""
+
+
+def _kind(error: BaseException) -> str:
+    return type(error).__name__
+
+
+def _endpoint() -> str:
+    """The server's name, without what an endpoint url may carry before or after it."""
+    from urllib.parse import urlsplit
+
+    url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    host = urlsplit(url).hostname
+    return f"the endpoint {host}" if host else "S3"
