@@ -1,7 +1,7 @@
 """S3 and what speaks its protocol: keys in order, and the bytes of one object as it was when it was listed.
 
     for item in objects("logs", "gateway/", after="gateway/2026/06/01/x.json"): item.key, item.bytes, item.etag
-    start_fetch("s3://logs/gateway/a.json", etag, size).result()      # in flight beside others, on fsspec's own loop
+    start_fetch("s3://logs/gateway/a.json", etag).result()      # in flight beside others, on fsspec's own loop
     with open_stream("s3://logs/gateway/big.jsonl.gz", etag, size) as file: file.read(4 << 20)
 
 Endpoint, region, keys and profile come from where every AWS client looks for them: AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3,
@@ -72,7 +72,7 @@ def objects(bucket: str, prefix: str, after: str = "") -> Iterator[Listed]:
         place = {"ContinuationToken": page["NextContinuationToken"]}
 
 
-def start_fetch(uri: str, etag: str, size: int) -> concurrent.futures.Future[bytes]:
+def start_fetch(uri: str, etag: str) -> concurrent.futures.Future[bytes]:
     """The whole content of a listed object, on its way. Its result() raises S3Error."""
     filesystem = _filesystem()
     return asyncio.run_coroutine_threadsafe(_content(filesystem, uri, etag, None), filesystem.loop)

@@ -26,8 +26,9 @@ from resources.decompress import decompressed
 from resources.formats import FORMATS, Format, detect
 from resources.ledger import Entry
 from resources.log_reader import Problem, Records, read_records
+from resources.prefetch import Opened, prefetched
 from resources.read_ahead import read_ahead
-from resources.sources import SourceSettings, open_object
+from resources.sources import SourceSettings
 from resources.sql_files import run, sql_text, workbench
 
 PART_BYTES = 48 << 20
@@ -128,17 +129,17 @@ class Staging:
 
     def _read_objects(self) -> Iterator[Read]:
         """What the batch's objects hold, in their order. Runs in the reading thread: it touches no DuckDB."""
-        for index in range(len(self.entries)):
+        for index, (_, opened) in enumerate(prefetched(self.entries)):
             try:
-                yield from self._read(index)
+                yield from self._read(index, opened)
             except OSError as error:
                 yield Read(index, None, error)
 
-    def _read(self, index: int) -> Iterator[Read]:
+    def _read(self, index: int, opened: Opened) -> Iterator[Read]:
         entry = self.entries[index]
         wanted = self.sources[entry.source].format
         form: Format | None = None
-        with open_object(entry) as file:
+        with opened() as file:
             for found in read_records(decompressed(file)):
                 if form is None and isinstance(found, Records):
                     form = self._format(found, wanted)

@@ -146,19 +146,19 @@ def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkey
     write(tmp_path / "logs/a.jsonl", pair("1"))
     write(tmp_path / "logs/b.jsonl", pair("2"))
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    import resources.staging as staging
+    import resources.prefetch as prefetch
 
-    whole = staging.open_object
+    whole = prefetch.open_object
 
     def shut(item):
         if item.uri.endswith("a.jsonl"):
             raise PermissionError(item.uri)
         return whole(item)
 
-    monkeypatch.setattr(staging, "open_object", shut)
+    monkeypatch.setattr(prefetch, "open_object", shut)
     report = ingest(tables, "w", sources)
     assert report.total.kept == 1 and report.failed_objects == [str(tmp_path / "logs/a.jsonl")]
-    monkeypatch.setattr(staging, "open_object", whole)
+    monkeypatch.setattr(prefetch, "open_object", whole)
     assert ingest(tables, "w", sources).total.kept == 1 and len(content(tables)["interactions"]) == 2
 
 
