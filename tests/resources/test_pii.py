@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from resources.pii import Redactor, iban, luhn
+from resources.pii import Redactor
+from resources.pii_patterns import iban, luhn
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,6 @@ def test_personal_data_is_replaced(text, redacted):
         "x = a+12 - 345",
         "2026-06-01 12:30:45",
         "range(1000000, 20000000)",
-        "192.168.100.200",
-        "555-12-3456",
         "sk-short",
         "version 1.2.3-4567",
         "f(1, +12345)",

@@ -1,0 +1,437 @@
+"""Where personal data stands in a text: spans, each with its kind and what makes two of them the same value.
+
+    find("mail Ann@b.org or call +49 30 901820")   # [Span(5, 14, "EMAIL", "ann@b.org"), Span(23, 36, "PHONE", "4930901820")]
+
+Kinds: SECRET (keys, tokens, passwords, credentials in URLs), EMAIL, IBAN, CARD, SSN (United States), IP, PHONE. Where two
+overlap the one named first stays. Patterns propose; checksums, registered ranges and lengths, and the words around a
+number decide, since most long numbers in chats are no one's: order numbers, dates, prices, hashes, versions. Sources:
+Luhn and issuer ranges ISO/IEC 7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT registry's
+lengths, SSN areas as the Social Security Administration assigns them, country codes ITU-T E.164, tokens as their
+issuers document their prefixes. Each look begins at something rare ("@", "://", a long run of digits), so that a text
+without any costs little. Names and addresses need a model: see `curation.pii_engine`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import NamedTuple
+
+KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "SSN", "IP", "PHONE")
+
+
+class Span(NamedTuple):
+    start: int
+    end: int
+    kind: str
+    identity: str
+
+
+@lru_cache(maxsize=1 << 15)
+def find(text: str) -> tuple[Span, ...]:
+    """The spans of a text, in order. Remembered: chats repeat their history and their instructions."""
+    return without_overlaps(_proposals(text))
+
+
+def without_overlaps(spans: Iterator[Span] | list[Span]) -> tuple[Span, ...]:
+    """Of spans that overlap the one whose kind comes first in KINDS (unknown kinds last), then the earlier, then the longer."""
+    rank = {kind: place for place, kind in enumerate(KINDS)}
+    taken: list[Span] = []
+    for span in sorted(spans, key=lambda span: (rank.get(span.kind, len(rank)), span.start, -span.end)):
+        if all(span.end <= other.start or span.start >= other.end for other in taken):
+            taken.append(span)
+    return tuple(sorted(taken))
+
+
+_NUMBER = re.compile(r"[0-9](?:[ \u00a0().\-/]{0,3}[0-9]){6,}")
+
+
+def _proposals(text: str) -> Iterator[Span]:
+    if "://" in text:
+        yield from _url_credentials(text)
+    if any(prefix in text for prefix in TOKEN_PREFIXES):
+        yield from _tokens(text)
+    if ":" in text or "=" in text or " is " in text or "earer" in text:
+        yield from _assigned_secrets(text)
+    if "@" in text:
+        yield from _emails(text)
+    longest = max((sum(map(str.isdigit, run.group())) for run in _NUMBER.finditer(text)), default=0)
+    if longest >= 12:
+        yield from _cards(text)
+    if longest >= 7:
+        yield from _ssns(text)
+        yield from _phones(text)
+    yield from _ibans(text)
+    if text.count(".") >= 3:
+        yield from _ipv4(text)
+    if _IPV6_SIGN.search(text):
+        yield from _ipv6(text)
+
+
+# --- e-mail ---------------------------------------------------------------------------------------------------------
+
+_LOCAL = re.compile(r"[\w.%+\-']{1,64}\Z")
+_DOMAIN = re.compile(r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24})(?![\w@])(?!\.\w)(?!-\w)")
+_FILE_ENDINGS = frozenset("png jpg jpeg gif svg webp ico css scss js jsx ts tsx json html xml yml yaml toml txt log php".split())
+
+
+def _emails(text: str) -> Iterator[Span]:
+    at = text.find("@")
+    while at >= 0:
+        local, domain = _LOCAL.search(text[max(0, at - 64) : at]), _DOMAIN.match(text, at + 1)
+        if local and domain and domain.group(1).lower() not in _FILE_ENDINGS:
+            name = local.group().lstrip(".'-+%")
+            is_remote = name == "git" and text[domain.end() : domain.end() + 1] in (":", "/")
+            if name and not name.endswith(".") and ".." not in name and not is_remote:
+                yield Span(at - len(name), domain.end(), "EMAIL", f"{name}@{domain.group()}".lower())
+        at = text.find("@", at + 1)
+
+
+# --- cards and accounts ---------------------------------------------------------------------------------------------
+
+_CARD = re.compile(
+    r"(?<![0-9A-Za-z_])(?<![0-9][.\-,])(?<![0-9] )"
+    r"(?:[2-6][0-9]{12,18}"
+    r"|[2-6][0-9]{3}(?P<a>[ \-\u00a0])[0-9]{4}(?P=a)[0-9]{4}(?P=a)[0-9]{4}(?:(?P=a)[0-9]{3})?"
+    r"|3[0-9]{3}(?P<b>[ \-\u00a0])[0-9]{6}(?P=b)[0-9]{4,5})"
+    r"(?![0-9A-Za-z_])(?![.,\-][0-9])"
+)
+_ISSUERS = (  # first and last prefix, lengths
+    ("34", "34", (15,)), ("37", "37", (15,)),                                             # American Express
+    ("4", "4", (13, 16, 19)),                                                             # Visa
+    ("51", "55", (16,)), ("2221", "2720", (16,)),                                         # Mastercard
+    ("6011", "6011", range(16, 20)), ("644", "649", range(16, 20)), ("65", "65", range(16, 20)),   # Discover
+    ("3528", "3589", range(16, 20)),                                                      # JCB
+    ("300", "305", range(14, 20)), ("36", "36", range(14, 20)), ("38", "39", range(14, 20)),       # Diners Club
+    ("62", "62", range(16, 20)),                                                          # UnionPay
+    ("5018", "5018", range(13, 20)), ("5020", "5020", range(13, 20)), ("5038", "5038", range(13, 20)),
+    ("5893", "5893", range(13, 20)), ("6304", "6304", range(13, 20)), ("6759", "6763", range(13, 20)),   # Maestro
+    ("2200", "2204", range(16, 20)),                                                      # Mir
+    ("508", "508", (16,)), ("60", "60", (16,)),                                           # RuPay
+)
+
+
+def luhn(digits: str) -> bool:
+    """Whether a number passes the Luhn check (ISO/IEC 7812-1, annex B)."""
+    doubled = [int(digit) * 2 for digit in digits[-2::-2]]
+    return (sum(map(int, digits[-1::-2])) + sum(value - 9 * (value > 9) for value in doubled)) % 10 == 0
+
+
+def card(digits: str) -> bool:
+    """Whether digits alone are a payment card's: an issuer's range, a length it issues, the Luhn check."""
+    return len(set(digits)) > 1 and luhn(digits) and any(
+        len(digits) in lengths and first <= digits[: len(first)] <= last for first, last, lengths in _ISSUERS
+    )
+
+
+def _cards(text: str) -> Iterator[Span]:
+    for match in _CARD.finditer(text):
+        digits = _digits(match.group())
+        if card(digits):
+            yield Span(match.start(), match.end(), "CARD", digits)
+
+
+IBAN_LENGTHS = {
+    "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BI": 27, "BR": 29, "BY": 28,
+    "CH": 21, "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DJ": 27, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18,
+    "FK": 18, "FO": 18, "FR": 27, "GB": 22, "GE": 22, "GI": 23, "GL": 18, "GR": 27, "GT": 28, "HN": 28, "HR": 21, "HU": 28,
+    "IE": 22, "IL": 23, "IQ": 23, "IS": 26, "IT": 27, "JO": 30, "KW": 30, "KZ": 20, "LB": 28, "LC": 32, "LI": 21, "LT": 20,
+    "LU": 20, "LV": 21, "LY": 25, "MC": 27, "MD": 24, "ME": 22, "MK": 19, "MN": 20, "MR": 27, "MT": 31, "MU": 30, "NI": 28,
+    "NL": 18, "NO": 15, "OM": 23, "PK": 24, "PL": 28, "PS": 29, "PT": 25, "QA": 29, "RO": 24, "RS": 22, "RU": 33, "SA": 24,
+    "SC": 31, "SD": 18, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "SO": 23, "ST": 25, "SV": 28, "TL": 23, "TN": 24, "TR": 26,
+    "UA": 29, "VA": 22, "VG": 24, "XK": 20, "YE": 30,
+}
+_IBAN = re.compile(r"(?<=[A-Za-z]{2})[0-9]{2}[ \-\u00a0]?[A-Za-z0-9]{4}(?:[ \-\u00a0]?[A-Za-z0-9]){7,29}")
+
+
+def iban(text: str) -> bool:
+    """Whether letters and digits without spaces have their country's length and pass the mod-97 check of ISO 13616."""
+    text = text.upper()
+    return IBAN_LENGTHS.get(text[:2]) == len(text) and int("".join(str(int(sign, 36)) for sign in text[4:] + text[:4])) % 97 == 1
+
+
+def _ibans(text: str) -> Iterator[Span]:
+    for match in _IBAN.finditer(text):
+        start = match.start() - 2
+        length = IBAN_LENGTHS.get(text[start : start + 2].upper())
+        if length is None or (start and text[start - 1].isalnum()):
+            continue
+        end, signs = start, []
+        while end < len(text) and len(signs) < length:
+            if text[end].isalnum() and text[end].isascii():
+                signs.append(text[end])
+            elif text[end] not in " -\u00a0":
+                break
+            end += 1
+        account = "".join(signs).upper()
+        if (end == len(text) or not text[end].isalnum()) and len(account) == length and iban(account):
+            yield Span(start, end, "IBAN", account)
+
+
+# --- United States social security numbers --------------------------------------------------------------------------
+
+_SSN = re.compile(r"(?<![\w\-.])([0-9]{3})([- ]?)([0-9]{2})\2([0-9]{4})(?![\w]|[\-.][0-9])")
+_SSN_WORDS = re.compile(r"(?:\bssn|social security)[^0-9\n]{0,24}\Z", re.IGNORECASE)
+
+
+def _ssns(text: str) -> Iterator[Span]:
+    for match in _SSN.finditer(text):
+        area, separator, group, serial = match.groups()
+        if area in ("000", "666") or area >= "900" or group == "00" or serial == "0000":
+            continue
+        if separator == "-" or _SSN_WORDS.search(text, max(0, match.start() - 48), match.start()):
+            if separator == "-" and _other_number(text, match.start()):
+                continue
+            yield Span(match.start(), match.end(), "SSN", area + group + serial)
+
+
+# --- telephone ------------------------------------------------------------------------------------------------------
+
+_COUNTRY_CODES = frozenset(
+    "1 7 20 27 30 31 32 33 34 36 39 40 41 43 44 45 46 47 48 49 51 52 53 54 55 56 57 58 60 61 62 63 64 65 66 81 82 84 86 90 91 92 93 94 95 "
+    "98 211 212 213 216 218 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 "
+    "246 248 249 250 251 252 253 254 255 256 257 258 260 261 262 263 264 265 266 267 268 269 290 291 297 298 299 350 351 352 353 354 355 "
+    "356 357 358 359 370 371 372 373 374 375 376 377 378 380 381 382 383 385 386 387 389 420 421 423 500 501 502 503 504 505 506 507 "
+    "508 509 590 591 592 593 594 595 596 597 598 599 670 672 673 674 675 676 677 678 679 680 681 682 683 685 686 687 688 689 690 691 692 "
+    "800 808 850 852 853 855 856 870 880 886 888 960 961 962 963 964 965 966 967 968 970 971 972 973 974 975 976 977 979 992 993 994 995 "
+    "996 998".split()
+)
+_INTERNATIONAL = re.compile(
+    r"(?<![\w+.,\-])(?<![0-9] )(?P<prefix>\+ ?|00 ?)\(?(?P<rest>[1-9](?:[ .\-/()\u00a0]{0,3}[0-9]){6,14})(?!\w)(?![.,\-/:][0-9])"
+)
+_NORTH_AMERICAN = re.compile(
+    r"(?<![\w.\-(+])(?:1[ .\-])?(?:\([2-9][0-9]{2}\)[ \-]?|[2-9][0-9]{2}[.\-])[0-9]{3}[ .\-][0-9]{4}(?![\w\-]|\.[0-9])"
+)
+_NATIONAL = re.compile(  # with the trunk prefix 0, as most of the world writes them
+    r"(?<![\w.,\-+/:(])(?<![0-9] )(?:\(0[1-9][0-9]{0,4}\)|0[1-9][0-9]{0,4})(?:[ .\-/\u00a0]{1,2}[0-9]{2,8}){1,4}"
+    r"(?![\w\-/]|[.,:][0-9]| ?[0-9])"
+)
+_MOBILE = re.compile(  # China; Brazil
+    r"(?<![\w.,\-+/:(])(?:1[3-9][0-9][ \-][0-9]{4}[ \-][0-9]{4}|\([1-9][0-9]\) ?9?[0-9]{4}[ \-][0-9]{4})(?![\w\-]|\.[0-9])"
+)
+_ANY_NUMBER = re.compile(r"(?<![\w.+\-])\(?[0-9](?:[ .\-/()\u00a0]{0,2}[0-9]){6,14}(?![\w]|[.,:\-/][0-9])")
+_DATE = re.compile(r"[0-9]{1,2}[./\-][0-9]{1,2}[./\-][0-9]{2,4}(?![0-9])|(?:19|20)[0-9]{2}[./\-][0-9]{1,2}[./\-][0-9]{1,2}(?![0-9])")
+_PHONE_WORDS = re.compile(
+    r"(?:\b(?:tele?phone|phone|mobile|cell|cellphone|whatsapp|tel|fax|hotline|call (?:me|us|him|her|them)|text me|reach me|"
+    r"telefon|telefonnummer|handy|handynummer|mobilnummer|t[eé]l[eé]phone|portable|tel[eé]fono|m[oó]vil|celular|telefone|"
+    r"cellulare|telefoon|mobiel|телефон|тел)\b|电话|手机|電話|携帯|전화|휴대폰)"
+    r"[^0-9\n(+]{0,24}\Z",
+    re.IGNORECASE,
+)
+_OTHER_WORDS = re.compile(
+    r"(?:(?:\b|_)(?:order|sku|part|item|isbn|issn|serial|invoice|ticket|case|model|tracking|reference|ref|id|version|account|doi|patent|"
+    r"confirmation|bestellung|bestellnummer|rechnung|rechnungsnummer|commande|facture|pedido|factura|ean|upc|gtin|zip|"
+    r"article|product|batch|lot|build|commit|imei)s?|#)"
+    r"(?:[ _\-]?(?:number|num|nr|no|code|id|n°))?[ .:#=\"'\-]{0,4}\Z",
+    re.IGNORECASE,
+)
+
+
+def _phones(text: str) -> Iterator[Span]:
+    for match in _INTERNATIONAL.finditer(text):
+        digits = _digits(match.group("rest").replace("(0)", ""))
+        code = next((digits[:size] for size in (1, 2, 3) if digits[:size] in _COUNTRY_CODES), None)
+        written_apart = len(match.group("rest")) > len(digits)
+        plus = match.group("prefix") == "+" or (match.group("prefix") == "+ " and written_apart)
+        if not code or not 8 <= len(digits) <= 15 or (code == "1" and len(digits) != 11) or len(set(digits)) < 3:
+            continue
+        if plus or (match.group("prefix").startswith("00") and (written_apart or _is_phone(text, match.start()))):
+            yield Span(match.start(), match.end(), "PHONE", digits)
+    for match in _NORTH_AMERICAN.finditer(text):
+        if not _other_number(text, match.start()):
+            digits = _digits(match.group())
+            yield Span(match.start(), match.end(), "PHONE", digits[-10:])
+    for match in _NATIONAL.finditer(text):
+        digits = _digits(match.group())
+        if 9 <= len(digits) <= 12 and not _DATE.match(match.group()) and not _counts_up(match.group()) \
+                and not _other_number(text, match.start()):
+            yield Span(match.start(), match.end(), "PHONE", digits)
+    for match in _MOBILE.finditer(text):
+        if not _other_number(text, match.start()):
+            yield Span(match.start(), match.end(), "PHONE", _digits(match.group()))
+    for match in _ANY_NUMBER.finditer(text):
+        digits = _digits(match.group())
+        if len(digits) <= 15 and _is_phone(text, match.start()) and not _DATE.match(match.group()) and len(set(digits)) > 2:
+            yield Span(match.start(), match.end(), "PHONE", digits)
+
+
+def _is_phone(text: str, start: int) -> bool:
+    return _PHONE_WORDS.search(text, max(0, start - 48), start) is not None
+
+
+def _other_number(text: str, start: int) -> bool:
+    """Whether the words before a number say that it is something else."""
+    return _OTHER_WORDS.search(text, max(0, start - 32), start) is not None
+
+
+def _counts_up(text: str) -> bool:
+    numbers = [int(part) for part in re.findall("[0-9]+", text)]
+    return len({later - earlier for earlier, later in zip(numbers, numbers[1:], strict=False)}) == 1 and len(numbers) > 2
+
+
+def _digits(text: str) -> str:
+    return "".join(sign for sign in text if "0" <= sign <= "9")
+
+
+# --- internet addresses ---------------------------------------------------------------------------------------------
+
+_IPV4 = re.compile(r"(?<![\w.\-/])[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?!\w|\.\w|-\w)")
+_IPV4_IN_URL = re.compile(r"(?<=//)[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?!\w|\.\w|-\w)")
+_VERSION_WORDS = re.compile(
+    r"(?:\b(?:v|ver|version|versions|release|released|build|firmware|driver|update|upgrade[d]?(?: to)?|section|chapter|clause|"
+    r"figure|table|rule|oid|kernel|chrome|chromium|firefox|edge|opera|safari|assembly\w*)\b|§|[=<>~^]=?)"
+    r"[ .:='\"(]{0,3}\Z",
+    re.IGNORECASE,
+)
+_IPV6_SIGN = re.compile(r":[0-9A-Fa-f]{0,4}:")
+_IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9A-Fa-f]{0,4})(?![\w:])")
+
+
+def _ipv4(text: str) -> Iterator[Span]:
+    for pattern in (_IPV4, _IPV4_IN_URL):
+        for match in pattern.finditer(text):
+            try:
+                address = IPv4Address(match.group())
+            except AddressValueError:
+                continue
+            if address.is_loopback or address.is_unspecified or match.group().startswith("255."):
+                continue
+            if not _VERSION_WORDS.search(text, max(0, match.start() - 24), match.start()):
+                yield Span(match.start(), match.end(), "IP", str(address))
+
+
+def _ipv6(text: str) -> Iterator[Span]:
+    for match in _IPV6.finditer(text):
+        try:
+            address = IPv6Address(match.group())
+        except AddressValueError:
+            continue
+        # std::dec::b and ab::cd are IPv6 by their form: only ranges that hosts have count
+        first = int(address) >> 112
+        host = 0x2000 <= first <= 0x3FFF or 0xFC00 <= first <= 0xFEBF or first == 0x64 or address.ipv4_mapped is not None
+        if host and not address.is_loopback:
+            yield Span(match.start(), match.end(), "IP", str(address))
+
+
+# --- keys, tokens, passwords ----------------------------------------------------------------------------------------
+
+_TOKENS = {  # how a token begins: what it is
+    "-----BEGIN": r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]{0,8192}?-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
+    "sk-": r"sk-(?:ant-|proj-|or-|svcacct-|lf-)?(?=[A-Za-z_\-]{0,200}[0-9])[A-Za-z0-9_\-]{20,}",   # OpenAI, Anthropic, OpenRouter
+    "pk-lf-": r"pk-lf-[0-9a-f\-]{36}",                          # Langfuse
+    "k_live_": r"(?:sk|rk|pk)_live_[A-Za-z0-9]{16,}",           # Stripe
+    "k_test_": r"(?:sk|rk|pk)_test_[A-Za-z0-9]{16,}",
+    "whsec_": r"whsec_[A-Za-z0-9]{24,}",
+    "gh": r"gh[pousr]_[A-Za-z0-9]{36,}",                        # GitHub
+    "github_pat_": r"github_pat_[A-Za-z0-9_]{22,}",
+    "gl": r"gl(?:pat|dt|rt|soat|ptt)-[A-Za-z0-9_\-]{20,}",      # GitLab
+    "AKIA": r"AKIA[0-9A-Z]{16}(?![0-9A-Za-z])", "ASIA": r"ASIA[0-9A-Z]{16}(?![0-9A-Za-z])",   # AWS access key id
+    "AIza": r"AIza[0-9A-Za-z_\-]{35}",                          # Google
+    "ya29.": r"ya29\.[0-9A-Za-z_\-]{20,}", "GOCSPX-": r"GOCSPX-[0-9A-Za-z_\-]{28}",
+    "xox": r"xox[abeoprs]-[A-Za-z0-9\-]{10,}", "xapp-": r"xapp-[0-9]-[A-Za-z0-9\-]{20,}",      # Slack
+    "hooks.slack.com/services/": r"hooks\.slack\.com/services/T[A-Z0-9]+/B[A-Z0-9]+/[A-Za-z0-9]{20,}",
+    "hf_": r"hf_[A-Za-z0-9]{30,}",                              # Hugging Face
+    "npm_": r"npm_[A-Za-z0-9]{36}", "pypi-": r"pypi-[A-Za-z0-9_\-]{50,}",
+    "SG.": r"SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}",     # SendGrid
+    "dop_v1_": r"do[opr]_v1_[a-f0-9]{64}",                      # DigitalOcean
+    "shp": r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",               # Shopify
+    "sq0": r"sq0(?:atp|csp|idp)-[A-Za-z0-9_\-]{22,}",           # Square
+    "dapi": r"dapi[a-f0-9]{32}",                                # Databricks
+    "gsk_": r"gsk_[A-Za-z0-9]{40,}", "r8_": r"r8_[A-Za-z0-9]{37,}", "xai-": r"xai-[A-Za-z0-9]{40,}",
+    "pplx-": r"pplx-[A-Za-z0-9]{40,}", "nvapi-": r"nvapi-[A-Za-z0-9_\-]{40,}", "hvs.": r"hvs\.[A-Za-z0-9_\-]{24,}",
+    "glsa_": r"glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}", "lin_api_": r"lin_api_[A-Za-z0-9]{40}", "figd_": r"figd_[A-Za-z0-9_\-]{40,}",
+    "ntn_": r"ntn_[A-Za-z0-9]{40,}", "ATATT3": r"ATATT3[A-Za-z0-9_\-=]{50,}", "AGE-SECRET-KEY-1": r"AGE-SECRET-KEY-1[0-9A-Z]{58}",
+    "eyJ": r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}",   # JSON web token
+    ":AA": r"[0-9]{8,10}:AA[A-Za-z0-9_\-]{33}(?![A-Za-z0-9_\-])",                 # Telegram bot
+}
+TOKEN_PREFIXES = tuple(_TOKENS)
+_TOKEN_PATTERNS = {prefix: re.compile(r"(?<![A-Za-z0-9_])" + pattern) for prefix, pattern in _TOKENS.items()}
+
+
+def _tokens(text: str) -> Iterator[Span]:
+    for prefix, pattern in _TOKEN_PATTERNS.items():
+        if prefix in text:
+            for match in pattern.finditer(text):
+                yield Span(match.start(), match.end(), "SECRET", match.group())
+
+
+_USERINFO = re.compile(r"[^\s/?#@\"'<>`]{0,256}?:(?P<secret>[^\s/?#\"'<>`]{1,256})@(?=[A-Za-z0-9\[])")
+_QUERY = re.compile(
+    r"[?&;](?:[A-Za-z0-9_\-]*(?:token|api_?key|apikey|secret|password|passwd|pwd|signature|credential|auth|session_?id)"
+    r"|sig|key|X-Amz-Signature|X-Amz-Credential|X-Amz-Security-Token|X-Goog-Signature|X-Goog-Credential)"
+    r"=(?P<secret>[^\s&#\"'<>`;)\]}]{6,4096})",
+    re.IGNORECASE,
+)
+
+
+def _url_credentials(text: str) -> Iterator[Span]:
+    at = text.find("://")
+    while at >= 0:
+        if user := _USERINFO.match(text, at + 3):
+            if not _is_stand_in(user.group("secret")):
+                yield Span(at + 3, user.end() - 1, "SECRET", user.group()[:-1])
+        end = re.compile(r"[^\s\"'<>`]*").match(text, at).end()
+        for match in _QUERY.finditer(text, at, end):
+            if not _is_stand_in(match.group("secret")):
+                yield Span(*match.span("secret"), "SECRET", match.group("secret"))
+        at = text.find("://", at + 3)
+
+
+_BEARER = re.compile(r"\b(?:[Bb]earer|BEARER)[ :]+(?P<secret>[A-Za-z0-9._~+/\-]{16,4096}=*)")
+_BASIC = re.compile(r"[Aa]uthorization\W{1,5}[Bb]asic (?P<secret>[A-Za-z0-9+/]{8,4096}={0,2})")
+_ASSIGNED = re.compile(r"(?::=|=>|[:=]|\bis)[ \t]*(?P<quote>[\"'`]?)(?P<secret>[^\s\"'`,;<>]{6,512})")
+_SECRET_NAME = re.compile(
+    r"(?:(?P<password>passw(?:or)?[dt]|passphrase|passcode|\bpwd|contrase[ñn]a|mot de passe|senha|wachtwoord|пароль|密码|パスワード)"
+    r"|(?:api|access|secret|private|auth|account|encryption|signing|client|master|shared)[_\- .]?(?:key|token|secret)(?:[_\- ]?id)?"
+    r"|secret|auth[_\-]?token|token|credential)s?\w{0,8}[\"'`\]]{0,2}[ \t]*\Z",
+    re.IGNORECASE,
+)
+_STAND_IN = re.compile(
+    r"your|example|changeme|placeholder|redacted|dummy|<|\$\{?|\{\{|%\(|x{4,}|\*{3,}|\.{3}|\.env|environ|getenv|process\.|config\.|"
+    r"secrets?\.|self\.|settings\.|null|none|undefined|true|false|string|\(",
+    re.IGNORECASE,
+)
+
+
+def _is_stand_in(value: str) -> bool:
+    """Whether a value stands where a secret would: <your-key>, ${TOKEN}, os.environ, xxxx."""
+    return _STAND_IN.search(value) is not None or len(set(value)) < 4
+
+
+def _assigned_secrets(text: str) -> Iterator[Span]:
+    if "earer" in text or "EARER" in text:
+        for match in _BEARER.finditer(text):
+            if _random(match.group("secret")):
+                yield Span(*match.span("secret"), "SECRET", match.group("secret"))
+    if "asic " in text:
+        for match in _BASIC.finditer(text):
+            yield Span(*match.span("secret"), "SECRET", match.group("secret"))
+    for match in _ASSIGNED.finditer(text):
+        name = _SECRET_NAME.search(text, max(0, match.start() - 40), match.start())
+        if name is None:
+            continue
+        value = match.group("secret").rstrip(").]}!?" if not match.group("quote") else "")
+        if value.endswith(".") or _is_stand_in(value):
+            continue
+        start = match.start("secret")
+        if name.group("password"):
+            kinds = sum(bool(re.search(part, value)) for part in ("[a-z]", "[A-Z]", "[0-9]", r"[^\w]"))
+            if kinds >= 2 and re.search("[0-9]", value) and len(value) >= 6:
+                yield Span(start, start + len(value), "SECRET", value)
+        elif _random(value):
+            yield Span(start, start + len(value), "SECRET", value)
+
+
+def _random(value: str) -> bool:
+    """Whether a value looks drawn, not written: 16 signs or more of letters and digits, of high entropy."""
+    if len(value) < 16 or not re.fullmatch(r"[A-Za-z0-9_\-+/=.~:!@#%^&*]+", value):
+        return False
+    if not re.search("[0-9]", value) or not re.search("[A-Za-z]", value):
+        return False
+    counts = Counter(value)
+    entropy = -sum(count / len(value) * math.log2(count / len(value)) for count in counts.values())
+    return entropy >= 3.0   # bits a sign: random hex reaches 3.3 at 16 signs; words_with_1_digit reach about 2.9
