@@ -24,13 +24,17 @@ import pyarrow as pa
 from resources.curation import CurationSettings
 from resources.minhash import signatures
 from resources.pii import Redactor
+from resources.pii_scan import might_hold
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.tables import SCHEMAS, Tables
 
 ROWS_AT_A_TIME = 200_000
 """Days are cleaned in groups of about this many rows; a larger day is a group of its own."""
 
-MACROS = ("clean/macros/words_of", "clean/macros/message_text", "clean/macros/message_identity")
+MACROS = tuple(
+    f"clean/macros/{name}"
+    for name in ("words_of", "one_spacing", "message_text", "message_identity", "conversation_of", "beginning")
+)
 
 _REDACTIONS = pa.schema(
     [("interaction_id", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("completion", pa.string()),
@@ -95,12 +99,12 @@ def _clean(
         attach_slice(connection, tables, "feedback", workload)
         for macro in MACROS:
             run(connection, macro)
-        run(connection, "clean/conversations")
-        connection.register("redactions", _redactions(connection, settings.pii == "redact"))
-        run(connection, "clean/redacted")
+        run(connection, "clean/arrived", parts=1, part=0)
+        run(connection, "clean/arrived_as_conversations")
         run(connection, "clean/feedback")
+        connection.register("redactions", _redactions(connection, settings.pii == "redact"))
+        run(connection, "clean/cleaned")
         run(connection, "clean/cleaned_as_conversations")
-        run(connection, "clean/messages")
         run(connection, "clean/texts")
         connection.register("signed", _signed(connection, settings))
         facts = rows(connection, "clean/facts", **settings.status.model_dump())
@@ -130,6 +134,9 @@ def _redactions(connection: duckdb.DuckDBPyConnection, redact: bool) -> pa.Table
     """The rows in which something was replaced, with their new messages, tools and answer."""
     if not redact:
         return _REDACTIONS.empty_table()
+    columns = rows(connection, "clean/pii_columns")
+    suspects = might_hold(columns["messages"]) | might_hold(columns["tools"]) | might_hold(columns["completion"])
+    connection.register("suspects", pa.table({"interaction_id": columns["interaction_id"].filter(pa.array(suspects))}))
     candidates = rows(connection, "clean/pii_candidates").to_pylist()
     changed = []
     for _, session in groupby(candidates, key=lambda row: (row["session_id"], row["dt"])):

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.pii_patterns import IBAN_LENGTHS, TOKEN_PREFIXES
+from resources.shingles import TextBuffer, in_groups, plain_buffer
 
 # Words after which a value may be secret or a number a telephone's, in lower case; ASCII letters are folded.
 _SECRET_WORDS = (
@@ -37,16 +38,12 @@ def might_hold(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """For each text whether it may hold personal data. A null holds none."""
     from resources.pii_kernels import suspects
 
-    if isinstance(texts, pa.ChunkedArray):
-        texts = texts.combine_chunks()
-    texts = texts.cast(pa.large_string()).fill_null("")
-    if not len(texts):
-        return np.zeros(0, dtype=bool)
-    _, place, content = texts.buffers()
-    edges = np.frombuffer(place, dtype=np.int64, count=len(texts) + 1, offset=texts.offset * 8)
-    if content is None:
-        return np.zeros(len(texts), dtype=bool)
-    return suspects(np.frombuffer(content, dtype=np.uint8), edges, *_words(), _iban_lengths())
+    words, lengths = _words(), _iban_lengths()
+
+    def work(_: int, texts: TextBuffer) -> np.ndarray:
+        return suspects(texts.content, texts.edges, *words, lengths)
+
+    return np.concatenate([np.zeros(0, dtype=bool), *in_groups(work, plain_buffer(texts))])
 
 
 @cache

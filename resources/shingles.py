@@ -66,9 +66,7 @@ def text_buffer(texts: pa.Array | pa.ChunkedArray) -> TextBuffer:
     """A column of texts for the loops. A null is a text without words."""
     from resources.word_kernels import unsettled
 
-    if isinstance(texts, pa.ChunkedArray):
-        texts = texts.combine_chunks()
-    texts = texts.cast(pa.large_string()).fill_null("")
+    texts = _one_array(texts)
     buffer = _buffer_of(texts)
     doubtful = unsettled(buffer.content, buffer.edges, alphabet())
     if doubtful.any():
@@ -76,6 +74,17 @@ def text_buffer(texts: pa.Array | pa.ChunkedArray) -> TextBuffer:
         settled = pc.utf8_normalize(texts.filter(mask), form="NFC")
         buffer = _buffer_of(pc.replace_with_mask(texts, mask, settled))
     return buffer
+
+
+def plain_buffer(texts: pa.Array | pa.ChunkedArray) -> TextBuffer:
+    """A column of texts as it stands, whatever its Unicode form. A null is an empty text."""
+    return _buffer_of(_one_array(texts))
+
+
+def _one_array(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    return texts.cast(pa.large_string()).fill_null("")
 
 
 def _buffer_of(texts: pa.LargeStringArray) -> TextBuffer:

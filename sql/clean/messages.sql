@@ -1,26 +1,25 @@
 -- Every message of every conversation, and the answer as the last one: who spoke, what was said, and what makes it the same.
 create or replace temp table messages as
-with parsed as (
+with told as (
     select
         interaction_id,
-        coalesce(try_cast(messages as json[]), []) as prompt,
-        case when json_valid(completion) and json_type(completion) = 'OBJECT' then [cast(completion as json)] else [] end
-            as answer
+        conversation_of(messages, completion) as conversation,
+        try(json_type(completion)) = 'OBJECT' as answered
     from conversations
 ),
 spread as (
     select
         interaction_id,
-        len(prompt) as prompt_messages,
-        unnest(list_concat(prompt, answer)) as message,
-        generate_subscripts(list_concat(prompt, answer), 1) as position
-    from parsed
+        len(conversation) - if(answered, 1, 0) as prompt_messages,
+        unnest(conversation) as message,
+        generate_subscripts(conversation, 1) as position
+    from told
 )
 select
     interaction_id,
     position,
     position > prompt_messages as is_answer,
-    case when position > prompt_messages then 'assistant' else message ->> '$.role' end as role,
-    message_text(message) as said,
-    message_identity(message) as identity
+    message.role,
+    message.said,
+    message.identity
 from spread

@@ -3,32 +3,43 @@
 -- prompt), and by `answer`. With the history in it, two turns of one conversation would be alike for what they
 -- share; with the system prompt in it, so would all rows of a product.
 create or replace temp table texts as
-with placed as (
-    select
-        *,
-        coalesce(
-            max(position) filter (where role = 'assistant' and not is_answer) over (partition by interaction_id), 0
-        ) as last_answer
-    from messages
-),
-parts as (
+with told as (
     select
         interaction_id,
-        string_agg(said, ' ' order by position)
-            filter (where not is_answer and position > last_answer and role not in ('system', 'developer')) as new_turn,
-        arg_min(role, position)
-            filter (where not is_answer and position > last_answer and role not in ('system', 'developer')) as new_role,
-        string_agg(said, ' ' order by position) filter (where role in ('system', 'developer')) as instructions,
-        max(said) filter (where is_answer) as answer,
-        sum(length(said)) filter (where not is_answer) as prompt_characters,
-        count(*) filter (where not is_answer) as prompt_messages,
-        sha256(string_agg(identity, ' ' order by position)) as normalised_sha256
-    from placed
-    group by interaction_id
+        conversation_of(messages, completion) as conversation,
+        coalesce(try(json_type(completion)) = 'OBJECT', false) as answered
+    from conversations
+),
+halves as (
+    select
+        interaction_id,
+        conversation,
+        if(answered, conversation[1:-2], conversation) as prompt,
+        if(answered, conversation[-1].said, null) as answer
+    from told
+),
+turns as (
+    select
+        *,
+        list_filter(prompt, lambda message: message.role in ('system', 'developer')) as ruling,
+        list_filter(
+            prompt[
+                len(prompt) + 2 - coalesce(nullif(list_position(
+                    list_transform(list_reverse(prompt), lambda message: message.role), 'assistant'
+                ), 0), len(prompt) + 1) :
+            ],
+            lambda message: coalesce(message.role, '') not in ('system', 'developer')
+        ) as new
+    from halves
 )
 select
-    interaction_id, new_turn, new_role, instructions, answer, normalised_sha256,
-    coalesce(prompt_characters, 0) as prompt_characters,
+    interaction_id,
+    array_to_string(list_transform(new, lambda message: message.said), ' ') as new_turn,
+    new[1].role as new_role,
+    array_to_string(list_transform(ruling, lambda message: message.said), ' ') as instructions,
+    answer,
+    sha256(array_to_string(list_transform(conversation, lambda message: message.identity), ' ')) as normalised_sha256,
+    coalesce(list_sum(list_transform(prompt, lambda message: length(message.said))), 0)::bigint as prompt_characters,
     coalesce(length(answer), 0) as completion_characters,
-    prompt_messages
-from parts
+    len(prompt) as prompt_messages
+from turns

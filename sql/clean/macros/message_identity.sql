@@ -1,13 +1,12 @@
 -- What makes two messages the same one: role, text in one case and spacing, and parts that are not text as they stand.
 -- Ids of tool calls, names of producers and empty fields do not count: clients drop them when they repeat a history.
-create or replace temp macro message_identity(message) as
+create or replace temp macro message_identity(role, said, content) as
     md5(
-        coalesce(message ->> '$.role', 'assistant') || chr(1)
-        || lower(trim(regexp_replace(message_text(message), '\s+', ' ', 'g'))) || chr(1)
+        coalesce(role, 'assistant') || chr(1) || one_spacing(lower(said)) || chr(1)
         || case
-            when json_type(message, '$.content') = 'ARRAY' and len(list_filter(
-                message ->> '$.content[*].type', lambda part: part <> 'text'
-            )) > 0 then message ->> '$.content'
+            when starts_with(content::varchar, '[') and len(list_filter(
+                content ->> '$[*].type', lambda part: part <> 'text'
+            )) > 0 then content::varchar
             else ''
         end
     )

@@ -1,0 +1,17 @@
+-- The raw rows of the days at hand, or a part of their sessions. Where a log has no session id, requests that begin alike (the
+-- same client, the same instructions and first message of the user) share a session: a conversation repeats its beginning with
+-- every turn.
+create or replace temp table arrived as
+with placed as (
+    select
+        * replace (
+            case
+                when session_id is not null then session_id
+                else coalesce(beginning(client, messages), 'alone:' || interaction_id)
+            end as session_id
+        )
+    from interactions
+)
+select * exclude (reasoning, prompt_token_ids, completion_token_ids, params)
+from placed
+where hash(session_id) % $parts = $part

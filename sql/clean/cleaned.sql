@@ -1,0 +1,10 @@
+-- The rows with personal data replaced, where there was any.
+create or replace temp view cleaned as
+select
+    arrived.* exclude (messages, tools, completion),
+    coalesce(redactions.messages, arrived.messages) as messages,
+    coalesce(redactions.tools, arrived.tools) as tools,
+    coalesce(redactions.completion, arrived.completion) as completion,
+    coalesce(redactions.pii, cast(map {} as map(varchar, integer))) as pii
+from arrived
+left join redactions using (interaction_id)
