@@ -35,6 +35,12 @@ SYSTEM = (
     "You are the support assistant of a web shop. Answer in the customer's language, shortly and kindly. "
     "Orders have numbers such as 20260601-4711; never promise a refund before the warehouse has answered."
 )
+COMMON = """
+the of and to a in is that it was for on are as with they be at one have this from or had by but some what there we
+can out other were all your when up use how said an each she which do their time if will way about many then them
+would like so these her long make thing see him two has look more day could go come did my sound no most who over know
+than call first people may down side been now find
+"""
 TOOLS = json.dumps([
     {"type": "function", "function": {"name": "find_order", "description": "Looks an order up by its number.",
      "parameters": {"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]}}},
@@ -101,10 +107,7 @@ def _traffic(wanted: int):
 
 
 def _vocabulary(draw: random.Random) -> list[str]:
-    common = ("the of and to a in is that it was for on are as with they be at one have this from or had by but some what "
-              "there we can out other were all your when up use how said an each she which do their time if will way about "
-              "many then them would like so these her long make thing see him two has look more day could go come did my "
-              "sound no most who over know than call first people may down side been now find").split()
+    common = COMMON.split()
     rare = ["".join(draw.choice("bcdfghklmnprstvw") + draw.choice("aeiou") for _ in range(draw.randint(2, 4)))
             for _ in range(4000)]
     return common * 30 + rare
@@ -133,7 +136,7 @@ def _answer(draw: random.Random, words: list[str], number: int) -> dict:
                  for n in range(draw.randint(4, 12))]
         return {"role": "assistant", "content": "Here it is:\n\n```python\ndef work():\n" + "\n".join(lines) + "\n```\n"}
     if kind < 0.4:
-        points = [f"{n}. **{draw.choice(words)}**: " + " ".join(draw.choices(words, k=12)) for n in range(1, draw.randint(4, 9))]
+        points = [f"{n}. **{draw.choice(words)}**: {' '.join(draw.choices(words, k=12))}" for n in range(1, draw.randint(4, 9))]
         return {"role": "assistant", "content": "\n".join(points)}
     parts = [" ".join(draw.choices(words, k=draw.randint(15, 45))).capitalize() + "." for _ in range(draw.randint(1, 4))]
     return {"role": "assistant", "content": "\n\n".join(parts)}

@@ -156,10 +156,10 @@ def _word(plain, at, words, word_edges, word_kinds, word_starts):
 @compiled
 def _digits_nearby(plain, at):
     """gh and gl begin tokens only where a sign of theirs follows: ghp_, glpat-."""
+    found = False
     for step in range(2, 6):
-        if plain[at + step] == 95 or plain[at + step] == 45:
-            return True
-    return False
+        found |= plain[at + step] == 95 or plain[at + step] == 45
+    return found
 
 
 @compiled
@@ -228,9 +228,9 @@ def _number(plain, at, size, iban_lengths):
     """Whether the groups of digits that begin at `at` may be an account, a card or a telephone's, and where they end."""
     start = at
     before = plain[at - 1] if at else 32
-    if at >= 2 and _letter(before) and _letter(plain[at - 2]) and _digit(plain[at + 1]):
-        if (at < 3 or not _alnum(plain[at - 3])) and _iban(plain, at - 2, size, iban_lengths):
-            return True, at
+    account = at >= 2 and _letter(before) and _letter(plain[at - 2]) and _digit(plain[at + 1])
+    if account and (at < 3 or not _alnum(plain[at - 3])) and _iban(plain, at - 2, size, iban_lengths):
+        return True, at
     one = two = three = 0                   # lengths of the last groups, the last one in `three`
     dotted = 0                              # groups of at most three digits joined by single dots
     trunk = 0                               # digits since a group that begins with a trunk prefix or 00

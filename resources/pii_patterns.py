@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from itertools import pairwise
 from typing import NamedTuple
 
 KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "SSN", "IP", "PHONE")
@@ -75,8 +76,11 @@ def _proposals(text: str) -> Iterator[Span]:
 # --- e-mail ---------------------------------------------------------------------------------------------------------
 
 _LOCAL = re.compile(r"[\w.%+\-']{1,64}\Z")
-_DOMAIN = re.compile(r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24})(?![\w@])(?!\.\w)(?!-\w)")
-_FILE_ENDINGS = frozenset("png jpg jpeg gif svg webp ico css scss js jsx ts tsx json html xml yml yaml toml txt log php".split())
+_DOMAIN = re.compile(
+    r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24})(?![\w@])(?!\.\w)(?!-\w)"
+)
+_ENDINGS = "png jpg jpeg gif svg webp ico css scss js jsx ts tsx json html xml yml yaml toml txt log php"
+_FILE_ENDINGS = frozenset(_ENDINGS.split())
 
 
 def _emails(text: str) -> Iterator[Span]:
@@ -151,7 +155,9 @@ _IBAN = re.compile(r"(?<=[A-Za-z]{2})[0-9]{2}[ \-\u00a0]?[A-Za-z0-9]{4}(?:[ \-\u
 def iban(text: str) -> bool:
     """Whether letters and digits without spaces have their country's length and pass the mod-97 check of ISO 13616."""
     text = text.upper()
-    return IBAN_LENGTHS.get(text[:2]) == len(text) and int("".join(str(int(sign, 36)) for sign in text[4:] + text[:4])) % 97 == 1
+    if IBAN_LENGTHS.get(text[:2]) != len(text):
+        return False
+    return int("".join(str(int(sign, 36)) for sign in text[4:] + text[:4])) % 97 == 1
 
 
 def _ibans(text: str) -> Iterator[Span]:
@@ -191,17 +197,19 @@ def _ssns(text: str) -> Iterator[Span]:
 
 # --- telephone ------------------------------------------------------------------------------------------------------
 
-_COUNTRY_CODES = frozenset(
-    "1 7 20 27 30 31 32 33 34 36 39 40 41 43 44 45 46 47 48 49 51 52 53 54 55 56 57 58 60 61 62 63 64 65 66 81 82 84 86 90 91 92 93 94 95 "
-    "98 211 212 213 216 218 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239 240 241 242 243 244 245 "
-    "246 248 249 250 251 252 253 254 255 256 257 258 260 261 262 263 264 265 266 267 268 269 290 291 297 298 299 350 351 352 353 354 355 "
-    "356 357 358 359 370 371 372 373 374 375 376 377 378 380 381 382 383 385 386 387 389 420 421 423 500 501 502 503 504 505 506 507 "
-    "508 509 590 591 592 593 594 595 596 597 598 599 670 672 673 674 675 676 677 678 679 680 681 682 683 685 686 687 688 689 690 691 692 "
-    "800 808 850 852 853 855 856 870 880 886 888 960 961 962 963 964 965 966 967 968 970 971 972 973 974 975 976 977 979 992 993 994 995 "
-    "996 998".split()
-)
+_CODES = """
+1 7 20 27 30 31 32 33 34 36 39 40 41 43 44 45 46 47 48 49 51 52 53 54 55 56 57 58 60 61 62 63 64 65 66 81 82 84 86 90
+91 92 93 94 95 98 211 212 213 216 218 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 237 238 239
+240 241 242 243 244 245 246 248 249 250 251 252 253 254 255 256 257 258 260 261 262 263 264 265 266 267 268 269 290
+291 297 298 299 350 351 352 353 354 355 356 357 358 359 370 371 372 373 374 375 376 377 378 380 381 382 383 385 386
+387 389 420 421 423 500 501 502 503 504 505 506 507 508 509 590 591 592 593 594 595 596 597 598 599 670 672 673 674
+675 676 677 678 679 680 681 682 683 685 686 687 688 689 690 691 692 800 808 850 852 853 855 856 870 880 886 888 960
+961 962 963 964 965 966 967 968 970 971 972 973 974 975 976 977 979 992 993 994 995 996 998
+"""
+_COUNTRY_CODES = frozenset(_CODES.split())
 _INTERNATIONAL = re.compile(
-    r"(?<![\w+.,\-])(?<![0-9] )(?P<prefix>\+ ?|00 ?)\(?(?P<rest>[1-9](?:[ .\-/()\u00a0]{0,3}[0-9]){6,14})(?!\w)(?![.,\-/:][0-9])"
+    r"(?<![\w+.,\-])(?<![0-9] )(?P<prefix>\+ ?|00 ?)"
+    r"\(?(?P<rest>[1-9](?:[ .\-/()\u00a0]{0,3}[0-9]){6,14})(?!\w)(?![.,\-/:][0-9])"
 )
 _NORTH_AMERICAN = re.compile(
     r"(?<![\w.\-(+])(?:1[ .\-])?(?:\([2-9][0-9]{2}\)[ \-]?|[2-9][0-9]{2}[.\-])[0-9]{3}[ .\-][0-9]{4}(?![\w\-]|\.[0-9])"
@@ -214,9 +222,12 @@ _MOBILE = re.compile(  # China; Brazil
     r"(?<![\w.,\-+/:(])(?:1[3-9][0-9][ \-][0-9]{4}[ \-][0-9]{4}|\([1-9][0-9]\) ?9?[0-9]{4}[ \-][0-9]{4})(?![\w\-]|\.[0-9])"
 )
 _ANY_NUMBER = re.compile(r"(?<![\w.+\-])\(?[0-9](?:[ .\-/()\u00a0]{0,2}[0-9]){6,14}(?![\w]|[.,:\-/][0-9])")
-_DATE = re.compile(r"[0-9]{1,2}[./\-][0-9]{1,2}[./\-][0-9]{2,4}(?![0-9])|(?:19|20)[0-9]{2}[./\-][0-9]{1,2}[./\-][0-9]{1,2}(?![0-9])")
+_DATE = re.compile(
+    r"[0-9]{1,2}[./\-][0-9]{1,2}[./\-][0-9]{2,4}(?![0-9])|(?:19|20)[0-9]{2}[./\-][0-9]{1,2}[./\-][0-9]{1,2}(?![0-9])"
+)
 _PHONE_WORDS = re.compile(
-    r"(?:\b(?:tele?phone|phone|mobile|cell|cellphone|whatsapp|tel|fax|hotline|call (?:me|us|him|her|them)|text me|reach me|"
+    r"(?:\b(?:tele?phone|phone|mobile|cell|cellphone|whatsapp|tel|fax|hotline|"
+    r"call (?:me|us|him|her|them)|text me|reach me|"
     r"telefon|telefonnummer|handy|handynummer|mobilnummer|t[eé]l[eé]phone|portable|tel[eé]fono|m[oó]vil|celular|telefone|"
     r"cellulare|telefoon|mobiel|телефон|тел)\b|电话|手机|電話|携帯|전화|휴대폰)"
     r"[^0-9\n(+]{0,24}\Z",
@@ -270,7 +281,7 @@ def _other_number(text: str, start: int) -> bool:
 
 def _counts_up(text: str) -> bool:
     numbers = [int(part) for part in re.findall("[0-9]+", text)]
-    return len({later - earlier for earlier, later in zip(numbers, numbers[1:], strict=False)}) == 1 and len(numbers) > 2
+    return len({later - earlier for earlier, later in pairwise(numbers)}) == 1 and len(numbers) > 2
 
 
 def _digits(text: str) -> str:
@@ -321,7 +332,8 @@ def _ipv6(text: str) -> Iterator[Span]:
 
 _TOKENS = {  # how a token begins: what it is
     "-----BEGIN": r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]{0,8192}?-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
-    "sk-": r"sk-(?:ant-|proj-|or-|svcacct-|lf-)?(?=[A-Za-z_\-]{0,200}[0-9])[A-Za-z0-9_\-]{20,}",   # OpenAI, Anthropic, OpenRouter
+    # OpenAI, Anthropic, OpenRouter; a digit tells a key from the-names-of-things
+    "sk-": r"sk-(?:ant-|proj-|or-|svcacct-|lf-)?(?=[A-Za-z_\-]{0,200}[0-9])[A-Za-z0-9_\-]{20,}",
     "pk-lf-": r"pk-lf-[0-9a-f\-]{36}",                          # Langfuse
     "k_live_": r"(?:sk|rk|pk)_live_[A-Za-z0-9]{16,}",           # Stripe
     "k_test_": r"(?:sk|rk|pk)_test_[A-Za-z0-9]{16,}",
@@ -344,7 +356,8 @@ _TOKENS = {  # how a token begins: what it is
     "gsk_": r"gsk_[A-Za-z0-9]{40,}", "r8_": r"r8_[A-Za-z0-9]{37,}", "xai-": r"xai-[A-Za-z0-9]{40,}",
     "pplx-": r"pplx-[A-Za-z0-9]{40,}", "nvapi-": r"nvapi-[A-Za-z0-9_\-]{40,}", "hvs.": r"hvs\.[A-Za-z0-9_\-]{24,}",
     "glsa_": r"glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}", "lin_api_": r"lin_api_[A-Za-z0-9]{40}", "figd_": r"figd_[A-Za-z0-9_\-]{40,}",
-    "ntn_": r"ntn_[A-Za-z0-9]{40,}", "ATATT3": r"ATATT3[A-Za-z0-9_\-=]{50,}", "AGE-SECRET-KEY-1": r"AGE-SECRET-KEY-1[0-9A-Z]{58}",
+    "ntn_": r"ntn_[A-Za-z0-9]{40,}", "ATATT3": r"ATATT3[A-Za-z0-9_\-=]{50,}",
+    "AGE-SECRET-KEY-1": r"AGE-SECRET-KEY-1[0-9A-Z]{58}",
     "eyJ": r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}",   # JSON web token
     ":AA": r"[0-9]{8,10}:AA[A-Za-z0-9_\-]{33}(?![A-Za-z0-9_\-])",                 # Telegram bot
 }
@@ -371,9 +384,9 @@ _QUERY = re.compile(
 def _url_credentials(text: str) -> Iterator[Span]:
     at = text.find("://")
     while at >= 0:
-        if user := _USERINFO.match(text, at + 3):
-            if not _is_stand_in(user.group("secret")):
-                yield Span(at + 3, user.end() - 1, "SECRET", user.group()[:-1])
+        user = _USERINFO.match(text, at + 3)
+        if user and not _is_stand_in(user.group("secret")):
+            yield Span(at + 3, user.end() - 1, "SECRET", user.group()[:-1])
         end = re.compile(r"[^\s\"'<>`]*").match(text, at).end()
         for match in _QUERY.finditer(text, at, end):
             if not _is_stand_in(match.group("secret")):
@@ -385,8 +398,10 @@ _BEARER = re.compile(r"\b(?:[Bb]earer|BEARER)[ :]+(?P<secret>[A-Za-z0-9._~+/\-]{
 _BASIC = re.compile(r"[Aa]uthorization\W{1,5}[Bb]asic (?P<secret>[A-Za-z0-9+/]{8,4096}={0,2})")
 _ASSIGNED = re.compile(r"(?::=|=>|[:=]|\bis)[ \t]*(?P<quote>[\"'`]?)(?P<secret>[^\s\"'`,;<>]{6,512})")
 _SECRET_NAME = re.compile(
-    r"(?:(?P<password>passw(?:or)?[dt]|passphrase|passcode|\bpwd|contrase[ñn]a|mot de passe|senha|wachtwoord|пароль|密码|パスワード)"
-    r"|(?:api|access|secret|private|auth|account|encryption|signing|client|master|shared)[_\- .]?(?:key|token|secret)(?:[_\- ]?id)?"
+    r"(?:(?P<password>passw(?:or)?[dt]|passphrase|passcode|\bpwd|contrase[ñn]a|mot de passe|senha|wachtwoord|"
+    r"пароль|密码|パスワード)"
+    r"|(?:api|access|secret|private|auth|account|encryption|signing|client|master|shared)"
+    r"[_\- .]?(?:key|token|secret)(?:[_\- ]?id)?"
     r"|secret|auth[_\-]?token|token|credential)s?\w{0,8}[\"'`\]]{0,2}[ \t]*\Z",
     re.IGNORECASE,
 )

@@ -19,17 +19,20 @@ from resources.shingles import TextBuffer, in_groups, plain_buffer
 
 # Words after which a value may be secret or a number a telephone's, in lower case; ASCII letters are folded.
 _SECRET_WORDS = (
-    "passw", "passphrase", "passcode", "pwd", "contrase", "mot de passe", "senha", "wachtwoord", "пароль", "Пароль", "密码", "パスワード",
-    "secret", "token", "credential", "api_key", "apikey", "api-key", "api key", "api.key", "access_key", "access-key", "access key",
-    "accesskey", "private_key", "private-key", "private key", "privatekey", "auth_key", "auth-key", "auth key", "authkey", "account_key",
-    "account-key", "account key", "accountkey", "encryption_key", "encryption-key", "encryption key", "encryptionkey", "signing_key",
-    "signing-key", "signing key", "signingkey", "client_key", "client-key", "client key", "clientkey", "master_key", "master-key",
-    "master key", "masterkey", "shared_key", "shared-key", "shared key", "sharedkey", "secret_key", "bearer", "basic ",
+    "passw", "passphrase", "passcode", "pwd", "contrase", "mot de passe", "senha", "wachtwoord", "пароль",
+    "Пароль", "密码", "パスワード", "secret", "token", "credential", "api_key", "apikey", "api-key",
+    "api key", "api.key", "access_key", "access-key", "access key", "accesskey", "private_key", "private-key",
+    "private key", "privatekey", "auth_key", "auth-key", "auth key", "authkey", "account_key", "account-key",
+    "account key", "accountkey", "encryption_key", "encryption-key", "encryption key", "encryptionkey", "signing_key",
+    "signing-key", "signing key", "signingkey", "client_key", "client-key", "client key", "clientkey", "master_key",
+    "master-key", "master key", "masterkey", "shared_key", "shared-key", "shared key", "sharedkey", "secret_key",
+    "bearer", "basic ",
 )
 _PHONE_WORDS = (
-    "phone", "mobile", "cell", "whatsapp", "tel", "fax", "hotline", "call ", "text me", "reach me", "handy", "mobil", "téléphone",
-    "télephone", "portable", "teléfono", "telefono", "móvil", "movil", "celular", "telefo", "телефон", "Телефон", "тел", "Тел", "电话",
-    "手机", "電話", "携帯", "전화", "휴대폰", "ssn", "social security",
+    "phone", "mobile", "cell", "whatsapp", "tel", "fax", "hotline", "call ", "text me", "reach me", "handy", "mobil",
+    "téléphone", "télephone", "portable", "teléfono", "telefono", "móvil", "movil", "celular", "telefo",
+    "телефон", "Телефон", "тел", "Тел", "电话", "手机", "電話", "携帯", "전화",
+    "휴대폰", "ssn", "social security",
 )
 _TOKEN, _SECRET_WORD, _NUMBER_WORD = 1, 2, 3
 
