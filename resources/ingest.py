@@ -12,20 +12,18 @@ once, the same one whatever the order of reading. Counts are checked in every ru
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from resources.commit import attach_tables, commit
 from resources.ledger import Entry, Ledger
 from resources.sources import SourceSettings, list_objects
-from resources.sql_files import attach_files, attach_slice, rows, run, slice_files, workbench
-from resources.staging import Staging, staging
-from resources.tables import PARTITIONS, SCHEMAS, Tables
-
-BATCH_BYTES = 128 << 20
-"""Objects whose listed sizes add up to this are committed together."""
+from resources.sql_files import attach_slice, rows, run, workbench
+from resources.staging import Batch, Staging, staging
+from resources.tables import Tables
 
 
 class CountsError(AssertionError):
@@ -106,21 +104,31 @@ def ingest(
         entry for entry in ledger.unread()
         if entry.source in sources and (days is None or not set(days).isdisjoint(entry.days))
     ]
-    wanted += _losers(tables, ledger, wanted, sources)
+    if losers := _losers(tables, ledger, wanted, sources):
+        for entry in losers:  # should this run be killed, they have to be read by the next one
+            ledger.update(entry, state="found")
+        ledger.save(tables)
+        wanted += losers
     report = IngestReport()
     with staging(workload, sources) as stage:
-        for batch in _batches(wanted):
-            failed = stage.read_all(batch)
-            _commit(tables, stage, workload, sources, report)
+        attach_tables(tables, stage, workload, sources)
+        stage.connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
+        run(stage.connection, "ingest/earlier")
+        for batch in stage.batches(wanted):
+            attach_tables(tables, stage, workload, sources)
+            for query in ("reread", "met", "judged"):
+                run(stage.connection, f"ingest/{query}")
+            _count(stage, batch, report)
+            commit(tables, stage)
             found = {uri: counted for uri, *counted in run(stage.connection, "ingest/object_days").fetchall()}
-            for index, entry in enumerate(batch):
-                if entry in failed:
-                    ledger.update(entry, state="failed")
-                    report.failed_objects.append(entry.uri)
-                    continue
+            for entry in batch.read:
                 records, own_days = found[entry.uri]
                 all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
-                ledger.update(entry, state="read", rows=records, days=all_days, format=stage.formats.get(index, ""))
+                form = batch.formats.get(entry.uri, "")
+                ledger.update(entry, state="read", rows=records, days=all_days, format=form)
+            for entry in batch.failed:
+                ledger.update(entry, state="failed")
+                report.failed_objects.append(entry.uri)
             ledger.save(tables)
     return report
 
@@ -143,12 +151,12 @@ def _noticed(
     dayless = [entry for entry in ledger.unread() if not entry.days and entry.source in sources]
     if look_for_days and dayless:
         with staging(workload, sources) as stage:
-            for batch in _batches(dayless):
-                failed = stage.read_all(batch)
+            for batch in stage.batches(dayless):
                 found = {uri: days for uri, _, days in run(stage.connection, "ingest/object_days").fetchall()}
-                for entry in batch:
-                    days = tuple(found.get(entry.uri) or (entry.fallback_day,))
-                    ledger.update(entry, days=days, state="failed" if entry in failed else entry.state)
+                for entry in batch.read:
+                    ledger.update(entry, days=tuple(found[entry.uri] or (entry.fallback_day,)))
+                for entry in batch.failed:
+                    ledger.update(entry, days=(entry.fallback_day,), state="failed")
     if new or dayless:
         ledger.save(tables)
     return ledger, new
@@ -169,55 +177,19 @@ def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: Collec
     return [entry for entry in found if entry.source in sources]
 
 
-def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
-    batch: list[Entry] = []
-    size = 0
-    for entry in entries:
-        if batch and size + entry.bytes > BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(entry)
-        size += entry.bytes
-    if batch:
-        yield batch
-
-
-def _commit(
-    tables: Tables, stage: Staging, workload: str, sources: dict[str, SourceSettings], report: IngestReport
-) -> None:
-    connection = stage.connection
-    workloads = sorted({workload, *(name for source in sources.values() for name in source.workloads.values())})
-    for name in ("interactions", "feedback", "quarantine", "decisions", "erasures"):
-        files = [file for each in workloads for file in slice_files(tables, name, each)]
-        attach_files(connection, name, SCHEMAS[name], files, PARTITIONS[name])
-    run(connection, "ingest/reread")
-    run(connection, "ingest/judged")
-    _count(stage, report)
-    for table, touched, query in (
-        ("interactions", "ingest/touched_days", "ingest/day"),
-        ("feedback", "ingest/touched_feedback_days", "ingest/feedback_day"),
-    ):
-        for each, day in run(connection, touched).fetchall():
-            tables.replace(table, rows(connection, query, workload=each, dt=day), workload=each, dt=day)
-    tables.replace("quarantine", rows(connection, "ingest/quarantine_table", workload=workload), workload=workload)
-    for each in workloads:
-        left = rows(connection, "ingest/decisions_table", workload=each)
-        tables.replace("decisions", left, workload=each, stage="ingest")
-
-
-def _count(stage: Staging, report: IngestReport) -> None:
+def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
     """Adds the batch to the report. The reader's own count of records has to be the sum of what became of them."""
-    batch = Counts()
+    counted = Counts()
     fates = run(stage.connection, "ingest/counts").fetchall()
     for day, objects, kept, repeated, erased, quarantined, feedback, attached in fates:
         counts = Counts(objects=objects, kept=kept, repeated=repeated, erased=erased, quarantined=quarantined,
                         feedback=feedback, attached_feedback=attached)
         report.days.setdefault(day, Counts()).add(counts)
-        batch.add(counts)
-    if batch.read != stage.records_read:
+        counted.add(counts)
+    if counted.read != batch.records:
         raise CountsError(
-            f"{stage.records_read} records were read, but {batch.kept} kept, {batch.repeated + batch.erased} dropped, "
-            f"{batch.quarantined} quarantined and {batch.feedback} of feedback make {batch.read}; "
+            f"{batch.records} records were read, but {counted.kept} kept, {counted.repeated + counted.erased} dropped, "
+            f"{counted.quarantined} quarantined and {counted.feedback} of feedback make {counted.read}; "
             "this batch was not committed"
         )
-    report.total.add(batch)
+    report.total.add(counted)

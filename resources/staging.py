@@ -1,7 +1,8 @@
-"""One batch of log objects in DuckDB: from their records to checked rows with ids and hashes. It commits nothing.
+"""Log objects in DuckDB, batch by batch: from their records to checked rows with ids and hashes. It commits nothing.
 
     with staging(workload, sources) as stage:
-        failed = stage.read_all(entries)      # the tables staged, staged_feedback, quarantined are complete
+        for batch in stage.batches(entries):      # the tables staged, staged_feedback, quarantined are complete
+            batch.read, batch.failed
 
 Records of many small objects are parsed together; of a large object, a part at a time, while a thread reads the next
 ones. Python sees bytes and Arrow buffers; JSON is taken apart by sql/ingest/<format>/.
@@ -33,6 +34,8 @@ from resources.sql_files import run, sql_text, workbench
 
 PART_BYTES = 48 << 20
 """Text that is parsed in one go."""
+BATCH_BYTES = 512 << 20
+"""Text whose rows are committed together; an object is never parted."""
 PARTS_AHEAD = 2
 """Parts of objects that wait, read and split, while others are parsed."""
 PROBLEMS_TOGETHER = 1024
@@ -63,60 +66,90 @@ def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Stagi
 
 @dataclass(frozen=True)
 class Read:
-    """Some of what one object held: records of a format, a problem, or the error that ended the reading."""
+    """Some of what one object held: records of a format, a problem; at its end None, or the error that was its end."""
 
     index: int
     format: Format | None
-    found: Records | Problem | OSError
+    found: Records | Problem | OSError | None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Objects that are staged together. Those that could not be opened or read to their end have left no row."""
+
+    read: list[Entry]
+    failed: list[Entry]
+    records: int
+    formats: dict[str, str]
 
 
 class Staging:
-    """The tables of one batch. `records_read` is what the line reader saw by itself, plus further choices and turns."""
+    """The tables of one batch at a time."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, workload: str, sources: dict[str, SourceSettings]):
         self.connection, self.workload, self.sources = connection, workload, sources
-        self.entries: list[Entry] = []
-        self.formats: dict[int, str] = {}
+        self._entries: list[Entry] = []
+        self._begin()
+
+    def batches(self, entries: list[Entry]) -> Iterator[Batch]:
+        """Stages the objects in their order. What a batch left in the tables is gone when the next one is asked for.
+
+        A batch is complete with the object that takes it past BATCH_BYTES of text; the next ones are being read while
+        the caller works on it.
+        """
+        self._entries = entries
+        self._begin()
+        for read in read_ahead(self._read_objects(), PARTS_AHEAD):
+            if isinstance(read.found, Problem):
+                self._set_aside(read.index, read.found)
+            elif isinstance(read.found, Records):
+                self._wait(read.index, read.format, read.found)
+            else:
+                self._ended[read.index] = read.found is None
+                if self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
+                    yield self._complete()
+                    self._begin()
+        if self._ended:
+            yield self._complete()
+
+    def _begin(self) -> None:
+        for table in ("batch", "quarantined", "staged", "staged_feedback", "no_interactions", "no_feedback"):
+            run(self.connection, f"ingest/{table}")
+        self._ended: dict[int, bool] = {}  # by object: whether it was read to its end
+        self._named: set[int] = set()
+        self._formats: dict[int, str] = {}
         self._records: Counter[int] = Counter()
         self._waiting: dict[str, list[pa.Table]] = {}
-        self._waiting_bytes = 0
         self._problems: list[dict[str, Any]] = []
+        self._waiting_bytes = self._bytes = 0
 
-    @property
-    def records_read(self) -> int:
-        return sum(self._records.values())
-
-    def read_all(self, entries: list[Entry]) -> list[Entry]:
-        """Stages the objects and returns those that could not be opened or read to their end; they leave no row."""
-        self._begin(entries)
-        failed = []
-        for read in read_ahead(self._read_objects(), PARTS_AHEAD):
-            if isinstance(read.found, OSError):  # the caller records the object as failed: it is tried again next time
-                failed.append(read.index)
-            elif isinstance(read.found, Problem):
-                self._set_aside(read.index, read.found)
-            else:
-                self._wait(read.index, read.format, read.found)
+    def _complete(self) -> Batch:
         self._flush()
-        self._quarantine()
+        self._name(set(self._ended))
         self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
         run(self.connection, "ingest/drop_checked")
+        failed = [index for index, whole in self._ended.items() if not whole]
         if failed:
             for table in ("staged", "staged_feedback", "quarantined", "batch"):
                 self.connection.execute(sql_text("ingest/forget").format(table=table), {"objects": failed})
             for index in failed:
                 del self._records[index]
-        return [entries[index] for index in failed]
+        return Batch(
+            read=[self._entries[index] for index, whole in self._ended.items() if whole],
+            failed=[self._entries[index] for index in failed],
+            records=sum(self._records.values()),
+            formats={self._entries[index].uri: name for index, name in self._formats.items()},
+        )
 
-    def _begin(self, entries: list[Entry]) -> None:
-        for table in ("batch", "quarantined", "staged", "staged_feedback", "no_interactions", "no_feedback"):
-            run(self.connection, f"ingest/{table}")
-        self.entries, self.formats, self._records = entries, {}, Counter()
-        self._waiting, self._waiting_bytes, self._problems = {}, 0, []
-        names = pa.table({
-            "object": pa.array(range(len(entries)), pa.int32()),
-            "source": [entry.source for entry in entries],
-            "uri": [entry.uri for entry in entries],
+    def _name(self, objects: set[int]) -> None:
+        """The objects' rows in the table `batch`."""
+        added = sorted(objects - self._named)
+        self._named.update(added)
+        entries = [self._entries[index] for index in added]
+        self._insert("batch", pa.table({
+            "object": pa.array(added, pa.int32()),
+            "source": pa.array([entry.source for entry in entries], pa.string()),
+            "uri": pa.array([entry.uri for entry in entries], pa.string()),
             "workloads": pa.array(
                 [list(self.sources[entry.source].workloads.items()) for entry in entries],
                 pa.map_(pa.string(), pa.string()),
@@ -124,19 +157,19 @@ class Staging:
             "fallback_ts": pa.array(
                 [datetime.combine(entry.fallback_day, time(), UTC) for entry in entries], pa.timestamp("us", tz="UTC")
             ),
-        })
-        self._insert("batch", names)
+        }))
 
     def _read_objects(self) -> Iterator[Read]:
-        """What the batch's objects hold, in their order. Runs in the reading thread: it touches no DuckDB."""
-        for index, (_, opened) in enumerate(prefetched(self.entries)):
+        """What the objects hold, in their order. Runs in the reading thread: it touches no DuckDB."""
+        for index, (_, opened) in enumerate(prefetched(self._entries)):
             try:
                 yield from self._read(index, opened)
-            except OSError as error:
+                yield Read(index, None, None)
+            except OSError as error:  # the caller records the object as failed: it is tried again next time
                 yield Read(index, None, error)
 
     def _read(self, index: int, opened: Opened) -> Iterator[Read]:
-        entry = self.entries[index]
+        entry = self._entries[index]
         wanted = self.sources[entry.source].format
         form: Format | None = None
         with opened() as file:
@@ -150,6 +183,7 @@ class Staging:
 
     def _set_aside(self, index: int, problem: Problem) -> None:
         self._records[index] += 1
+        self._bytes += len(problem.raw)
         self._problems.append({"object": index, **vars(problem)})
         if len(self._problems) == PROBLEMS_TOGETHER:
             self._quarantine()
@@ -160,6 +194,8 @@ class Staging:
 
     def _flush(self) -> None:
         """Turns the records that wait into rows."""
+        self._name(set(self._records))
+        self._quarantine()
         for name, tables in self._waiting.items():
             self._extract(FORMATS[name], pa.concat_tables(tables))
         self._waiting, self._waiting_bytes = {}, 0
@@ -170,13 +206,14 @@ class Staging:
         return FORMATS[wanted] if any(map(FORMATS[wanted].recognises, part.sample)) else None
 
     def _wait(self, index: int, form: Format, part: Records) -> None:
-        self.formats[index] = form.name
+        self._formats[index] = form.name
         self._records[index] += len(part.rows)
         objects = pa.array(np.full(len(part.rows), index, np.int32))
         self._waiting.setdefault(form.name, []).append(
             pa.table([objects, part.rows, part.raw], schema=_LINES)
         )
         self._waiting_bytes += part.raw.nbytes
+        self._bytes += part.raw.nbytes
         if self._waiting_bytes >= PART_BYTES:
             self._flush()
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from resources.lake import Lake
@@ -112,6 +113,12 @@ def sql_literal(value: str | date | datetime | int | bool) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+Rows = pa.Table | pa.RecordBatchReader
+"""A reader's rows are written as they come: they need not fit in memory."""
+
+_WRITTEN = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=1 << 16)
+
+
 class Tables:
     """The Delta tables of one lake."""
 
@@ -142,10 +149,11 @@ class Tables:
                 counted[day] = counted.get(day, 0) + part["num_records"]
         return counted
 
-    def append(self, name: str, rows: pa.Table) -> None:
+    def append(self, name: str, rows: Rows) -> None:
+        """Adds rows, in one commit; none where there are none."""
         self._write(name, rows, mode="append")
 
-    def replace(self, name: str, rows: pa.Table, **where: Sequence[Any] | Any) -> None:
+    def replace(self, name: str, rows: Rows, **where: Sequence[Any] | Any) -> None:
         """Replaces, in one commit, the rows that match `where` (column=value, or column=[values]) by `rows`.
 
         Every new row must match `where` too: delta-rs refuses the commit otherwise.
@@ -158,12 +166,21 @@ class Tables:
             clauses.append(f"{column} in ({', '.join(sql_literal(item) for item in values)})")
         self._write(name, rows, mode="overwrite", predicate=" and ".join(clauses))
 
-    def _write(self, name: str, rows: pa.Table, mode: str, predicate: str | None = None) -> None:
+    def _write(self, name: str, rows: Rows, mode: str, predicate: str | None = None) -> None:
         schema = SCHEMAS[name]
-        rows = rows.select(schema.names).cast(schema)
-        exists = self.open(name) is not None
-        if not exists:
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
+        batches = (part for batch in batches for part in _as_written(batch, schema))
+        first = next(batches, None)
+        if mode == "append" and first is None:
+            return
+        if self.open(name) is None:
             mode, predicate = "append", None
         write_deltalake(
-            str(self.lake.table(name)), rows, mode=mode, predicate=predicate, partition_by=PARTITIONS[name]
+            str(self.lake.table(name)),
+            pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
+            mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
         )
+
+
+def _as_written(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.RecordBatch]:
+    return pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()

@@ -1,9 +1,13 @@
 -- What became of the rows of this batch, by day. Quarantined rows and objects count under their object's day; attached is
 -- feedback that came along with an interaction's record.
 with fates as (
-    select dt as day, case when kept then 'kept' when rule = 'erased' then 'erased' else 'repeated' end as fate
+    select dt as day, 'kept' as fate
+    from staged
+    anti join (select object, row, part from judged where fresh and not kept) as left_out using (object, row, part)
+    union all
+    select dt as day, case rule when 'erased' then 'erased' else 'repeated' end as fate
     from judged
-    where fresh
+    where fresh and not kept
     union all
     select cast(batch.fallback_ts as date) as day, 'quarantined' as fate
     from quarantined

@@ -1,32 +1,47 @@
--- What becomes of each staged row, and of rows already in the table that show up again: of the rows with one id the
--- earliest stays, then the one that comes first by uri and row, so that the order of reading does not matter.
+-- What becomes of staged rows whose id shows up again, and of rows already in the table with that id: the earliest stays,
+-- then the one that comes first by uri and row, so that the order of reading does not matter. And of erased rows, which
+-- leave. Staged rows that are not in here are kept.
 create or replace temp table judged as
 with erased as (
-    select staged.workload, staged.interaction_id, staged.source_uri, staged.source_row, staged.choice_index
+    select object, row, part from staged
+    semi join erasures on erasures.kind = 'interaction'
+        and erasures.workload = staged.workload and erasures.sha256 = staged.interaction_id
+    union
+    select object, row, part from staged
+    semi join erasures on erasures.kind = 'content'
+        and erasures.workload = staged.workload and erasures.sha256 = staged.content_sha256
+    union
+    select object, row, part from staged
+    semi join erasures on erasures.kind = 'user'
+        and erasures.workload = staged.workload and erasures.sha256 = staged.user_hash
+    union
+    select object, row, part from staged
+    semi join erasures on erasures.kind = 'session'
+        and erasures.workload = staged.workload and erasures.sha256 = sha256(staged.session_id)
+),
+
+shared as (
+    select workload, interaction_id
     from staged
-    where exists (
-        select 1
-        from erasures
-        where erasures.workload = staged.workload
-            and (
-                (erasures.kind = 'interaction' and erasures.sha256 = staged.interaction_id)
-                or (erasures.kind = 'content' and erasures.sha256 = staged.content_sha256)
-                or (erasures.kind = 'user' and erasures.sha256 = staged.user_hash)
-                or (erasures.kind = 'session' and erasures.sha256 = sha256(staged.session_id))
-            )
-    )
+    group by workload, interaction_id
+    having count(*) > 1
+    union
+    select workload, interaction_id from met
 ),
 
 candidates as (
-    select workload, dt, interaction_id, ts, source_uri, source_row, part as place_in_row, content_sha256, true as fresh
+    select
+        object, row, part, workload, dt, interaction_id, ts, source_uri, source_row, part as place_in_row,
+        content_sha256, true as fresh
     from staged
-    anti join erased using (workload, interaction_id, source_uri, source_row, choice_index)
+    semi join shared using (workload, interaction_id)
+    anti join erased using (object, row, part)
     union all
     select
-        workload, dt, interaction_id, ts, source_uri, source_row, choice_index as place_in_row, content_sha256,
-        false as fresh
+        null as object, null as row, null as part, workload, dt, interaction_id, ts, source_uri, source_row,
+        choice_index as place_in_row, content_sha256, false as fresh
     from interactions
-    semi join staged using (workload, interaction_id)
+    semi join met using (workload, interaction_id)
     anti join reread on interactions.source_uri = reread.uri
 ),
 
@@ -42,13 +57,12 @@ ranked as (
 )
 
 select
-    workload, dt, interaction_id, source_uri, source_row, place_in_row, fresh, place = 1 as kept,
+    object, row, part, workload, dt, interaction_id, source_uri, source_row, fresh, place = 1 as kept,
     'repeated_record' as rule, kept_uri, kept_row, kept_content = content_sha256 as same_content
 from ranked
 union all
 select
-    staged.workload, staged.dt, staged.interaction_id, staged.source_uri, staged.source_row,
-    staged.part as place_in_row, true as fresh, false as kept, 'erased' as rule, null as kept_uri, null as kept_row,
-    null as same_content
+    object, row, part, workload, dt, interaction_id, source_uri, source_row, true as fresh, false as kept,
+    'erased' as rule, null as kept_uri, null as kept_row, null as same_content
 from staged
-semi join erased using (workload, interaction_id, source_uri, source_row, choice_index)
+semi join erased using (object, row, part)

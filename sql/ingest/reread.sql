@@ -1,3 +1,4 @@
--- Objects whose earlier rows, if any, give way to those of this batch.
+-- Objects of the batch whose earlier rows give way to those of this batch.
 create or replace temp table reread as
 select uri from batch
+semi join earlier using (uri)

@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.demo_traffic import write_traffic
 from resources import ingest as ingest_module
+from resources import staging as staging_module
 from resources.ingest import CountsError, ingest, observe, resolved_feedback
 from resources.lake import Lake
 from resources.ledger import Ledger
@@ -101,26 +102,81 @@ def test_days_restrict_what_is_read(demo, tables):
     assert observe(tables, "assistant", sources).unread_objects > 0
 
 
+def strike(monkeypatch, commits):
+    """Lets so many commits through, of whatever table, and ends the run as a kill would before the next."""
+    done, write = [], Tables._write
+
+    def killed(self, *arguments, **options):
+        if len(done) == commits:
+            raise KeyboardInterrupt
+        done.append(arguments[0])
+        write(self, *arguments, **options)
+
+    monkeypatch.setattr(Tables, "_write", killed)
+    return lambda: monkeypatch.setattr(Tables, "_write", write)
+
+
 @pytest.mark.parametrize("commits", [1, 5, 9, 14])
 def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commits):
     _, sources, _ = demo
     calm, struck = Tables(Lake.open(tmp_path / "calm")), Tables(Lake.open(tmp_path / "struck"))
     ingest(calm, "assistant", sources)
-    done, replace = [], Tables.replace
-
-    def killed(self, *arguments, **where):
-        if len(done) == commits:
-            raise KeyboardInterrupt
-        done.append(arguments[0])
-        replace(self, *arguments, **where)
-
-    monkeypatch.setattr(Tables, "replace", killed)
-    monkeypatch.setattr(ingest_module, "BATCH_BYTES", 60_000)
+    mend = strike(monkeypatch, commits)
+    monkeypatch.setattr(staging_module, "BATCH_BYTES", 200_000)
     with pytest.raises(KeyboardInterrupt):
         ingest(struck, "assistant", sources)
-    monkeypatch.setattr(Tables, "replace", replace)
+    mend()
     ingest(struck, "assistant", sources)
     assert content(struck) == content(calm)
+
+
+def test_killed_at_every_commit_while_objects_change_and_repeat_each_other(tmp_path, monkeypatch):
+    """First state, then a second one in which copies leave, return and beat others; killed at each of its commits."""
+    monkeypatch.setattr(staging_module, "BATCH_BYTES", 1)  # a batch for each object
+
+    def put(folder, state):
+        if state == 1:
+            write(folder / "a.jsonl", pair("1"), pair("2", ts=1780400000), {"broken": 1})
+            write(folder / "b.jsonl", pair("3"), pair("1"))
+            write(folder / "e.jsonl", {"response_id": "3", "value": 1, "timestamp": 1780300000})
+            write(folder / "c.jsonl", pair("4", ts=1780500000), pair("5", ts=1780500000))
+        else:  # 1 of b returns, 5 of c is beaten by an earlier one, 6 repeats itself
+            write(folder / "a.jsonl", pair("2", "changed", ts=1780400001), pair("6"), pair("6", "other"))
+            write(folder / "d.jsonl", pair("5", ts=1780490000), pair("7"), {"broken": 2})
+            write(folder / "e.jsonl", {"response_id": "3", "value": -1, "timestamp": 1780300000})
+
+    def run_through(name, commits):
+        """The tables after both states, the second one with a kill; None where it takes no more commits than that."""
+        logs, tables = tmp_path / "logs", Tables(Lake.open(tmp_path / name))
+        for old in logs.glob("*"):
+            old.unlink()
+        sources = {"gateway": SourceSettings(uri=str(logs))}
+        put(logs, 1)
+        ingest(tables, "w", sources)
+        put(logs, 2)
+        mend = strike(monkeypatch, commits)
+        try:
+            ingest(tables, "w", sources)
+            return None
+        except KeyboardInterrupt:
+            mend()
+            ingest(tables, "w", sources)
+            return content(tables)
+        finally:
+            mend()
+
+    assert run_through("calm", 10_000) is None
+    calm = content(Tables(Lake.open(tmp_path / "calm")), *TABLES[:4])
+    assert {row["request_id"]: row["source_uri"][-7:] for row in calm["interactions"]} == {
+        "1": "b.jsonl", "2": "a.jsonl", "3": "b.jsonl", "4": "c.jsonl", "5": "d.jsonl", "6": "a.jsonl", "7": "d.jsonl"}
+    assert len(calm["decisions"]) == len(calm["feedback"]) + 1 == len(calm["quarantine"]) + 1 == 2
+    for commits in range(1_000):
+        struck = run_through(f"struck{commits}", commits)
+        if struck is None:
+            break
+        del struck["objects"]
+        assert struck == calm, f"killed before commit {commits + 1}"
+    assert commits > 10
 
 
 def test_a_changed_object_replaces_its_own_rows(tables, tmp_path):

@@ -1,0 +1,40 @@
+"""A staged batch into the tables interactions, feedback, quarantine and decisions.
+
+    attach_tables(tables, stage, workload, sources)      # the tables as they are, beside the batch
+    commit(tables, stage)                                # after sql/ingest/{reread,met,judged}
+
+Partitions that only gain rows are appended to; those that lose rows (of an object read anew, or beaten by an earlier copy)
+are replaced. Decisions are written first: a run that is killed between two commits leaves rows of objects that the
+ledger does not know as read, and the decisions that name the objects which lost a row to them; both are read again.
+"""
+
+from __future__ import annotations
+
+from resources.sources import SourceSettings
+from resources.sql_files import attach_files, run, slice_files, stream
+from resources.staging import Staging
+from resources.tables import PARTITIONS, SCHEMAS, Tables
+
+ORDER = ("decisions", "quarantine", "feedback", "interactions")
+
+
+def attach_tables(tables: Tables, stage: Staging, workload: str, sources: dict[str, SourceSettings]) -> None:
+    """Makes the tables readable in the stage's DuckDB, of all workloads that its records may name."""
+    workloads = sorted({workload, *(name for source in sources.values() for name in source.workloads.values())})
+    for name in (*ORDER, "erasures"):
+        files = [file for each in workloads for file in slice_files(tables, name, each)]
+        attach_files(stage.connection, name, SCHEMAS[name], files, PARTITIONS[name])
+
+
+def commit(tables: Tables, stage: Staging) -> None:
+    """Writes what the batch brings, and takes out what gives way to it."""
+    connection = stage.connection
+    run(connection, "ingest/new_quarantine", workload=stage.workload)
+    for view in ("new_decisions", "new_feedback", "new_interactions"):
+        run(connection, f"ingest/{view}")
+    for table in ORDER:
+        run(connection, f"ingest/commit/{table}_rewritten")
+        tables.append(table, stream(connection, f"ingest/commit/{table}_added"))
+        for values in connection.table("rewritten").fetchall():
+            partition = dict(zip(PARTITIONS[table], values, strict=True))
+            tables.replace(table, stream(connection, f"ingest/commit/{table}_partition", **partition), **partition)
