@@ -136,16 +136,16 @@ def test_an_object_that_changes_between_listing_and_reading_is_read_next_time(se
     server.put(bucket, "logs/a.jsonl", record(1))
     server.put(bucket, "logs/b.jsonl", record(2))
     sources = {"g": SourceSettings(uri=f"s3://{bucket}/logs")}
-    whole = module.Staging.read_all
+    whole = module.Staging.batches
 
     def meanwhile(stage, entries):
         server.put(bucket, "logs/a.jsonl", record(1, "changed") + record(5))
         return whole(stage, entries)
 
-    monkeypatch.setattr(module.Staging, "read_all", meanwhile)
+    monkeypatch.setattr(module.Staging, "batches", meanwhile)
     first = ingest(tables, "w", sources)
     assert first.total.kept == 1 and first.failed_objects == [f"s3://{bucket}/logs/a.jsonl"]
-    monkeypatch.setattr(module.Staging, "read_all", whole)
+    monkeypatch.setattr(module.Staging, "batches", whole)
     assert ingest(tables, "w", sources).total.kept == 2
     etags = {row["uri"]: row["etag"] for row in rows_of(tables, "objects")}
     assert etags == {item.uri: item.etag for item in objects_after("g", sources["g"])}
