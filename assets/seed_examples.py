@@ -1,26 +1,43 @@
 """seed_examples: curated or synthetic conversations that are mixed into the traffic."""
 
+from pathlib import Path
+from typing import Any
+
 import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
+from resources.curation import CurationSettings
+from resources.seed_decontamination import drop_contaminated_seeds
 from resources.seeds import import_seeds
 from resources.source_digest import source_digest
 from resources.sources import SourceSettings
 from resources.workshop import Workshop
 
+SOURCES = ("resources/seeds.py", "resources/seed_decontamination.py", "sql/seeds", "sql/curate", "sql/clean")
+
 
 @dg.asset(
-    group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/seeds.py")[:12]
+    deps=["eval_suite"], group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, code_version=source_digest(*SOURCES)[:12]
 )
 def seed_examples(
-    workshop: dg.ResourceParam[Workshop], seeds: dg.ResourceParam[dict[str, SourceSettings]]
+    workshop: dg.ResourceParam[Workshop],
+    seeds: dg.ResourceParam[dict[str, SourceSettings]],
+    curation_settings: dg.ResourceParam[CurationSettings],
 ) -> dg.MaterializeResult:
-    """Every seed file of the recipe as rows of messages; a bad line is counted and named, never silently dropped."""
+    """Every seed file of the recipe as rows of messages; bad lines and leaked evaluation items are counted and named."""
     places = {name: settings.uri for name, settings in seeds.items()}
+    suite = workshop.current("dataset", "eval_suite")
+    settings = curation_settings.decontamination
+
+    def work(output: Path) -> dict[str, Any]:
+        metrics = import_seeds(places, output).as_metrics()
+        items = workshop.directory(suite) / "items.parquet"
+        return {**metrics, "contaminated": drop_contaminated_seeds(output, items, settings)}
+
     manifest = workshop.build(
-        "dataset", "seed_examples", op="import_seeds", sources=("resources/seeds.py",), config={"seeds": sorted(seeds)},
-        inputs=workshop.outside(places),
-        work=lambda output: import_seeds(places, output).as_metrics(),
+        "dataset", "seed_examples", op="import_seeds", sources=SOURCES,
+        config={"seeds": sorted(seeds), "decontamination": settings.model_dump(mode="json")},
+        inputs=[*workshop.outside(places), suite.as_input()], work=work,
     )
     return shown(manifest, workshop)

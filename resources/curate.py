@@ -81,7 +81,7 @@ def curate(
         run(connection, "curate/entrants_as_conversations")
         run(connection, "clean/feedback")
         run(connection, "curate/entrants", drop_thumbs_down=settings.feedback.drop_thumbs_down)
-        suites = _decontaminate(connection, settings, eval_items)
+        suites = _decontaminate(connection, tables, workload, settings, eval_items)
         run(connection, "curate/standing", exact_duplicates=settings.exact_duplicates)
         _find_near_duplicates(connection, settings.near_duplicates)
         run(connection, "curate/decisions")
@@ -99,14 +99,18 @@ def curate(
 
 
 def _decontaminate(
-    connection: duckdb.DuckDBPyConnection, settings: CurationSettings, eval_items: Path | None
+    connection: duckdb.DuckDBPyConnection,
+    tables: Tables,
+    workload: str,
+    settings: CurationSettings,
+    eval_items: Path | None,
 ) -> dict[str, dict[str, int]]:
     items = EVAL_ITEMS.empty_table() if eval_items is None else pq.read_table(eval_items).select(EVAL_ITEMS.names)
     if not settings.decontamination.enabled or not len(items):
         connection.register("contaminated", _CONTAMINATED.empty_table())
         return {}
     connection.register("eval_items", items.cast(EVAL_ITEMS))
-    find_contamination(connection, settings.decontamination)
+    find_contamination(connection, tables, workload, settings.decontamination)
     return {suite.pop("suite"): suite for suite in rows(connection, "curate/suite_report").to_pylist()}
 
 

@@ -79,6 +79,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, name=_TEXT, score=pa.float64(),
         model=_TEXT, prompt_sha256=_TEXT, prompt=_TEXT, answer=_TEXT, ts=_TIME,
     ),
+    # Evaluation items found in each day's rows: searched is a digest of what was searched for, content one of the day's texts.
+    # A row without interaction_id says that its day was searched. Only a memory: what it lacks is searched again.
+    "contamination": _columns(
+        workload=_TEXT, dt=pa.date32(), searched=_TEXT, content=_TEXT, interaction_id=_TEXT, suite=_TEXT, item_id=_TEXT,
+        part=_TEXT, share=pa.float64(),
+    ),
     "serving_metrics": _columns(
         workload=_TEXT, endpoint=_TEXT, release=_TEXT, window_start=_TIME, window_end=_TIME, drafts=pa.int64(),
         draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
@@ -96,6 +102,7 @@ PARTITIONS: dict[str, list[str]] = {
     "cleaned_interactions": ["workload", "dt"],
     "decisions": ["workload", "stage"],
     "judgements": ["workload", "dt"],
+    "contamination": ["workload", "dt"],
     "serving_metrics": ["workload"],
     "erasures": ["workload"],
 }

@@ -348,6 +348,15 @@ def join_all(parents, one, other):
 
 
 @compiled
+def hash_table(values):
+    """An open-addressing table of different uint64 values, none of them 0."""
+    table = np.zeros(_table_size(len(values)), dtype=np.uint64)
+    for value in values:
+        _insert(table, np.uint64(len(table) - 1), value)
+    return table
+
+
+@compiled
 def find_grams(content, edges, alphabet, sizes, whole, seen, shift, table, hits):
     """Which wanted n-grams each text holds: rows (text, gram) in `hits`; returns how many there are, which may be more
     than `hits` has room for.

@@ -1,12 +1,10 @@
 -- Rows that hold evaluation items: for each row and item the share of the item's words that the row's n-grams cover.
--- `grams` are the n-grams of the items (start: the first word's place), `hits` the messages in which they occur. A short item
+-- `grams` are the n-grams of the items (start: the first word's place), `hits` the rows in which they occur. A short item
 -- has one gram, itself, and `whole` where it must be a message of its own.
 create or replace temp table contaminated as
 with row_hits as (
-    select distinct messages.interaction_id, hits.gram
+    select distinct row_id as interaction_id, gram
     from hits
-    join messages using (identity)
-    where messages.role not in ('system', 'developer')
 ),
 covered as (
     select

@@ -18,7 +18,7 @@ GRAPH = {
     "feedback": {"logs"},
     "cleaned_interactions": {"interactions", "feedback"},
     "eval_suite": set(),
-    "seed_examples": set(),
+    "seed_examples": {"eval_suite"},
     "curated_interactions": {"cleaned_interactions", "feedback", "eval_suite"},
     "sft_dataset": {"curated_interactions", "seed_examples"},
     "base_model": set(),

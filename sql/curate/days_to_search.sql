@@ -1,0 +1,6 @@
+-- Days whose rows were not yet searched for these items.
+create or replace temp table days_to_search as
+select dt
+from day_contents
+anti join contamination on contamination.dt = day_contents.dt and contamination.content = day_contents.content
+    and contamination.searched = $searched and contamination.interaction_id is null

@@ -1,0 +1,1 @@
+select dt from days_to_search order by dt

@@ -1,1 +1,0 @@
-select identity, words from documents

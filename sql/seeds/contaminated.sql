@@ -1,0 +1,5 @@
+-- The seeds that hold evaluation items, and which.
+select row_id, source, source_uri, source_row, suite, item_id, part, share
+from seeds
+join contaminated on contaminated.interaction_id = seeds.row_id
+order by source, source_uri, source_row, suite, item_id, part
