@@ -131,7 +131,6 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     suspects = share_a_bucket(bands)
     connection.register("suspects", pa.table({"place": places[suspects]}))
     run(connection, "curate/suspects_as_conversations")
-    run(connection, "clean/messages")
     run(connection, "clean/texts")
     with ShingleFile() as sets:
         for batch in stream(connection, "curate/suspect_texts"):
