@@ -97,6 +97,28 @@ def run(
 
 
 @app.command()
+def inspect(
+    uris: Annotated[list[str], typer.Argument(help="files, directories, globs or s3:// prefixes of logs and feedback")],
+    html: Annotated[Path | None, typer.Option(help="write the report as one HTML file too", dir_okay=False)] = None,
+    log_format: Annotated[str, typer.Option("--format", help="the logs' format; auto looks at each file")] = "auto",
+    sample: Annotated[int, typer.Option(help="rows that are cleaned, compared and drafted on where there are more", min=100)]
+    = 50_000,
+    limit_objects: Annotated[int | None, typer.Option(help="read only this many objects, spread evenly", min=1)] = None,
+) -> None:
+    """Looks at logs before anything is built: formats, errors, duplicates, and whether a drafter would pay. No recipe."""
+    from pipelines.inspection_text import print_inspection
+    from resources.inspection import inspect as look
+    from resources.inspection_page import write_page
+
+    with errors.status("") as status:
+        found = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
+    print_inspection(found, console)
+    if html is not None:
+        write_page(found, html)
+        console.print(f"\n[green]✓[/] {html}", highlight=False)
+
+
+@app.command()
 def sql(
     statement: Annotated[str, typer.Argument(help="what to ask the lake's catalog")],
     lake: LakeOption = None,

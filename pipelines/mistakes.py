@@ -3,13 +3,14 @@
 from pipelines.recipe import RecipeError
 from resources.catalog import CatalogError
 from resources.endpoints import EndpointError
+from resources.inspection import InspectError
 from resources.lake import LakeError
 from resources.manifest import ManifestError
 from resources.release import ReleaseError
 from resources.sources import SourceError
 from resources.why import UnknownIdError
 
-MISUSE = (RecipeError, LakeError, SourceError, CatalogError)
+MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError)
 """What was asked for cannot be: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, UnknownIdError)

@@ -76,6 +76,9 @@ def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], con
 
 def _story(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for step in steps:
         mark = Text(" ·", style="dim") if step["stage"] in ("ingest", "context", "judge", "feedback") else (
             Text(" ✓", style="green") if step["kept"] else Text(" ✗", style="red"))

@@ -1,0 +1,5 @@
+select language, count(*) as rows
+from cleaned_interactions
+where language is not null and status = 'ok'
+group by language
+order by rows desc, language

@@ -1,0 +1,8 @@
+-- Personal data by kind: values, and rows that hold any. The values themselves are nowhere.
+with found as (
+    select interaction_id, unnest(map_entries(pii)) as entry from cleaned_interactions
+)
+select entry.key as kind, sum(entry.value)::bigint as found, count(distinct interaction_id) as rows
+from found
+group by kind
+order by found desc, kind

@@ -1,0 +1,6 @@
+-- Prompt shapes of healthy rows, most frequent first.
+select prompt_shape as shape, count(*) as rows
+from cleaned_interactions
+where status = 'ok'
+group by prompt_shape
+order by rows desc, shape
