@@ -23,14 +23,15 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from resources.decompress import decompressed
 from resources.formats import FORMATS, Format, detect
 from resources.ledger import Entry
-from resources.log_reader import Problem, Records, read_records
+from resources.log_reader import Problem, Records
+from resources.object_reader import read_object
 from resources.prefetch import Opened, prefetched
 from resources.read_ahead import read_ahead
 from resources.sources import SourceSettings
 from resources.sql_files import run, sql_text, workbench
+from resources.streams import StreamFold
 
 PART_BYTES = 48 << 20
 """Text that is parsed in one go."""
@@ -172,14 +173,21 @@ class Staging:
         entry = self._entries[index]
         wanted = self.sources[entry.source].format
         form: Format | None = None
+        fold: StreamFold | None = None
+        plain_text = wanted != "auto" and FORMATS[wanted].plain_text
         with opened() as file:
-            for found in read_records(decompressed(file)):
+            for found in read_object(file, entry.uri, plain_text):
                 if form is None and isinstance(found, Records):
                     form = self._format(found, wanted)
                     if form is None:
                         yield Read(index, None, _other_format(found, wanted))
                         return
+                    fold = StreamFold() if form.streamed else None
+                if fold is not None and isinstance(found, Records):
+                    found = fold.add(found)
                 yield Read(index, form, found)
+            if fold is not None:
+                yield Read(index, form, fold.rest())
 
     def _set_aside(self, index: int, problem: Problem) -> None:
         self._records[index] += 1
@@ -221,7 +229,7 @@ class Staging:
         self.connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
         run(self.connection, "ingest/records")
         if "interactions" in form.fills:
-            self._view("extracted", f"ingest/{form.name}/interactions")
+            self._view("extracted", f"ingest/{form.rows_as or form.name}/interactions")
             key = os.environ.get("MILLRACE_USER_HASH_KEY", "")
             run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
             run(self.connection, "ingest/quarantine_checked")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from resources.formats import (
     alpaca,
+    chunks,
     feedback,
     litellm,
     messages,
@@ -31,7 +32,7 @@ from resources.formats.format import Format
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        litellm, openai_pairs, stored_completions, trajectories, preferences, tokens, sharegpt, alpaca,
+        litellm, openai_pairs, chunks, stored_completions, trajectories, preferences, tokens, sharegpt, alpaca,
         prompt_completion, messages, text, feedback,
     )
 }

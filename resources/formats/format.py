@@ -11,7 +11,8 @@ class Format:
     """`fills` names the SQL files under sql/ingest/<name>/: interactions, feedback, or both.
 
     turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is no JSON is one
-    record {text}, where the recipe names the format.
+    record {text}, where the recipe names the format. streamed: its lines are pieces of answers, put together before all
+    else. rows_as: the format whose SQL is used.
     """
 
     name: str
@@ -19,3 +20,5 @@ class Format:
     fills: tuple[str, ...] = ("interactions",)
     turns: bool = False
     plain_text: bool = False
+    streamed: bool = False
+    rows_as: str = ""

@@ -27,6 +27,44 @@ with shaped as (
     inner join batch using (object)
 ),
 
+-- what the model thought before it answered is kept beside the answer, not in it
+examined as (
+    select
+        *,
+        coalesce(contains(completion, '<think>') and regexp_matches(
+            completion ->> '$.content', '^\s*<think>.*</think>', 's'
+        ), false) as opens_with_thought,
+        coalesce((opens_with_thought or contains(completion, '"reasoning')) and json_type(completion) = 'OBJECT', false)
+            as holds_thought
+    from shaped
+),
+
+apart as (
+    select
+        * replace (
+            case
+                when holds_thought then coalesce(
+                    reasoning, completion ->> '$.reasoning_content', completion ->> '$.reasoning',
+                    nullif(trim(regexp_extract(
+                        completion ->> '$.content', '^\s*<think>(.*?)</think>', 1, 's'
+                    ), chr(10) || ' '), '')
+                )
+                else reasoning
+            end as reasoning,
+            case
+                when holds_thought then json_merge_patch(
+                    completion,
+                    '{"reasoning_content": null, "reasoning": null, "reasoning_details": null}',
+                    case when opens_with_thought then to_json(struct_pack("content" := regexp_replace(
+                        completion ->> '$.content', '^\s*<think>.*?</think>\s*', '', 's'
+                    ))) else '{}' end
+                )
+                else completion
+            end as completion
+        )
+    from examined
+),
+
 projected as (
     select
         *,
@@ -37,7 +75,7 @@ projected as (
         json_transform(completion, '{
             "role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON", "refusal": "VARCHAR"
         }') as answer
-    from shaped
+    from apart
 ),
 
 hashed as (
