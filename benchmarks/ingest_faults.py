@@ -33,8 +33,9 @@ import zstandard
 
 from benchmarks.record import record
 from benchmarks.s3_server import s3_server
-from resources import ingest as ingesting
+from resources import staging
 from resources.catalog import query, rebuild
+from resources.ingest import ingest
 from resources.lake import Lake
 from resources.sources import SourceSettings
 from resources.sql_files import attach_slice, workbench
@@ -54,7 +55,8 @@ def pair(number: int, answer: str = "yes") -> dict[str, Any]:
 def litellm(number: int) -> dict[str, Any]:
     start = 1_780_300_000 + number * 60
     return {"id": f"litellm-{number}", "call_type": "acompletion", "status": "success", "startTime": start,
-            "endTime": start + 1, "model": "m", "messages": [{"role": "user", "content": f"question {number}"}], "response": {"choices": [
+            "endTime": start + 1, "model": "m",
+            "messages": [{"role": "user", "content": f"question {number}"}], "response": {"choices": [
                 {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}]}}
 
 
@@ -139,10 +141,10 @@ def child(place: Place, *words: str) -> subprocess.Popen[str]:
 
 def ingest_now(lake: Path, root: str) -> None:
     """The process that is killed: says when it begins, since importing is no part of what is tested."""
-    ingesting.BATCH_BYTES = 40_000
+    staging.BATCH_BYTES = 40_000
     tables = Tables(Lake.open(lake))
     print("began", flush=True)
-    report = ingesting.ingest(tables, WORKLOAD, Place(root).sources)
+    report = ingest(tables, WORKLOAD, Place(root).sources)
     rebuild(tables.lake)
     print(report.model_dump_json(), flush=True)
 

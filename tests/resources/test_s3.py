@@ -8,6 +8,7 @@ from datetime import date
 
 import pytest
 
+from benchmarks.s3_server import KEY, SECRET, s3_server
 from resources import prefetch, s3
 from resources.ingest import ingest, observe
 from resources.lake import Lake
@@ -15,7 +16,6 @@ from resources.new_objects import new_objects
 from resources.sources import SourceError, SourceSettings, list_objects, objects_after, open_object
 from resources.sql_files import attach_slice, workbench
 from resources.tables import Tables
-from benchmarks.s3_server import KEY, SECRET, s3_server
 
 pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'millrace[s3]'")
 pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
