@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         tables = Tables(Lake.open(Path(folder) / "lake"))
         rows, size = 0, 0
-        for number, chunk in enumerate(_traffic(wanted)):
+        for number, chunk in enumerate(traffic(wanted)):
             tables.append("interactions", chunk)
             rows += len(chunk)
             size += sum(chunk[name].nbytes for name in ("messages", "tools", "completion"))
@@ -78,8 +78,8 @@ def main() -> None:
     )
 
 
-def _traffic(wanted: int):
-    """Tables of `interactions`, at most 20,000 rows each, wanted rows in all over four days."""
+def traffic(wanted: int, days: int = 4):
+    """Tables of `interactions`, at most 20,000 rows each, wanted rows in all over some days."""
     draw = random.Random(0)
     words = _vocabulary(draw)
     rows = []
@@ -93,7 +93,7 @@ def _traffic(wanted: int):
                 break
             messages.append({"role": "user", "content": _question(draw, words)})
             answer = _answer(draw, words, made)
-            rows.append(_row(made, session, messages, answer, draw, turn, made * 4 // wanted))
+            rows.append(_row(made, session, messages, answer, draw, turn, made * days // wanted))
             messages = [*messages, answer]
             if answer.get("tool_calls"):
                 messages.append({"role": "tool", "tool_call_id": answer["tool_calls"][0]["id"],

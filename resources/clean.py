@@ -33,7 +33,7 @@ ROWS_AT_A_TIME = 200_000
 
 MACROS = tuple(
     f"clean/macros/{name}"
-    for name in ("one_spacing", "message_text", "message_identity", "conversation_of", "beginning")
+    for name in ("one_spacing", "message_text", "message_identity", "told_in", "conversation_of", "new_messages", "beginning")
 )
 
 _REDACTIONS = pa.schema(

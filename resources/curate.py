@@ -130,8 +130,6 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     bands = band_hashes(signed["signature"].combine_chunks(), settings.bands)
     suspects = share_a_bucket(bands)
     connection.register("suspects", pa.table({"place": places[suspects]}))
-    run(connection, "curate/suspects_as_conversations")
-    run(connection, "clean/texts")
     with ShingleFile() as sets:
         for batch in stream(connection, "curate/suspect_texts"):
             for group in shingle_sets(text_buffer(batch["new_turn"]), text_buffer(batch["answer"]), settings.ngram):

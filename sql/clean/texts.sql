@@ -22,14 +22,7 @@ turns as (
     select
         *,
         list_filter(prompt, lambda message: message.role in ('system', 'developer')) as ruling,
-        list_filter(
-            prompt[
-                len(prompt) + 2 - coalesce(nullif(list_position(
-                    list_transform(list_reverse(prompt), lambda message: message.role), 'assistant'
-                ), 0), len(prompt) + 1) :
-            ],
-            lambda message: coalesce(message.role, '') not in ('system', 'developer')
-        ) as new
+        new_messages(prompt) as new
     from halves
 )
 select

@@ -1,18 +1,7 @@
--- A row's messages and its answer as one list: who spoke (the answer: the assistant), what was said, and what makes it the
--- same message. The JSON is read once. What is no list of messages, or no message, counts for nothing.
+-- The same with what makes each message the same as another.
 create or replace temp macro conversation_of(messages, completion) as
     list_transform(
-        list_transform(
-            list_concat(
-                coalesce(try(json_transform(
-                    messages, '[{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}]'
-                )), []),
-                case when try(json_type(completion)) = 'OBJECT' then [struct_update(json_transform(
-                    completion, '{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}'
-                ), role := 'assistant')] else [] end
-            ),
-            lambda message: struct_pack(role := message.role, content := message.content, said := message_text(message))
-        ),
+        told_in(messages, completion),
         lambda message: struct_pack(
             role := message.role, said := message.said,
             identity := message_identity(message.role, message.said, message.content)
