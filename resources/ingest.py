@@ -42,8 +42,8 @@ class Observation(BaseModel):
 
 
 class Counts(BaseModel):
-    """Records of a day or in all. repeated and erased are the dropped ones; feedback that is no record of its own
-    (the reward in an agent's trajectory) is in `attached_feedback`."""
+    """Records of a day or in all. repeated, erased and skipped (no interactions: an HTTP span, say) are the dropped ones;
+    feedback that is no record of its own (the reward in an agent's trajectory) is in `attached_feedback`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -51,13 +51,14 @@ class Counts(BaseModel):
     kept: int = 0
     repeated: int = 0
     erased: int = 0
+    skipped: int = 0
     quarantined: int = 0
     feedback: int = 0
     attached_feedback: int = 0
 
     @property
     def read(self) -> int:
-        return self.kept + self.repeated + self.erased + self.quarantined + self.feedback
+        return self.kept + self.repeated + self.erased + self.skipped + self.quarantined + self.feedback
 
     def add(self, other: Counts) -> None:
         for name in type(self).model_fields:
@@ -181,15 +182,15 @@ def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
     """Adds the batch to the report. The reader's own count of records has to be the sum of what became of them."""
     counted = Counts()
     fates = run(stage.connection, "ingest/counts").fetchall()
-    for day, objects, kept, repeated, erased, quarantined, feedback, attached in fates:
-        counts = Counts(objects=objects, kept=kept, repeated=repeated, erased=erased, quarantined=quarantined,
-                        feedback=feedback, attached_feedback=attached)
+    for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in fates:
+        counts = Counts(objects=objects, kept=kept, repeated=repeated, erased=erased, skipped=skipped,
+                        quarantined=quarantined, feedback=feedback, attached_feedback=attached)
         report.days.setdefault(day, Counts()).add(counts)
         counted.add(counts)
     if counted.read != batch.records:
         raise CountsError(
-            f"{batch.records} records were read, but {counted.kept} kept, {counted.repeated + counted.erased} dropped, "
-            f"{counted.quarantined} quarantined and {counted.feedback} of feedback make {counted.read}; "
+            f"{batch.records} records were read, but {counted.kept} kept, "
+            f"{counted.repeated + counted.erased + counted.skipped} dropped, {counted.quarantined} quarantined and {counted.feedback} of feedback make {counted.read}; "
             "this batch was not committed"
         )
     report.total.add(counted)

@@ -114,7 +114,7 @@ class Staging:
             yield self._complete()
 
     def _begin(self) -> None:
-        for table in ("batch", "quarantined", "staged", "staged_feedback", "no_interactions", "no_feedback"):
+        for table in ("batch", "quarantined", "skipped", "staged", "staged_feedback", "no_interactions", "no_feedback"):
             run(self.connection, f"ingest/{table}")
         self._ended: dict[int, bool] = {}  # by object: whether it was read to its end
         self._named: set[int] = set()
@@ -128,10 +128,11 @@ class Staging:
         self._flush()
         self._name(set(self._ended))
         self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
+        run(self.connection, "ingest/skip", workload=self.workload)
         run(self.connection, "ingest/drop_checked")
         failed = [index for index, whole in self._ended.items() if not whole]
         if failed:
-            for table in ("staged", "staged_feedback", "quarantined", "batch"):
+            for table in ("staged", "staged_feedback", "quarantined", "skipped", "batch"):
                 self.connection.execute(sql_text("ingest/forget").format(table=table), {"objects": failed})
             for index in failed:
                 del self._records[index]

@@ -1,4 +1,4 @@
--- What became of the rows of this batch, by day. Quarantined rows and objects count under their object's day; attached is
+-- What became of the rows of this batch, by day. Quarantined and skipped rows and objects count under their object's day; attached is
 -- feedback that came along with an interaction's record.
 with fates as (
     select dt as day, 'kept' as fate
@@ -8,6 +8,10 @@ with fates as (
     select dt as day, case rule when 'erased' then 'erased' else 'repeated' end as fate
     from judged
     where fresh and not kept
+    union all
+    select cast(batch.fallback_ts as date) as day, 'skipped' as fate
+    from skipped
+    inner join batch using (object)
     union all
     select cast(batch.fallback_ts as date) as day, 'quarantined' as fate
     from quarantined
@@ -26,6 +30,7 @@ select
     count(*) filter (fate = 'kept') as kept,
     count(*) filter (fate = 'repeated') as repeated,
     count(*) filter (fate = 'erased') as erased,
+    count(*) filter (fate = 'skipped') as skipped,
     count(*) filter (fate = 'quarantined') as quarantined,
     count(*) filter (fate = 'feedback') as feedback,
     count(*) filter (fate = 'attached') as attached

@@ -5,6 +5,8 @@ with found as (
     select object, row, dt from staged_feedback
     union all
     select object, row, null from quarantined
+    union all
+    select object, row, null from skipped
 )
 
 select

@@ -3,4 +3,4 @@ insert into quarantined by name
 select staged.object, staged.row, staged.error_code, staged.message, encode(lines.raw)[:4096] as raw
 from staged
 inner join lines using (object, row)
-where staged.error_code is not null
+where staged.error_code <> 'skipped'

@@ -7,7 +7,11 @@ with in_quarantine as (
     group by error_code
 ),
 dropped as (
-    select 'dropped' as fate, stage, rule, count(*) as records
+    -- one decision of ingest may stand for many records
+    select
+        'dropped' as fate, stage, rule,
+        sum(case when stage = 'ingest' then coalesce(cast(detail ->> '$.records' as bigint), 1) else 1 end)::bigint
+            as records
     from decisions
     where workload = $workload
       and not kept
