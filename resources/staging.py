@@ -45,7 +45,7 @@ BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
 MACROS = ("ingest/moment", *(f"ingest/macros/{name}" for name in (
-    "role_called", "spoken", "turns", "offered", "transcript"
+    "role_called", "spoken", "turns", "offered", "called", "transcript", "untemplated"
 )))
 
 _LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])

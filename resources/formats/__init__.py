@@ -16,11 +16,14 @@ from resources.formats import (
     alpaca,
     chunks,
     feedback,
+    langfuse,
+    langfuse_scores,
     litellm,
     messages,
     openai_pairs,
     preferences,
     prompt_completion,
+    sglang,
     sharegpt,
     stored_completions,
     text,
@@ -32,8 +35,8 @@ from resources.formats.format import Format
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        litellm, openai_pairs, chunks, stored_completions, trajectories, preferences, tokens, sharegpt, alpaca,
-        prompt_completion, messages, text, feedback,
+        litellm, langfuse, langfuse_scores, sglang, openai_pairs, chunks, stored_completions, trajectories, preferences,
+        tokens, sharegpt, alpaca, prompt_completion, messages, text, feedback,
     )
 }
 """In the order in which they are tried: unmistakable keys first."""
