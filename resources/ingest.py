@@ -190,7 +190,8 @@ def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
     if counted.read != batch.records:
         raise CountsError(
             f"{batch.records} records were read, but {counted.kept} kept, "
-            f"{counted.repeated + counted.erased + counted.skipped} dropped, {counted.quarantined} quarantined and {counted.feedback} of feedback make {counted.read}; "
+            f"{counted.repeated + counted.erased + counted.skipped} dropped, {counted.quarantined} quarantined and "
+            f"{counted.feedback} of feedback make {counted.read}; "
             "this batch was not committed"
         )
     report.total.add(counted)
