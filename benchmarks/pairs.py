@@ -33,13 +33,21 @@ CITY_TOOL = {
 }
 
 
-def write_pairs(folder: Path, rows: int, days: int = 10, files_per_day: int = 4, seed: int = 1, processes: int = 2) -> int:
+def write_pairs(
+    folder: Path,
+    rows: int,
+    days: int = 10,
+    files_per_day: int = 4,
+    seed: int = 1,
+    first_day: date = FIRST_DAY,
+    processes: int = 2,
+) -> int:
     """Writes the files and returns how many interactions (choices) the rows hold."""
     parts = days * files_per_day
     sizes = [rows // parts + (part < rows % parts) for part in range(parts)]
     jobs = []
     for part, size in enumerate(sizes):
-        day = FIRST_DAY + timedelta(days=part // files_per_day)
+        day = first_day + timedelta(days=part // files_per_day)
         path = folder / f"dt={day}" / f"gateway-{part % files_per_day:03}.jsonl.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         jobs.append((path, day, size, seed * 1_000_003 + part))

@@ -15,6 +15,10 @@ from typing import Any
 import zstandard
 
 READ_BYTES = 4 << 20
+GIVEN_BYTES = 8 << 20
+"""At most this much comes out at a time, however well it was packed."""
+_ZSTD_BYTES = 2 << 10
+"""zstd is fed in bites: its reader gives all that comes of one, at worst 32,000 times as much."""
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -37,19 +41,19 @@ def decompressed(file: Any) -> Iterator[bytes]:
 
 
 def _gzip(file: Any, data: bytes) -> Iterator[bytes]:
-    member, fed = zlib.decompressobj(wbits=31), False
-    while data:
+    member, fed, content = zlib.decompressobj(wbits=31), False, b""
+    while data or len(content) == GIVEN_BYTES:
         try:
-            content = member.decompress(data)
+            content = member.decompress(data, GIVEN_BYTES)
         except zlib.error as error:
             raise DamagedError(f"the gzip stream is damaged ({error})") from error
         fed = True
         if content:
             yield content
-        data = member.unused_data
+        data = member.unconsumed_tail
         if member.eof:
-            data = data.lstrip(b"\0")  # padding between or after members
-            member, fed = zlib.decompressobj(wbits=31), False
+            data = member.unused_data.lstrip(b"\0")  # padding between or after members
+            member, fed, content = zlib.decompressobj(wbits=31), False, b""
         data = data or file.read(READ_BYTES)
     if fed:
         raise DamagedError("the gzip stream ends early")
@@ -58,17 +62,20 @@ def _gzip(file: Any, data: bytes) -> Iterator[bytes]:
 def _zstd(file: Any, data: bytes) -> Iterator[bytes]:
     frame, fed = zstandard.ZstdDecompressor().decompressobj(), False
     while data:
-        try:
-            content = frame.decompress(data)
-        except zstandard.ZstdError as error:
-            raise DamagedError(f"the zstd stream is damaged ({error})") from error
-        fed = True
-        if content:
-            yield content
-        data = b""
-        if frame.eof:
-            data = frame.unused_data
-            frame, fed = zstandard.ZstdDecompressor().decompressobj(), False
-        data = data or file.read(READ_BYTES)
+        start = 0
+        while start < len(data):
+            bite = data[start : start + _ZSTD_BYTES]
+            try:
+                content = frame.decompress(bite)
+            except zstandard.ZstdError as error:
+                raise DamagedError(f"the zstd stream is damaged ({error})") from error
+            fed = True
+            if content:
+                yield content
+            start += len(bite)
+            if frame.eof:
+                start -= len(frame.unused_data)
+                frame, fed = zstandard.ZstdDecompressor().decompressobj(), False
+        data = file.read(READ_BYTES)
     if fed:
         raise DamagedError("the zstd stream ends early")

@@ -18,13 +18,15 @@ import pyarrow as pa
 from resources.decompress import DamagedError
 
 HEAD_BYTES = 1 << 20
-WHOLE_BYTES = 512 << 20
-"""A JSON array is read whole: beyond this it has to be JSONL."""
+"""Looked at to tell how the records are written."""
+RECORD_BYTES = 64 << 20
+"""A longer line, or element of an array, goes to quarantine; no more than this of it is ever held."""
 CHUNK_BYTES = 32 << 20
 SAMPLE = 8
 """Records looked at to tell a file's format."""
 RAW_BYTES = 4096
 _BLANK = 8
+_SPACES = b" \t\n\r\v\f"
 
 
 @dataclass
@@ -53,24 +55,11 @@ def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
     if not head.strip():
         if damage:
             yield _damaged(damage, b"")
+        elif head:
+            yield from _lines(head, rest, damage)
         return
-    first_line = head.lstrip().split(b"\n", 1)[0]
-    opening = head.lstrip()[:1]
-    lines_surely = opening == b"{" and len(head) >= HEAD_BYTES and _sample(head)
-    if _record(first_line) is None and opening in (b"[", b"{") and not lines_surely:
-        whole, rest, damage = _more(head, rest, damage)
-        elements = _array(whole, damage) if opening == b"[" else _objects(whole)
-        if elements is not None:
-            yield from elements
-            if damage:
-                yield _damaged(damage, b"")
-            return
-        head = whole
-    sample = _sample(head)
-    if not sample:
-        yield _damaged(damage, head) if damage else _no_records(head)
-        return
-    yield from _lines(head, rest, damage, sample)
+    form = _form(head, whole=damage is not None or len(head) < HEAD_BYTES)
+    yield from _lines(head, rest, damage) if form == "lines" else _values(head, rest, damage, form == "array")
 
 
 def _take(chunks: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes], DamagedError | None]:
@@ -86,96 +75,50 @@ def _take(chunks: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes], D
     return b"".join(taken), chunks, None
 
 
-def _more(head: bytes, rest: Iterator[bytes], damage: DamagedError | None):
-    """Up to WHOLE_BYTES of content, where its form can only be told from the whole."""
-    if damage:
-        return head, rest, damage
-    more, rest, damage = _take(rest, WHOLE_BYTES)
-    return head + more, rest, damage
+def _form(head: bytes, whole: bool) -> str:
+    """How the records are written: "lines", "array", or "objects" (that span several lines)."""
+    head = head.lstrip()
+    opening = head[:1]
+    first_line, _, others = head.partition(b"\n")
+    if opening not in (b"[", b"{") or _record(first_line) is not None:
+        return "lines"
+    if opening == b"[" and others.strip() and _value(first_line) is not None:
+        return "lines"
+    from resources.json_values import Values  # not needed for JSON lines; numba takes a while to import
+
+    form = "array" if opening == b"[" else "objects"
+    seen = Values(in_array=opening == b"[")
+    starts, ends = seen.find(head)
+    if len(starts):
+        return form if _record(head[starts[0] : ends[0]]) is not None else "lines"
+    if opening == b"[":
+        return form if head[1:].lstrip()[:1] == b"{" else "lines"
+    return "lines" if whole or not others or _sample(head) else form
+
+
+def _value(text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _record(line: bytes) -> dict | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    value = _value(line)
     return value if isinstance(value, dict) else None
 
 
-def _sample(head: bytes) -> list[dict]:
+def _sample(data: bytes) -> list[dict]:
     """The first few lines that are JSON objects. The last line may be cut: a cut line does not parse."""
-    found = []
+    found: list[dict] = []
     start = 0
-    while start < len(head):
-        end = head.find(b"\n", start)
-        line, start = (head[start:end], end + 1) if end >= 0 else (head[start:], len(head))
+    while start < len(data) and len(found) < SAMPLE:
+        end = data.find(b"\n", start)
+        line, start = (data[start:end], end + 1) if end >= 0 else (data[start:], len(data))
         record = _record(line)
         if record is not None:
             found.append(record)
-            if len(found) == SAMPLE:
-                break
     return found
-
-
-def _array(whole: bytes, damage: DamagedError | None) -> Iterator[Records | Problem] | None:
-    """The elements of one JSON array of objects; None where the content is no such thing."""
-    try:
-        text = whole.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    decoder, position = json.JSONDecoder(), text.index("[") + 1
-    elements, parsed, ending = [], [], None
-    while True:
-        position = _past_space(text, position)
-        try:
-            value, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            break
-        elements.append(text[position:end])
-        if len(parsed) < SAMPLE and isinstance(value, dict):
-            parsed.append(value)
-        position = _past_space(text, end)
-        ending = text[position : position + 1]
-        if ending != ",":
-            break
-        position += 1
-    if not parsed or (ending == "]" and text[position + 1 :].strip()):
-        return None
-    return _array_parts(elements, parsed, ending, text, position, damage)
-
-
-def _array_parts(elements, parsed, ending, text, position, damage) -> Iterator[Records | Problem]:
-    rows = pa.array(range(1, len(elements) + 1), pa.int64())
-    yield Records(rows, pa.array(elements, pa.large_string()), parsed)
-    if ending != "]" and not damage:
-        message = f"the JSON array breaks off after element {len(elements)}; write it anew, or as JSON lines"
-        yield Problem(len(elements) + 1, "malformed_json", message, text[position:].encode()[:RAW_BYTES])
-
-
-def _objects(whole: bytes) -> Iterator[Records | Problem] | None:
-    """JSON objects that span several lines, one after the other; None where the content is no such thing."""
-    try:
-        text = whole.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    decoder, position, elements, parsed = json.JSONDecoder(), _past_space(text, 0), [], []
-    while position < len(text):
-        try:
-            value, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            return None
-        elements.append(text[position:end])
-        if isinstance(value, dict) and len(parsed) < SAMPLE:
-            parsed.append(value)
-        position = _past_space(text, end)
-    rows = pa.array(range(1, len(elements) + 1), pa.int64())
-    return iter([Records(rows, pa.array(elements, pa.large_string()), parsed)]) if parsed else None
-
-
-def _past_space(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t\r\n":
-        position += 1
-    return position
 
 
 def _no_records(head: bytes) -> Problem:
@@ -192,59 +135,152 @@ def _damaged(damage: DamagedError, raw: bytes) -> Problem:
     return Problem(0, "damaged_file", f"{damage}; the records before that were read", raw[:RAW_BYTES])
 
 
-def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None, sample: list[dict]):
-    """JSON lines, in parts of whole lines."""
-    carry, row = head, 1
+def _too_long(row: int, what: str, raw: bytes) -> Problem:
+    message = f"the {what} is longer than {RECORD_BYTES >> 20} MiB; it was passed over, what follows was read"
+    return Problem(row, "line_too_long", message, raw[:RAW_BYTES])
+
+
+def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> Iterator[Records | Problem]:
+    """JSON lines, in parts of whole lines. The first of them has to hold a record, else the file is no log."""
+    data, row, known, passing_over = head, 1, False, False
     while True:
+        more = b""
         if not damage:
             more, rest, damage = _take(rest, CHUNK_BYTES)
-        else:
-            more = b""
         last = not more or damage is not None
-        data = carry + more
-        cut = data.rfind(b"\n") + 1
-        if last and not damage:
-            cut = len(data)
-        carry = data[cut:]
+        if passing_over:  # the rest of a line that is too long: nothing of it is kept
+            end = more.find(b"\n") + 1
+            data, passing_over = (more[end:], False) if end else (b"", True)
+        else:
+            data += more
+        cut = len(data) if last and not damage else data.rfind(b"\n") + 1
         if cut:
-            records, problems, row = _split(data[:cut], row)
-            yield Records(*records, sample)
+            records, problems, row = _split(data, cut, row)
+            sample = [] if known else _sample(data[:cut])
+            if not known and not sample and (problems or len(records[0])):
+                yield _damaged(damage, head) if damage else _no_records(head)
+                return
+            known = known or bool(sample)
+            if len(records[0]):
+                yield Records(*records, sample)
             yield from problems
-            sample = []
+        data = data[cut:]
+        if len(data) > RECORD_BYTES:
+            yield _too_long(row, "line", data)
+            data, row, passing_over = b"", row + 1, True
         if last:
             break
     if damage:
-        yield _damaged(damage, carry)
+        yield _damaged(damage, data)
 
 
-def _split(data: bytes, row: int):
-    """Whole lines as Arrow text without a copy of each; lines that are not UTF-8 apart, blank ones left out."""
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10).astype(np.int64) + 1
-    if not len(ends) or ends[-1] != len(data):
-        ends = np.append(ends, len(data))
+def _split(data: bytes, cut: int, row: int):
+    """The whole lines of data[:cut] as Arrow text without a copy of each; blank ones left out, bad ones apart."""
+    octets = np.frombuffer(data, np.uint8)[:cut]
+    ends = np.flatnonzero(octets == 10).astype(np.int64) + 1
+    if not len(ends) or ends[-1] != cut:
+        ends = np.append(ends, cut)
     offsets = np.concatenate([np.zeros(1, np.int64), ends])
-    raw = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
     rows = np.arange(row, row + len(ends), dtype=np.int64)
-    kept = np.ones(len(ends), dtype=bool)
-    for index in np.flatnonzero(np.diff(offsets) <= _BLANK):
-        kept[index] = bool(data[offsets[index] : offsets[index + 1]].strip())
+    kept = _not_blank(octets, offsets)
+    raw = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return *_texts(rows, raw, kept, "line"), row + len(ends)
+
+
+def _not_blank(octets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    kept = np.diff(offsets) > _BLANK
+    short = np.flatnonzero(~kept)
+    for place in range(_BLANK):
+        at = offsets[short] + place
+        inside = at < offsets[short + 1]
+        kept[short[inside]] |= ~np.isin(octets[at[inside]], np.frombuffer(_SPACES, np.uint8))
+    return kept
+
+
+def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: str):
+    """(rows, texts) of the records that can be read on, and a Problem for each one that is too long or no UTF-8."""
     problems = []
+    lengths = np.diff(np.frombuffer(raw.buffers()[1], np.int64, len(raw) + 1, raw.offset * 8))
+    for index in np.flatnonzero(lengths > RECORD_BYTES):
+        kept[index] = False
+        problems.append(_too_long(int(rows[index]), what, raw[index].as_buffer()[:RAW_BYTES].to_pybytes()))
     try:
         text = raw.cast(pa.large_string())
     except pa.ArrowInvalid:
-        text = None
+        text = raw
         for index in np.flatnonzero(kept):
-            line = data[offsets[index] : offsets[index + 1]]
+            record = raw[index].as_py()
             try:
-                line.decode("utf-8")
+                record.decode("utf-8")
             except UnicodeDecodeError:
                 kept[index] = False
-                problems.append(Problem(int(rows[index]), "invalid_utf8", "the line is not UTF-8 text",
-                                        line.rstrip(b"\r\n")[:RAW_BYTES]))
+                problems.append(Problem(int(rows[index]), "invalid_utf8", f"the {what} is not UTF-8 text",
+                                        record.rstrip(b"\r\n")[:RAW_BYTES]))
     numbers = pa.array(rows, pa.int64())
     if not kept.all():
-        mask = pa.array(kept)
-        numbers, text = numbers.filter(mask), (raw if text is None else text).filter(mask).cast(pa.large_string())
-    return (numbers, text), problems, row + len(ends)
+        numbers, text = numbers.filter(pa.array(kept)), text.filter(pa.array(kept)).cast(pa.large_string())
+    return (numbers, text), problems
+
+
+def _values(
+    head: bytes, rest: Iterator[bytes], damage: DamagedError | None, in_array: bool
+) -> Iterator[Records | Problem]:
+    """Elements of one JSON array, or objects that span lines, in parts of whole ones."""
+    from resources.json_values import Values
+
+    what, seen, data, row, known, passing_over = "element" if in_array else "object", Values(in_array), head, 1, False, False
+    while True:
+        starts, ends = seen.find(data)
+        if passing_over and len(ends):  # the end of one that is too long; nothing of it was kept
+            starts, ends, passing_over, row = starts[1:], ends[1:], False, row + 1
+        if len(ends):
+            offsets = np.concatenate([np.zeros(1, np.int64), np.stack([starts, ends], axis=1).ravel()])
+            raw = pa.LargeBinaryArray.from_buffers(
+                pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+            ).take(pa.array(np.arange(1, len(offsets) - 1, 2)))
+            rows = np.arange(row, row + len(ends), dtype=np.int64)
+            records, problems = _texts(rows, raw, np.ones(len(ends), dtype=bool), what)
+            row += len(ends)
+            if len(records[0]):
+                parsed = [] if known else [_record(text.as_py()) for text in records[1][:SAMPLE]]
+                known = True
+                yield Records(*records, [record for record in parsed if record is not None])
+            yield from problems
+        if seen.closed or damage:
+            break
+        keep = len(data) if seen.begin is None else seen.begin
+        if not passing_over and len(data) - keep > RECORD_BYTES:
+            yield _too_long(row, what, data[keep : keep + RAW_BYTES])
+            passing_over = True
+        if passing_over:
+            keep = len(data)
+        more, rest, damage = _take(rest, CHUNK_BYTES)
+        if not more:
+            data = data[keep:]
+            seen.shift(keep)
+            break
+        data = data[keep:] + more
+        seen.shift(keep)
+    yield from _leftover(seen, data, rest, damage, row, what, in_array)
+
+
+def _leftover(seen, data: bytes, rest: Iterator[bytes], damage, row: int, what: str, in_array: bool) -> Iterator[Problem]:
+    """What is to be said of the end."""
+    if damage:
+        yield _damaged(damage, data[seen.begin :] if seen.begin is not None else b"")
+    elif seen.closed:
+        beyond = data[seen.position :].strip()
+        while not beyond and not damage:
+            more, rest, damage = _take(rest, HEAD_BYTES)
+            if not more:
+                break
+            beyond = more.strip()
+        if damage:
+            yield _damaged(damage, b"")
+        elif beyond:
+            yield Problem(row, "malformed_json", "there is more after the end of the JSON array; write JSON lines",
+                          beyond[:RAW_BYTES])
+    elif in_array or seen.begin is not None:
+        text = "array" if in_array else "text"
+        message = f"the JSON {text} breaks off after {what} {row - 1}; write it anew, or as JSON lines"
+        yield Problem(row, "malformed_json", message, data[seen.begin or 0 :][:RAW_BYTES])

@@ -37,6 +37,8 @@ PART_BYTES = 48 << 20
 """Text that is parsed in one go."""
 BATCH_BYTES = 512 << 20
 """Text whose rows are committed together; an object is never parted."""
+MEMORY_MIB = 1280
+"""What DuckDB keeps in memory; beyond that it spills to disk. Text being read and Delta's writer come on top."""
 PARTS_AHEAD = 2
 """Parts of objects that wait, read and split, while others are parsed."""
 PROBLEMS_TOGETHER = 1024
@@ -59,6 +61,7 @@ _QUARANTINED = pa.schema(
 def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Staging]:
     """A DuckDB of its own with the ingest's tables and functions."""
     with workbench() as connection:
+        connection.execute(f"set memory_limit = '{MEMORY_MIB} MiB'")
         connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
         for macro in MACROS:
             run(connection, macro)
