@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from resources.decompress import DamagedError, decompressed
 from resources.inline_media import NEEDLES, referenced
-from resources.log_reader import RAW_BYTES, WHOLE_BYTES, Problem, Records, read_records
+from resources.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, read_records
 from resources.parquet_reader import MAGIC, read_parquet
 from resources.streams import CHUNK, with_joined_response
 
@@ -119,8 +119,8 @@ def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
         for chunk in chunks:
             taken.append(chunk)
             size += len(chunk)
-            if size > WHOLE_BYTES:
-                message = f"a text is read whole, and this one has more than {WHOLE_BYTES >> 20} MiB: split it"
+            if size > RECORD_BYTES:
+                message = f"a text is read whole, and this one has more than {RECORD_BYTES >> 20} MiB: split it"
                 yield Problem(0, "too_long", message, taken[0][:RAW_BYTES])
                 return
     except DamagedError as error:
