@@ -18,14 +18,15 @@ SOURCES = ("resources/curate.py", "sql/curate", "sql/clean", "sql/tables", "sql/
 
 
 @dg.asset(
-    deps=["cleaned_interactions", "feedback", "eval_suite"], group_name=TRAFFIC, kinds={"duckdb", "parquet"}, owners=OWNERS,
-    pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
+    deps=["cleaned_interactions", "feedback", "judgements", "eval_suite"], group_name=TRAFFIC, kinds={"duckdb", "parquet"},
+    owners=OWNERS, pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
 )
 def curated_interactions(
     workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
 ) -> dg.MaterializeResult:
     """Exact and near duplicates, thumbs-down answers and leaked evaluation items leave; the order of days does not matter."""
     suite = workshop.current("dataset", "eval_suite")
+    tables = ["cleaned_interactions", "feedback", *(["judgements"] if curation_settings.judge else [])]
 
     def work(output: Path) -> dict[str, Any]:
         items = workshop.directory(suite) / "items.parquet"
@@ -34,8 +35,8 @@ def curated_interactions(
 
     manifest = workshop.build(
         "dataset", "curated_interactions", op="curate", sources=SOURCES,
-        config=curation_settings.model_dump(mode="json"),
-        inputs=[workshop.slice("cleaned_interactions"), workshop.slice("feedback"), suite.as_input()],
+        config=curation_settings.as_config(),
+        inputs=[*(workshop.slice(name) for name in tables), suite.as_input()],
         work=work,
     )
     fates = RowFates.of(manifest)

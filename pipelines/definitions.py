@@ -20,6 +20,7 @@ from assets import (
     eval_suite,
     evaluation_report,
     interactions,
+    judgements,
     logs,
     quantized_model,
     release_candidate,
@@ -42,8 +43,8 @@ from resources.registry import Registry
 from resources.workshop import Workshop
 
 MODULES = (
-    logs, interactions, cleaned_interactions, curated_interactions, seed_examples, eval_suite, sft_dataset, base_model,
-    sft_model, student_model, quantized_model, speculator_dataset, speculator, evaluation_report, release_candidate,
+    logs, interactions, cleaned_interactions, judgements, curated_interactions, seed_examples, eval_suite, sft_dataset,
+    base_model, sft_model, student_model, quantized_model, speculator_dataset, speculator, evaluation_report, release_candidate,
     endpoint,
 )
 
@@ -104,7 +105,7 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
 
 def _enabled_assets(recipe: Recipe) -> list[Any]:
     loaded = dg.load_assets_from_modules(MODULES, key_prefix=recipe.workload, include_specs=True)
-    return [asset for asset in loaded if _name(asset) not in recipe.policy.disabled]
+    return [asset for asset in loaded if _name(asset) not in recipe.disabled]
 
 
 def _name(asset: Any) -> str:
@@ -128,7 +129,7 @@ def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
 def _rewired(deps: Iterable[dg.AssetDep], recipe: Recipe) -> Iterator[dg.AssetDep]:
     for dep in deps:
         name = dep.asset_key.path[-1]
-        if name not in recipe.policy.disabled:
+        if name not in recipe.disabled:
             yield dep
         elif name.endswith("_model"):
             yield dg.AssetDep(dg.AssetKey([recipe.workload, recipe.policy.stand_in(name)]))

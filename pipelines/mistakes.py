@@ -4,6 +4,7 @@ from pipelines.recipe import RecipeError
 from resources.catalog import CatalogError
 from resources.endpoints import EndpointError
 from resources.inspection import InspectError
+from resources.judge_endpoint import JudgeError
 from resources.lake import LakeError
 from resources.manifest import ManifestError
 from resources.release import ReleaseError
@@ -13,5 +14,5 @@ from resources.why import UnknownIdError
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError)
 """What was asked for cannot be: exit code 2."""
 
-FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, UnknownIdError)
+FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, JudgeError, UnknownIdError)
 """What was looked at is not right: exit code 1."""

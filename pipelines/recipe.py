@@ -126,6 +126,11 @@ class Recipe(Settings):
         return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled)
 
     @property
+    def disabled(self) -> list[str]:
+        """Assets that are not in this recipe's graph."""
+        return [*self.policy.disabled, *([] if self.curation.judge else ["judgements"])]
+
+    @property
     def digest(self) -> str:
         """sha256 of the recipe with every default filled in."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()

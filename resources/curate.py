@@ -8,9 +8,9 @@ Reads the rows that `resources.clean` kept and writes into `output`:
     decontamination.json     by evaluation suite: items found in the traffic, rows that hold them
 
 and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The
-rules, in order: thumbs down, contaminated, exact duplicate, near duplicate, kept. Of duplicates the best copy stays:
-people's word first, then the fuller, then the newer, then the id. Feedback is read afresh, since it arrives after its
-day was cleaned. Nothing depends on the order in which days arrived.
+rules, in order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, kept. Of duplicates the best
+copy stays: people's word first, then the fuller, then the newer, then the id. Feedback is read afresh, since it arrives
+after its day was cleaned. Nothing depends on the order in which days arrived.
 """
 
 from __future__ import annotations
@@ -74,13 +74,17 @@ def curate(
     """
     output.mkdir(parents=True, exist_ok=True)
     with workbench() as connection:
-        for name in ("interactions", "cleaned_interactions", "feedback"):
+        for name in ("interactions", "cleaned_interactions", "feedback", "judgements"):
             attach_slice(connection, tables, name, workload)
         for macro in MACROS:
             run(connection, macro)
         run(connection, "curate/entrants_as_conversations")
         run(connection, "clean/feedback")
-        run(connection, "curate/entrants", drop_thumbs_down=settings.feedback.drop_thumbs_down)
+        judge = settings.judge
+        run(connection, "curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
+        run(
+            connection, "curate/entrants", drop_thumbs_down=settings.feedback.drop_thumbs_down, min_quality=settings.min_quality
+        )
         suites = _decontaminate(connection, tables, workload, settings, eval_items)
         run(connection, "curate/standing", exact_duplicates=settings.exact_duplicates)
         _find_near_duplicates(connection, settings.near_duplicates)
@@ -151,7 +155,7 @@ def _group_sessions(connection: duckdb.DuckDBPyConnection) -> None:
     connection.register("session_groups", pa.table({"place": np.arange(1, sessions + 1), "first": first[1:]}))
 
 
-DIGESTS = ("interactions", "cleaned_interactions", "feedback")
+DIGESTS = ("interactions", "cleaned_interactions", "feedback", "judgements")
 
 
 def slice_digest(tables: Tables, name: str, workload: str) -> str:

@@ -8,9 +8,11 @@ signatures; `resources.curate` reads the rest.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from resources.judge_endpoint import JudgeSettings
 
 
 class _Settings(BaseModel):
@@ -71,3 +73,18 @@ class CurationSettings(_Settings):
     decontamination: Decontamination = Field(default_factory=Decontamination)
     status: StatusRules = Field(default_factory=StatusRules)
     feedback: FeedbackRules = Field(default_factory=FeedbackRules)
+    judge: JudgeSettings | None = Field(None, description="a model that scores rows by quality and difficulty")
+    min_quality: float | None = Field(None, ge=1, le=10, description="drop rows that the judge scored lower")
+
+    @model_validator(mode="after")
+    def _judged_with_care(self):
+        if self.min_quality is not None and self.judge is None:
+            raise ValueError("min_quality needs scores: name the model that gives them under curation.judge")
+        if self.judge is not None and self.pii == "keep":
+            raise ValueError("judge shows rows to an endpoint, and pii: keep would show it personal data; take pii: redact")
+        return self
+
+    def as_config(self) -> dict[str, Any]:
+        """What decides the outcome of curation, for a manifest: not how the judge is reached."""
+        reached = {"base_url", "api_key_env", "max_rows", "concurrency", "timeout_s", "retries", "request"}
+        return self.model_dump(mode="json", exclude={"judge": reached})

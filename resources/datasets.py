@@ -10,11 +10,15 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
     messages         JSON text: OpenAI messages, the last one the answer; assistant messages carry `weight` 0 or 1
     tools            JSON text, or null
     interaction_ids  every interaction whose answer is trained on in this row
+    quality, difficulty   the judge's scores of the last answer, 1 to 10, where there are any
 
 A chat client repeats the conversation with every turn. Where a later row of a session repeats an earlier one whole,
 the longest row carries both: its assistant messages weigh 1 where their own interaction survived curation, 0 where
 not (an answer that got a thumb down stays as context). A split is drawn by the hash of the session's split group,
 never by row.
+
+Where a source has more rows than it may give, each prompt shape gets a quota by the temperature `balance` (its size to the
+power 1, 1/2 or 0), so that a rare kind of request is not drowned by a frequent one; within a shape the draw is by hash.
 
 The fate of every curated row is in `report.decisions` (rows of the table `decisions`, stage "dataset"); given `tables`,
 they are committed there as well.
@@ -23,7 +27,9 @@ they are committed there as well.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import md5
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -38,7 +44,8 @@ SPLITS = ("train", "validation", "test")
 SFT_ROWS = pa.schema(
     [("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("session_id", pa.string()),
      ("workload", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("messages", pa.string()), ("tools", pa.string()),
-     ("prompt_shape", pa.string()), ("content_sha256", pa.string()), ("interaction_ids", pa.list_(pa.string()))]
+     ("prompt_shape", pa.string()), ("content_sha256", pa.string()), ("interaction_ids", pa.list_(pa.string())),
+     ("quality", pa.float64()), ("difficulty", pa.float64())]
 )
 
 
@@ -57,6 +64,10 @@ class DatasetSettings(BaseModel):
         "named is left out; empty: all of everything",
     )
     max_rows: int | None = Field(None, ge=1, description="at most this many training rows")
+    balance: Literal["none", "sqrt", "uniform"] = Field(
+        "sqrt", description="where a source gives fewer rows than it has: rows of each prompt shape in proportion to its size, "
+        "to the square root of its size, or equally; none: drawn as they come"
+    )
     validation_share: float = Field(0.05, ge=0, lt=1, description="share of the sessions")
     test_share: float = Field(0.1, ge=0, lt=1, description="share of the sessions that no stage ever trains on")
     seed: int = 0
@@ -110,11 +121,13 @@ def build_sft_dataset(
             connection, "datasets/placed", seed=seed, test_share=settings.test_share,
             validation_share=settings.validation_share,
         )
-        available = dict(run(connection, "datasets/available").fetchall())
+        run(connection, "datasets/clustered", balance=settings.balance)
+        clusters: dict[str, dict[str, int]] = {}
+        for source, cluster, count in run(connection, "datasets/available").fetchall():
+            clusters.setdefault(source, {})[cluster] = count
+        available = {source: sum(sizes.values()) for source, sizes in clusters.items()}
         quotas = sampling_quotas(available, settings.mix, settings.max_rows)
-        connection.register(
-            "quotas", pa.table({"source": pa.array(quotas, pa.string()), "rows": pa.array(quotas.values(), pa.int64())})
-        )
+        connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
         run(connection, "datasets/sampled", seed=seed)
         straddling = run(connection, "datasets/straddling").fetchall()[0][0]
         if straddling:
@@ -161,22 +174,50 @@ def sampling_quotas(available: dict[str, int], mix: dict[str, float], max_rows: 
     """
     weights = {source: (mix.get(source, 0.0) if mix else float(rows)) for source, rows in available.items()}
     named = sum(rows for source, rows in available.items() if weights[source] > 0)
-    wanted = min(max_rows or named, named)
-    quotas = dict.fromkeys(available, 0)
-    open_sources = sorted(source for source in available if weights[source] > 0)
-    while open_sources and wanted > 0:
-        total = sum(weights[source] for source in open_sources)
-        short = [source for source in open_sources if available[source] <= wanted * weights[source] / total]
+    return _handed_out(available, weights, min(max_rows or named, named))
+
+
+TEMPERATURES = {"none": 1.0, "sqrt": 0.5, "uniform": 0.0}
+
+
+def cluster_quotas(sizes: dict[str, int], wanted: int, balance: str) -> dict[str, int]:
+    """How many of `wanted` rows each cluster of prompts gives: in proportion to size ** (1, 1/2 or 0), never more than it has.
+
+    Under `uniform`, a cluster no larger than its equal share is taken whole.
+    """
+    weights = {cluster: float(size) ** TEMPERATURES[balance] for cluster, size in sizes.items()}
+    return _handed_out(sizes, weights, min(wanted, sum(sizes.values())))
+
+
+def _handed_out(available: dict[str, int], weights: dict[str, float], wanted: int) -> dict[str, int]:
+    """Whole numbers that add up to `wanted` as far as there is anything to give: by weight, the rest by largest remainder
+    (of equal ones by the hash of the name). Who has too few gives all, and the others share the rest."""
+    given = dict.fromkeys(available, 0)
+    still = [name for name in available if weights[name] > 0]
+    while still and wanted > 0:
+        total = sum(weights[name] for name in still)
+        exact = {name: wanted * weights[name] / total for name in still}
+        short = {name for name in still if available[name] <= exact[name]}
         if not short:
-            exact = {source: wanted * weights[source] / total for source in open_sources}
-            quotas.update({source: int(share) for source, share in exact.items()})
-            left = wanted - sum(int(share) for share in exact.values())
-            by_remainder = sorted(open_sources, key=lambda source: (int(exact[source]) - exact[source], source))
-            for source in by_remainder[:left]:
-                quotas[source] += 1
-            return quotas
-        for source in short:
-            quotas[source] = available[source]
-            wanted -= available[source]
-            open_sources.remove(source)
-    return quotas
+            given.update({name: int(share) for name, share in exact.items()})
+            left = wanted - sum(given[name] for name in still)
+            by_remainder = sorted(still, key=lambda name: (int(exact[name]) - exact[name], md5(name.encode()).hexdigest()))
+            for name in by_remainder[:left]:
+                given[name] += 1
+            return given
+        for name in short:
+            given[name] = available[name]
+            wanted -= available[name]
+        still = [name for name in still if name not in short]
+    return given
+
+
+def _quota_table(clusters: dict[str, dict[str, int]], quotas: dict[str, int], balance: str) -> pa.Table:
+    """Training rows wanted of each cluster of each source, beside what the source gives in all."""
+    found = [
+        {"source": source, "cluster": cluster, "rows": rows, "source_rows": quotas[source]}
+        for source, sizes in clusters.items()
+        for cluster, rows in cluster_quotas(sizes, quotas[source], balance).items()
+    ]
+    columns = [("source", pa.string()), ("cluster", pa.string()), ("rows", pa.int64()), ("source_rows", pa.int64())]
+    return pa.Table.from_pylist(found, schema=pa.schema(columns))

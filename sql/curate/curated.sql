@@ -9,7 +9,8 @@ with oldest as (
 select
     rows.interaction_id, rows.workload, rows.dt, rows.ts, rows.source, rows.session_id, oldest.split_group,
     rows.messages, rows.tools, rows.completion, decided.opinion as feedback, rows.prompt_shape, rows.prompt_characters,
-    rows.completion_characters, rows.content_sha256, rows.normalised_sha256
+    rows.completion_characters, rows.content_sha256, rows.normalised_sha256, decided.judged_quality as quality,
+    decided.difficulty
 from cleaned_interactions as rows
 join decided using (interaction_id)
 join oldest on oldest.session_id = rows.session_id

@@ -19,6 +19,7 @@ select
     judged.interaction_id, judged.dt, judged.session_id, judged.ts, judged.best,
     case
         when judged.thumbs_down then 'thumbs_down'
+        when judged.low_quality then 'low_quality'
         when judged.item is not null then 'contaminated'
         when judged.place <> judged.stands_for then 'exact_duplicate'
         when judged.place <> judged.best then 'near_duplicate'
@@ -27,10 +28,11 @@ select
     judged.place = judged.best as kept,
     case rule
         when 'thumbs_down' then printf('feedback %g', judged.opinion)
+        when 'low_quality' then printf('quality %g of 10', judged.judged_quality)
         when 'contaminated' then printf('%s, %.0f %% of its words', judged.item, 100 * judged.share)
         when 'near_duplicate' then printf('similarity %.2f', judged.likeness)
     end as detail,
     case when rule in ('exact_duplicate', 'near_duplicate') then bests.interaction_id end as kept_id,
-    judged.opinion
+    judged.opinion, judged.judged_quality, judged.difficulty
 from judged
 left join entrants as bests on bests.place = judged.best

@@ -4,9 +4,10 @@ create or replace temp table entrants as
 with heard as (
     select
         rows.*,
-        coalesce(verdicts.value, rows.feedback) as opinion
+        coalesce(verdicts.value, rows.feedback) as opinion, scores.quality as judged_quality, scores.difficulty
     from cleaned_interactions as rows
     left join verdicts using (interaction_id)
+    left join scores using (interaction_id)
     where rows.status = 'ok'
 )
 select
@@ -14,6 +15,7 @@ select
         order by
             coalesce(opinion, 0) desc, prompt_characters + completion_characters desc, ts desc nulls last, interaction_id
     ) as place,
-    interaction_id, dt, session_id, ts, normalised_sha256, opinion,
-    $drop_thumbs_down and coalesce(opinion, 0) < 0 as thumbs_down
+    interaction_id, dt, session_id, ts, normalised_sha256, opinion, judged_quality, difficulty,
+    $drop_thumbs_down and coalesce(opinion, 0) < 0 as thumbs_down,
+    coalesce(judged_quality < $min_quality, false) as low_quality
 from heard

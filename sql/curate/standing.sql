@@ -3,7 +3,7 @@ create or replace temp table standing as
 with clean_rows as (
     select place, interaction_id, normalised_sha256
     from entrants
-    where not thumbs_down and interaction_id not in (select interaction_id from contaminated)
+    where not thumbs_down and not low_quality and interaction_id not in (select interaction_id from contaminated)
 )
 select
     place, interaction_id,

@@ -1,2 +1,2 @@
 -- What there is to sample from.
-select source, count(*) as rows from placed where split = 'train' group by source order by source
+select source, cluster, count(*) as rows from clustered where split = 'train' group by source, cluster order by source, cluster

@@ -2,13 +2,17 @@
 select
     curated.workload, 'dataset' as stage, $version as version, curated.dt, curated.interaction_id,
     case
-        when not sampled.chosen and sampled.quota = 0 then 'source_not_in_mix'
+        when not sampled.chosen and sampled.source_quota = 0 then 'source_not_in_mix'
         when not sampled.chosen then 'sampled_out'
         when held.holder_id is not null then 'subsumed_by_later_turn'
         else 'kept'
     end as rule,
     sampled.chosen as kept,
-    case when sampled.chosen then sampled.split end as detail,
+    case
+        when sampled.chosen then sampled.split
+        when sampled.source_quota > 0 and sampled.cluster <> '' then printf('%s gave %d rows', sampled.cluster, sampled.quota)
+        when sampled.source_quota > 0 then printf('%s gave %d rows', sampled.source, sampled.quota)
+    end as detail,
     held.holder_id as kept_id
 from curated
 left join held using (interaction_id)

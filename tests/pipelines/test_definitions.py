@@ -142,3 +142,10 @@ def test_traffic_that_has_ended_has_no_later_partitions(tmp_path):
     graph = load(tmp_path, "last_day: 2026-06-07\n").resolve_asset_graph()
     keys = graph.get(dg.AssetKey(["math-tutor", "interactions"])).partitions_def.get_partition_keys()
     assert (keys[0], keys[-1], len(keys)) == ("2026-06-01", "2026-06-07", 7)
+
+
+def test_judgements_are_in_the_graph_where_a_judge_is_named(tmp_path):
+    judged = edges(load(tmp_path, 'curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_quality: 4}\n'))
+    assert judged["judgements"] == {"cleaned_interactions"}
+    assert judged["curated_interactions"] == GRAPH["curated_interactions"] | {"judgements"}
+    assert "judgements" not in edges(load(tmp_path))

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from resources.clean import clean
 from resources.curate import curate
 from resources.curation import CurationSettings
-from resources.datasets import DatasetError, DatasetSettings, build_sft_dataset, sampling_quotas
+from resources.datasets import DatasetError, DatasetSettings, build_sft_dataset, cluster_quotas, sampling_quotas
 from resources.lake import Lake
 from resources.seeds import import_seeds
 from resources.tables import Tables
@@ -259,3 +259,50 @@ def test_tool_calling_conversations_become_one_row_each(tables, tmp_path):
     assert set(last.values()) <= {row["row_id"] for row in found}
     assert report.fates["kept"] == len(found) and len(found) <= len(last) + exact
     assert all(weights(row)[-1] == 1 and json.loads(row["messages"])[-1]["role"] == "assistant" for row in found)
+
+
+@given(
+    sizes=st.dictionaries(st.text("abcdef#", max_size=4), st.integers(1, 300), min_size=1, max_size=30),
+    wanted=st.integers(0, 4000), balance=st.sampled_from(["none", "sqrt", "uniform"]),
+)
+@settings(deadline=None)
+def test_cluster_quotas_add_up_and_are_never_more_than_there_is(sizes, wanted, balance):
+    quotas = cluster_quotas(sizes, wanted, balance)
+    assert quotas.keys() == sizes.keys()
+    assert sum(quotas.values()) == min(wanted, sum(sizes.values()))
+    assert all(0 <= quotas[cluster] <= size for cluster, size in sizes.items())
+    if balance == "uniform":
+        fair = min(wanted, sum(sizes.values())) / len(sizes)
+        assert all(quotas[cluster] == size for cluster, size in sizes.items() if size <= fair)
+        whole = [quotas[cluster] for cluster, size in sizes.items() if quotas[cluster] < size]
+        assert not whole or max(whole) - min(whole) <= 1
+    if balance == "none":
+        share = min(wanted, sum(sizes.values())) / sum(sizes.values())
+        assert all(abs(quotas[cluster] - size * share) < 1 for cluster, size in sizes.items())
+
+
+def test_cluster_quotas_between_proportional_and_equal():
+    sizes = {"frequent": 9_900, "rare": 100}
+    assert cluster_quotas(sizes, 200, "none") == {"frequent": 198, "rare": 2}
+    assert cluster_quotas(sizes, 200, "sqrt") == {"frequent": 182, "rare": 18}
+    assert cluster_quotas(sizes, 200, "uniform") == {"frequent": 100, "rare": 100}
+
+
+def test_a_rare_prompt_shape_is_not_drowned_and_its_rows_say_what_their_shape_gave(tables, tmp_path):
+    rows = [interaction(n, f"summarise report number {n}", f"it says {n}") for n in range(60)]
+    rows += [interaction(n, f"translate line {n}", f"line {n}") for n in range(60, 64)]
+    path = curated(tables, rows, tmp_path / "c1")
+    shapes = {}
+    for balance in ("none", "sqrt", "uniform"):
+        settings = DatasetSettings(validation_share=0, test_share=0, max_rows=16, balance=balance)
+        report, splits = built(path, tmp_path / balance, settings)
+        found = [row["prompt_shape"].split("#")[0] for row in splits["train"]]
+        assert len(found) == 16 and report.fates["sampled_out"] == 48
+        shapes[balance] = found.count("translate")
+        again, _ = built(path, tmp_path / "again" / balance, settings)
+        assert [row["rule"] for row in again.decisions.to_pylist()] == [row["rule"] for row in report.decisions.to_pylist()]
+    assert shapes["sqrt"] == 3 and shapes["uniform"] == 4 and shapes["none"] < 4
+    said = {row["detail"] for row in report.decisions.to_pylist() if row["rule"] == "sampled_out"}
+    assert len(said) == 1 and said.pop().endswith("gave 12 rows")
+    everything, _ = built(path, tmp_path / "all")
+    assert everything.fates == {"kept": 64}

@@ -1,0 +1,25 @@
+"""judgements: what a judge model says of the cleaned rows, where the recipe names one."""
+
+import dagster as dg
+
+from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
+from assets.presentation import numbers
+from resources.curation import CurationSettings
+from resources.judge import judge
+from resources.source_digest import source_digest
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=["cleaned_interactions"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS, pool=LAKE_POOL,
+    code_version=source_digest("resources/judge.py", "sql/judge")[:12],
+)
+def judgements(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    curation_settings: dg.ResourceParam[CurationSettings],
+) -> dg.MaterializeResult:
+    """Quality and difficulty of each text, 1 to 10. What was judged with this model and prompt is not asked again."""
+    report = judge(workshop.tables, workshop.workload, curation_settings.judge, context.log.info)
+    workshop.publish_catalog()
+    return dg.MaterializeResult(metadata=numbers(report.as_metrics()))

@@ -1,0 +1,6 @@
+-- For judgements: each score, by row, name, model and prompt.
+select
+    interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || name || ' ' || model || ' ' || prompt_sha256 || ' '
+    || coalesce(score::varchar, '') as line
+from judgements
+order by line

@@ -1,0 +1,1 @@
+select count(*) as wanted, count(*) filter (is_known) as known from wanted

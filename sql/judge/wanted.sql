@@ -1,0 +1,23 @@
+-- The texts to be judged, each by one row that holds it, and whether it has both scores. Drawn by the hash of the text, so that
+-- the same ones are wanted from day to day.
+-- $model, $prompt_sha256, $max_rows (null: all)
+create or replace temp table wanted as
+with scored as (
+    select interaction_id, content_sha256
+    from judgements
+    where model = $model and prompt_sha256 = $prompt_sha256 and score is not null
+    group by interaction_id, content_sha256
+    having count(distinct name) = 2
+),
+texts as (
+    select
+        normalised_sha256, min(cleaned_interactions.interaction_id) as interaction_id,
+        bool_or(scored.interaction_id is not null) as is_known
+    from cleaned_interactions
+    left join scored using (interaction_id, content_sha256)
+    where status = 'ok'
+    group by normalised_sha256
+)
+select *, md5(normalised_sha256) as draw
+from texts
+qualify $max_rows::bigint is null or row_number() over (order by draw) <= $max_rows
