@@ -33,7 +33,10 @@ ROWS_AT_A_TIME = 200_000
 
 MACROS = tuple(
     f"clean/macros/{name}"
-    for name in ("one_spacing", "message_text", "message_identity", "told_in", "conversation_of", "new_messages", "beginning")
+    for name in (
+        "one_spacing", "message_text", "message_identity", "told_in", "conversation_of", "new_messages", "beginning",
+        "shape_of",
+    )
 )
 
 _REDACTIONS = pa.schema(

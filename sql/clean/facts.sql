@@ -34,12 +34,7 @@ select
     pii,
     cast(null as varchar) as language,
     cast(map {} as map(varchar, double)) as quality,
-    case
-        when new_role in ('tool', 'function') then 'tool result'
-        else coalesce(lower(regexp_extract(new_turn[1:200], '\pL+')), '')
-    end || '#' || md5(
-        coalesce(client, '') || chr(1) || regexp_replace(coalesce(instructions, ''), '[0-9]+', '0', 'g')
-    )[1:8] as prompt_shape,
+    shape_of(new_role, new_turn, messages, tools, client, instructions) as prompt_shape,
     normalised_sha256,
     coalesce(signed.signature, cast([] as integer[])) as signature,
     '' as cleaned_with

@@ -235,6 +235,27 @@ def test_prompt_shapes_tell_products_and_intents_apart(tables):
     assert shapes[0] == shapes[1] and len(set(shapes)) == 3 and shapes[0].startswith("explain#")
 
 
+def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
+    tools = json.dumps([{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}])
+    call = {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]}
+    ask = {"role": "user", "content": "How is it outside?"}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
+    _, found = cleaned(
+        tables,
+        [
+            interaction(1, [ask], "call", tools=tools),
+            interaction(2, [ask], "none"),
+            interaction(3, [ask, call, result], "it rains", tools=tools),
+            interaction(4, [ask, call, result | {"name": "sum"}], "it rains", tools=tools),
+            interaction(5, [ask, call, result, result], "it rains", tools=json.dumps(json.loads(tools)[::-1])),
+        ],
+    )
+    shapes = [found[f"i{n}"]["prompt_shape"].split("#") for n in (1, 2, 3, 4, 5)]
+    assert [word for word, _ in shapes] == ["how", "how", "result of weather", "result of sum", "result of weather"]
+    assert len({key for _, key in shapes}) == 2 and shapes[1][1] != shapes[0][1] == shapes[4][1]
+
+
 def test_near_signatures_see_what_is_new_not_the_history(tables):
     long = " ".join(f"word{n}" for n in range(200))
     turn = [{"role": "user", "content": long}]

@@ -1,0 +1,17 @@
+-- What kind of request it is: the first word of what is new in it, or the tool whose result it brings; and a hash of who asks
+-- (client), with which instructions (numbers in them aside) and which tools. Rows of one shape share a quota when rows are
+-- sampled. A tool's result names its tool itself, or the call before it does: up to three results may follow one message.
+create or replace temp macro shape_of(new_role, new_turn, messages, tools, client, instructions) as
+    case
+        when new_role in ('tool', 'function') then concat_ws(' ', 'result of', coalesce(
+            messages ->> '$[#-1].name',
+            messages ->> '$[#-2].tool_calls[0].function.name',
+            messages ->> '$[#-3].tool_calls[0].function.name',
+            messages ->> '$[#-4].tool_calls[0].function.name',
+            'a tool'
+        ))
+        else coalesce(lower(regexp_extract(new_turn[1:200], '\pL+')), '')
+    end || '#' || md5(concat_ws(
+        chr(1), coalesce(client, ''), regexp_replace(coalesce(instructions, ''), '[0-9]+', '0', 'g'),
+        try(array_to_string(list_sort(tools ->> '$[*].function.name'), ','))
+    ))[1:8]
