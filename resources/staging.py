@@ -27,6 +27,7 @@ from resources.formats import FORMATS, Format, detect
 from resources.ledger import Entry
 from resources.log_reader import Problem, Records
 from resources.object_reader import read_object
+from resources.otlp import call_told_by
 from resources.prefetch import Opened, prefetched
 from resources.read_ahead import read_ahead
 from resources.sources import SourceSettings
@@ -47,7 +48,7 @@ BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
 MACROS = ("ingest/moment", *(f"ingest/macros/{name}" for name in (
-    "role_called", "spoken", "turns", "offered", "called", "transcript", "untemplated"
+    "role_called", "spoken", "turns", "offered", "called", "otlp_items", "transcript", "untemplated"
 )))
 
 _LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -62,6 +63,7 @@ def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Stagi
     """A DuckDB of its own with the ingest's tables and functions."""
     with workbench() as connection:
         connection.execute(f"set memory_limit = '{MEMORY_MIB} MiB'")
+        connection.create_function("call_told_by", call_told_by, ["VARCHAR"], "VARCHAR")
         connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
         for macro in MACROS:
             run(connection, macro)

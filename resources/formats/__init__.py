@@ -21,6 +21,7 @@ from resources.formats import (
     litellm,
     messages,
     openai_pairs,
+    otlp,
     preferences,
     prompt_completion,
     sglang,
@@ -35,8 +36,8 @@ from resources.formats.format import Format
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        litellm, langfuse, langfuse_scores, sglang, openai_pairs, chunks, stored_completions, trajectories, preferences,
-        tokens, sharegpt, alpaca, prompt_completion, messages, text, feedback,
+        litellm, otlp, langfuse, langfuse_scores, sglang, openai_pairs, chunks, stored_completions, trajectories,
+        preferences, tokens, sharegpt, alpaca, prompt_completion, messages, text, feedback,
     )
 }
 """In the order in which they are tried: unmistakable keys first."""

@@ -1,5 +1,10 @@
--- Choices and turns beyond the first of their record, by object.
+-- Choices, turns and spans beyond the first of their record, by object.
+with parts as (
+    select object from staged where part > 0
+    union all
+    select object from staged_feedback where part > 0 and not extra
+)
+
 select object, count(*)
-from staged
-where part > 0
+from parts
 group by object

@@ -1,0 +1,106 @@
+with documents as (
+    select object, row, otlp_items(raw) as items
+    from records
+),
+
+items as (
+    select
+        object,
+        row,
+        unnest(case when len(items) > 0 then items else [null] end) as sent,
+        unnest(range(greatest(coalesce(len(items), 0), 1))) as place
+    from documents
+),
+
+-- Items that mention no convention of calls are not taken apart
+told as (
+    select
+        object,
+        row,
+        place,
+        sent.service as service,
+        json_transform(
+            case
+                when sent.item is null then '{"kind": "passed over", "rule": "otlp_no_span_or_event"}'
+                when regexp_matches(sent.item, '"(gen_ai\.|llm\.|openinference\.)')
+                    then call_told_by(cast(sent.item as varchar))
+                else '{"kind": "passed over", "rule": "otlp_other"}'
+            end,
+            '{
+                "kind": "VARCHAR", "rule": "VARCHAR", "request_id": "VARCHAR", "trace_id": "VARCHAR",
+                "written_ts": "VARCHAR", "workload": "VARCHAR", "session_id": "VARCHAR", "user_id": "VARCHAR",
+                "model": "VARCHAR", "provider": "VARCHAR", "tools": "JSON", "params": "JSON", "messages": "JSON",
+                "choices": [{"message": "JSON", "finish_reason": "VARCHAR"}], "prompt_tokens": "BIGINT",
+                "completion_tokens": "BIGINT", "cached_tokens": "BIGINT", "reasoning_tokens": "BIGINT",
+                "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "error": "VARCHAR", "finish_reasons": ["VARCHAR"]
+            }'
+        ) as call
+    from items
+),
+
+-- Evaluations are feedback, not interactions. (A `where` would be moved before the call, and make it twice.)
+choices as (
+    select
+        *,
+        unnest(case
+            when call.kind = 'evaluation' then []
+            else range(greatest(coalesce(len(call.choices), 0), 1))
+        end) as choice_index
+    from told
+),
+
+numbered as (
+    select
+        *,
+        -- further choices count on after the last item of the line
+        case
+            when choice_index = 0 then place
+            else 1000000 + row_number() over (partition by object, row, choice_index > 0 order by place, choice_index)
+        end as part,
+        call.choices[choice_index + 1] as choice
+    from choices
+)
+
+select
+    object,
+    row,
+    cast(part as integer) as part,
+    'otlp' as format,
+    call.request_id as request_id,
+    call.trace_id as trace_id,
+    cast(choice_index as integer) as choice_index,
+    call.written_ts as written_ts,
+    call.workload as workload_name,
+    service as client,
+    call.session_id as session_id,
+    call.user_id as user_id,
+    call.model as model,
+    call.provider as provider,
+    call.messages as messages,
+    case when json_type(call.tools) = 'ARRAY' then call.tools end as tools,
+    call.params as params,
+    case when json_type(choice.message) = 'OBJECT' then choice.message end as completion,
+    choice.message ->> '$.reasoning_content' as reasoning,
+    coalesce(choice.finish_reason, case call.finish_reasons[choice_index + 1]
+        when 'tool_call' then 'tool_calls' else call.finish_reasons[choice_index + 1] end) as finish_reason,
+    call.error as error,
+    call.prompt_tokens as prompt_tokens,
+    call.completion_tokens as completion_tokens,
+    call.cached_tokens as cached_tokens,
+    call.reasoning_tokens as reasoning_tokens,
+    call.latency_ms as latency_ms,
+    call.ttft_ms as ttft_ms,
+    case when call.error is null then 'success' else 'failure' end as status,
+    case
+        when call.kind = 'passed over' then 'skipped'
+        when call.kind = 'incomplete' then 'missing_field'
+        when call.kind = 'call' then null
+        else 'wrong_type'
+    end as error_code,
+    case
+        when call.kind = 'passed over' then call.rule
+        when call.kind = 'incomplete' then 'the evaluation lacks a score and a label, or what it is about'
+        when call.kind = 'call' then null
+        else 'the span or event is not as OTLP JSON writes it'
+    end as message
+from numbered
