@@ -14,7 +14,10 @@ from resources.source_digest import source_digest
 from resources.sources import SourceSettings
 from resources.workshop import Workshop
 
-SOURCES = ("resources/seeds.py", "resources/seed_decontamination.py", "sql/seeds", "sql/curate", "sql/clean")
+SOURCES = (
+    "resources/seeds.py", "resources/seed_decontamination.py", "sql/seeds", "sql/curate", "sql/clean", "sql/ingest",
+    "sql/datasets/labels_of.sql",
+)
 
 
 @dg.asset(
@@ -31,13 +34,16 @@ def seed_examples(
     settings = curation_settings.decontamination
 
     def work(output: Path) -> dict[str, Any]:
-        metrics = import_seeds(places, output).as_metrics()
+        metrics = import_seeds(seeds, output).as_metrics()
         items = workshop.directory(suite) / "items.parquet"
         return {**metrics, "contaminated": drop_contaminated_seeds(output, items, settings)}
 
     manifest = workshop.build(
         "dataset", "seed_examples", op="import_seeds", sources=SOURCES,
-        config={"seeds": sorted(seeds), "decontamination": settings.model_dump(mode="json")},
+        config={
+            "seeds": {name: seed.format for name, seed in sorted(seeds.items())},
+            "decontamination": settings.model_dump(mode="json"),
+        },
         inputs=[*workshop.outside(places), suite.as_input()], work=work,
     )
     return shown(manifest, workshop)

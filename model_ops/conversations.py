@@ -26,6 +26,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from model_ops.errors import ModelError
 from model_ops.packing import Document
+from model_ops.trainer import IGNORED
 
 Split = Literal["train", "validation", "test"]
 Span = tuple[int, int]
@@ -35,11 +36,15 @@ GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 @dataclass(frozen=True)
 class Row:
-    """One conversation: OpenAI-shaped messages and the tools that were offered."""
+    """One conversation: OpenAI-shaped messages and the tools that were offered. Or, with no messages, a text that is
+    learnt as it stands, or token ids with their labels (the id itself, or IGNORED where nothing is learnt)."""
 
     row_id: str
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
+    text: str | None = None
+    token_ids: list[int] | None = None
+    labels: list[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,12 +71,14 @@ def read_rows(dataset: Path, split: Split) -> list[Row]:
     for column in ("row_id", "messages"):
         if column not in table.column_names:
             raise ModelError(f"{path} has no column {column}; its columns are {', '.join(table.column_names)}")
-    tools = table["tools"].to_pylist() if "tools" in table.column_names else [None] * len(table)
+    columns = [
+        table[name].to_pylist() if name in table.column_names else [None] * len(table)
+        for name in ("row_id", "messages", "tools", "text", "token_ids", "labels")
+    ]
     rows = []
-    columns = (table["row_id"].to_pylist(), table["messages"].to_pylist(), tools)
-    for row_id, messages, offered in zip(*columns, strict=True):
+    for row_id, messages, offered, text, token_ids, labels in zip(*columns, strict=True):
         try:
-            row = Row(str(row_id), json.loads(messages), json.loads(offered) if offered else None)
+            row = Row(str(row_id), json.loads(messages), json.loads(offered) if offered else None, text, token_ids, labels)
         except (ValueError, TypeError) as error:
             raise ModelError(f"{path}: messages or tools of row {row_id} are not JSON text") from error
         if not isinstance(row.messages, list) or not all(isinstance(message, dict) for message in row.messages):
@@ -91,25 +98,25 @@ def tokenize(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase,
              max_length: int) -> tuple[list[Document], TokenizeCounts]:
     """Documents with assistant tokens as targets; rows without one are dropped, longer rows cut, both counted.
 
-    Raises ModelError where the tokenizer has no chat template or the template refuses a row or rewrites its turns.
+    Raises ModelError where the tokenizer has no chat template or the template refuses a row or rewrites its turns, and
+    where a row's token ids are not this tokenizer's.
     """
     if not tokenizer.is_fast:
         raise ModelError("the tokenizer has no tokenizer.json; convert it to the tokenizers format first")
-    if not isinstance(tokenizer.chat_template, str):
+    chats = any(row.text is None and row.token_ids is None for row in rows)
+    if chats and not isinstance(tokenizer.chat_template, str):
         raise ModelError("the tokenizer has no single chat template; put a chat_template.jinja beside it")
     texts, spans = [], []
     for row in rows:
-        text, answered = render_with_answers(row, tokenizer)
+        if row.token_ids is not None:
+            continue
+        text, answered = (row.text, None) if row.text is not None else render_with_answers(row, tokenizer)
         texts.append(text)
         spans.append(answered)
+    encoded = zip(_encode(tokenizer, texts), spans, strict=True)
     documents, cut_rows, cut_tokens, dropped = [], 0, 0, 0
-    for row, encoding, answered in zip(rows, _encode(tokenizer, texts), spans, strict=True):
-        input_ids = np.array(encoding.ids, dtype=np.int32)
-        begins = np.array([begin for begin, _ in encoding.offsets], dtype=np.int64)
-        ends = np.array([end for _, end in encoding.offsets], dtype=np.int64)
-        targets = np.zeros(len(input_ids), dtype=bool)
-        for begin, end in answered:
-            targets |= (begins >= begin) & (ends <= end) & (ends > begins)
+    for row in rows:
+        input_ids, targets = _given(row, tokenizer) if row.token_ids is not None else _marked(*next(encoded))
         if len(input_ids) > max_length:
             cut_rows += 1
             cut_tokens += len(input_ids) - max_length
@@ -124,6 +131,32 @@ def tokenize(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase,
         row_tokens=sum(len(document) for document in documents),
         target_tokens=sum(document.target_tokens for document in documents),
     )
+
+
+def _marked(encoding: Any, answered: list[Span] | None) -> tuple[np.ndarray, np.ndarray]:
+    """A text's tokens and which of them are learnt: those inside the answers; all where there are no answers to tell."""
+    input_ids = np.array(encoding.ids, dtype=np.int32)
+    if answered is None:
+        return input_ids, np.ones(len(input_ids), dtype=bool)
+    begins = np.array([begin for begin, _ in encoding.offsets], dtype=np.int64)
+    ends = np.array([end for _, end in encoding.offsets], dtype=np.int64)
+    targets = np.zeros(len(input_ids), dtype=bool)
+    for begin, end in answered:
+        targets |= (begins >= begin) & (ends <= end) & (ends > begins)
+    return input_ids, targets
+
+
+def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
+    """A pre-tokenized row as it stands. Raises ModelError where it cannot be of this tokenizer."""
+    input_ids = np.array(row.token_ids, dtype=np.int32)
+    strange = input_ids[(input_ids < 0) | (input_ids >= len(tokenizer))]
+    if len(strange):
+        raise ModelError(f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of {len(tokenizer)}; "
+                         "pre-tokenized rows have to be made with the tokenizer of the model that learns them")
+    labels = input_ids if row.labels is None else np.array(row.labels, dtype=np.int32)
+    if len(labels) != len(input_ids):
+        raise ModelError(f"row {row.row_id}: {len(input_ids)} token ids, but {len(labels)} labels")
+    return input_ids, labels != IGNORED
 
 
 def render(row: Row, tokenizer: PreTrainedTokenizerBase, add_generation_prompt: bool = False) -> str:

@@ -78,6 +78,7 @@ def curate(
             attach_slice(connection, tables, name, workload)
         for macro in MACROS:
             run(connection, macro)
+        run(connection, "datasets/labels_of")
         run(connection, "curate/entrants_as_conversations")
         run(connection, "clean/feedback")
         judge = settings.judge

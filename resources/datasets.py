@@ -9,6 +9,8 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
     source, session_id, workload, ts, prompt_shape, content_sha256
     messages         JSON text: OpenAI messages, the last one the answer; assistant messages carry `weight` 0 or 1
     tools            JSON text, or null
+    text             what is learnt as it stands, every token of it; or null. The messages of such a row are []
+    token_ids        with labels (-100: not learnt): what is learnt token by token; or null. Its messages are [] too
     interaction_ids  every interaction whose answer is trained on in this row
     quality, difficulty   the judge's scores of the last answer, 1 to 10, where there are any
 
@@ -44,6 +46,7 @@ SPLITS = ("train", "validation", "test")
 SFT_ROWS = pa.schema(
     [("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("session_id", pa.string()),
      ("workload", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("messages", pa.string()), ("tools", pa.string()),
+     ("text", pa.string()), ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())),
      ("prompt_shape", pa.string()), ("content_sha256", pa.string()), ("interaction_ids", pa.list_(pa.string())),
      ("quality", pa.float64()), ("difficulty", pa.float64())]
 )

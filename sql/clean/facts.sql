@@ -10,6 +10,7 @@ with judged as (
             ) then 'error'
             when not json_valid(messages) or json_type(messages) <> 'ARRAY' then 'unreadable'
             when cleaned.status = 'prompt' then 'prompt_only'
+            when cleaned.status = 'tokens' then 'ok'
             when $drop_cache_hits and cache_hit then 'cache_hit'
             when $drop_refused and (
                 finish_reason in ('content_filter', 'refusal')
@@ -17,7 +18,7 @@ with judged as (
             ) then 'refused'
             when $drop_truncated and finish_reason in ('length', 'max_tokens') then 'truncated'
             when $drop_empty and (
-                coalesce(prompt_messages, 0) = 0 or trim(coalesce(answer, '')) = ''
+                (coalesce(prompt_messages, 0) = 0 and cleaned.status <> 'text') or trim(coalesce(answer, '')) = ''
             ) then 'empty'
             when completion is null or not json_valid(completion) or json_type(completion) <> 'OBJECT' then 'unreadable'
             else 'ok'
@@ -35,10 +36,12 @@ select
     cast(null as varchar) as language,
     cast(map {} as map(varchar, double)) as quality,
     shape_of(new_role, new_turn, messages, tools, client, instructions) as prompt_shape,
-    normalised_sha256,
+    -- token ids hold no text: two such rows are the same where every id and label is, and near nothing
+    case when judged.status = 'tokens' then content_sha256 else normalised_sha256 end as normalised_sha256,
     coalesce(signed.signature, cast([] as integer[])) as signature,
     '' as cleaned_with
 from judged
 left join verdicts on verdicts.interaction_id = judged.interaction_id
-left join signed on signed.interaction_id = judged.interaction_id and verdict = 'ok'
+left join signed
+    on signed.interaction_id = judged.interaction_id and verdict = 'ok' and judged.status <> 'tokens'
 order by session_id, ts, judged.interaction_id

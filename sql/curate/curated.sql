@@ -1,5 +1,5 @@
 -- The rows that stay. split_group is the oldest session among those that share texts with the row's session: what decides
--- the row's side of a split.
+-- the row's side of a split. text and token_ids are of rows that are no conversations; their messages are [].
 with oldest as (
     select sessions.session_id, coalesce(first.session_id, sessions.session_id) as split_group
     from sessions
@@ -10,9 +10,14 @@ select
     rows.interaction_id, rows.workload, rows.dt, rows.ts, rows.source, rows.session_id, oldest.split_group,
     rows.messages, rows.tools, rows.completion, decided.opinion as feedback, rows.prompt_shape, rows.prompt_characters,
     rows.completion_characters, rows.content_sha256, rows.normalised_sha256, decided.judged_quality as quality,
-    decided.difficulty
+    decided.difficulty,
+    case when raw.status = 'text' then rows.completion ->> '$.content' end as text,
+    case when raw.status = 'tokens' then list_concat(raw.prompt_token_ids, raw.completion_token_ids) end as token_ids,
+    case when raw.status = 'tokens' then labels_of(raw.prompt_token_ids, raw.completion_token_ids, raw.params) end
+        as labels
 from cleaned_interactions as rows
 join decided using (interaction_id)
 join oldest on oldest.session_id = rows.session_id
+left join interactions as raw on raw.interaction_id = rows.interaction_id and raw.status in ('text', 'tokens')
 where decided.kept
 order by rows.session_id, rows.ts, rows.interaction_id

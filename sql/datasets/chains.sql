@@ -31,9 +31,13 @@ gathered as (
 )
 select
     curated.*,
-    cast(to_json(list_append(
-        prompt, json_merge_patch(cast(completion as json), '{"role":"assistant","weight":1}'::json)
-    )) as varchar) as chat,
+    case
+        when text is not null or token_ids is not null then '[]'
+        else cast(to_json(list_append(
+            prompt, json_merge_patch(cast(completion as json), '{"role":"assistant","weight":1}'::json)
+        )) as varchar)
+    end as chat,
     list_append(coalesce(carried, []), curated.interaction_id) as interaction_ids
 from curated
-join gathered using (interaction_id)
+left join gathered using (interaction_id)
+where interaction_id not in (select interaction_id from held)

@@ -29,12 +29,12 @@ sides as (
 )
 select
     chains.interaction_id as row_id, 'interaction' as origin, chains.source, chains.session_id, chains.workload, chains.ts,
-    chains.chat as messages, chains.tools, chains.prompt_shape, chains.content_sha256, chains.interaction_ids, sides.split,
-    chains.quality, chains.difficulty
+    chains.chat as messages, chains.tools, chains.text, chains.token_ids, chains.labels, chains.prompt_shape,
+    chains.content_sha256, chains.interaction_ids, sides.split, chains.quality, chains.difficulty
 from chains
 join sides using (split_group)
 union all
 select
     row_id, 'seed', source, row_id, (select any_value(workload) from curated), null,
-    messages, tools, 'seed#' || source, content_sha256, [], 'train', null, null
+    messages, tools, text, token_ids, labels, 'seed#' || source, content_sha256, [], 'train', null, null
 from seeds

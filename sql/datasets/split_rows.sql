@@ -1,7 +1,7 @@
 -- One split, in its shuffled order.
 select
-    row_id, origin, source, session_id, workload, ts, messages, tools, prompt_shape, content_sha256, interaction_ids,
-    quality, difficulty
+    row_id, origin, source, session_id, workload, ts, messages, tools, text, token_ids, labels, prompt_shape,
+    content_sha256, interaction_ids, quality, difficulty
 from sampled
 where split = $split and chosen
 order by draw, row_id

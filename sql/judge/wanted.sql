@@ -1,5 +1,6 @@
 -- The texts to be judged, each by one row that holds it, and whether it has both scores. Drawn by the hash of the text, so that
 -- the same ones are wanted from day to day.
+-- Plain text and token rows have no request to judge an answer by.
 -- $model, $prompt_sha256, $max_rows (null: all)
 create or replace temp table wanted as
 with scored as (
@@ -15,7 +16,7 @@ texts as (
         bool_or(scored.interaction_id is not null) as is_known
     from cleaned_interactions
     left join scored using (interaction_id, content_sha256)
-    where status = 'ok'
+    where status = 'ok' and completion is not null and messages <> '[]'
     group by normalised_sha256
 )
 select *, md5(normalised_sha256) as draw

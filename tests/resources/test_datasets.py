@@ -181,7 +181,7 @@ def test_seeds_are_imported_counted_and_mixed_into_training_only(tables, tmp_pat
         "rubbish",
         '{"messages": []}',
         '{"messages": [{"role": "user", "content": "q"}]}',
-        '{"messages": [{"role": "king", "content": "q"}]}',
+        '{"messages": [{"role": "king", "content": "q"}, {"role": "assistant", "content": "a"}]}',
     )
     seeds = import_seeds({"handmade": path}, tmp_path / "seeds")
     assert (seeds.lines, seeds.rows, seeds.duplicates, seeds.bad) == (25, 20, 1, 4)
