@@ -154,3 +154,20 @@ def test_no_temporary_lake_is_left(traffic, tmp_path, monkeypatch):
     with pytest.raises(InspectError):
         inspect([write(tmp_path / "strange.jsonl", [{"a": 1}])])
     assert [path.name for path in tmp_path.iterdir()] == ["strange.jsonl"]
+
+
+def test_logs_on_s3_are_looked_at_where_they_lie_and_a_bucket_that_is_not_there_is_said(monkeypatch):
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'millrace[s3]'")
+    pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
+    from benchmarks.s3_server import s3_server
+
+    with s3_server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        server.bucket("looked-at")
+        body = "".join(json.dumps(pair(n, f"ask {n}", "an answer of some words")) + "\n" for n in range(40))
+        server.put("looked-at", "logs/part.jsonl", body.encode())
+        found = inspect(["s3://looked-at/logs/"])
+        assert (found.totals["rows"], found.formats[0]["format"]) == (40, "openai_pairs")
+        with pytest.raises(SourceError, match="nowhere"):
+            inspect(["s3://nowhere/logs/"])
