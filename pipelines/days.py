@@ -22,10 +22,10 @@ def first_day(recipe: Recipe, place: Path) -> date:
     if recipe.first_day is not None:
         return recipe.first_day
     if (place / "lake.json").exists():
-        known = Ledger.load(Tables(Lake.open(place)), recipe.workload).entries.values()
-        days = [day for entry in known for day in entry.days]
+        with Ledger.open(Tables(Lake.open(place)), recipe.workload) as ledger:
+            days = ledger.days()
         if days:
-            return min(days)
+            return days[0]
     return datetime.now(UTC).date()
 
 

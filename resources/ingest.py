@@ -11,8 +11,8 @@ once, the same one whatever the order of reading. Counts are checked in every ru
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import date
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from resources.commit import attach_tables, commit
 from resources.ledger import Entry, Ledger
-from resources.sources import SourceSettings, list_objects
+from resources.sources import SourceSettings, nothing_under, objects_after
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.staging import Batch, Staging, staging
 from resources.tables import Tables
@@ -81,15 +81,10 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
     Objects whose key names no day are looked through for their records' days. Raises SourceError for a source with
     nothing under it.
     """
-    ledger, new = _noticed(tables, workload, sources, look_for_days=True)
-    unread = ledger.unread()
-    lines = "".join(f"{entry.source}\0{entry.uri}\0{entry.etag}\n" for entry in sorted(unread, key=lambda e: e.uri))
-    return Observation(
-        new_objects=new,
-        unread_objects=len(unread),
-        days=sorted({day for entry in ledger.entries.values() for day in entry.days}),
-        digest=hashlib.sha256(lines.encode()).hexdigest(),
-    )
+    with Ledger.open(tables, workload) as ledger:
+        new = _notice(ledger, tables, sources, look_for_days=True)
+        unread, digest = ledger.unread()
+        return Observation(new_objects=new, unread_objects=unread, days=ledger.days(), digest=digest)
 
 
 def ingest(
@@ -100,38 +95,39 @@ def ingest(
     Rows land in their own day, whatever day their object is kept under. Raises SourceError for a source with nothing
     under it and CountsError where the counts do not add up; a line or an object that cannot be read raises nothing.
     """
-    ledger, _ = _noticed(tables, workload, sources, look_for_days=days is not None)
-    wanted = [
-        entry for entry in ledger.unread()
-        if entry.source in sources and (days is None or not set(days).isdisjoint(entry.days))
-    ]
-    if losers := _losers(tables, ledger, wanted, sources):
-        for entry in losers:  # should this run be killed, they have to be read by the next one
-            ledger.update(entry, state="found")
-        ledger.save(tables)
-        wanted += losers
     report = IngestReport()
-    with staging(workload, sources) as stage:
-        attach_tables(tables, stage, workload, sources)
-        stage.connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
-        run(stage.connection, "ingest/earlier")
-        for batch in stage.batches(wanted):
-            attach_tables(tables, stage, workload, sources)
-            for query in ("reread", "met", "judged"):
-                run(stage.connection, f"ingest/{query}")
-            _count(stage, batch, report)
-            commit(tables, stage)
-            found = {uri: counted for uri, *counted in run(stage.connection, "ingest/object_days").fetchall()}
-            for entry in batch.read:
-                records, own_days = found[entry.uri]
-                all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
-                form = batch.formats.get(entry.uri, "")
-                ledger.update(entry, state="read", rows=records, days=all_days, format=form)
-            for entry in batch.failed:
-                ledger.update(entry, state="failed")
-                report.failed_objects.append(entry.uri)
-            ledger.save(tables)
+    with Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
+        _notice(ledger, tables, sources, look_for_days=days is not None)
+        for wanted in ledger.portions(sources, days):
+            _read(ledger, tables, stage, wanted, report)
     return report
+
+
+def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport) -> None:
+    workload, sources = stage.workload, stage.sources
+    if losers := _losers(tables, ledger, wanted, sources):
+        ledger.put(replace(entry, state="found") for entry in losers)  # should this run be killed, the next one reads them
+        ledger.save(tables)
+        wanted = wanted + losers
+    attach_tables(tables, stage, workload, sources)
+    stage.connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
+    run(stage.connection, "ingest/earlier")
+    for batch in stage.batches(wanted):
+        attach_tables(tables, stage, workload, sources)
+        for query in ("reread", "met", "judged"):
+            run(stage.connection, f"ingest/{query}")
+        _count(stage, batch, report)
+        commit(tables, stage)
+        found = {uri: counted for uri, *counted in run(stage.connection, "ingest/object_days").fetchall()}
+        done = []
+        for entry in batch.read:
+            records, own_days = found[entry.uri]
+            all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
+            form = batch.formats.get(entry.uri, "")
+            done.append(replace(entry, state="read", rows=records, days=all_days, format=form))
+        ledger.put([*done, *(replace(entry, state="failed") for entry in batch.failed)])
+        report.failed_objects += [entry.uri for entry in batch.failed]
+        ledger.save(tables)
 
 
 def resolved_feedback(tables: Tables, workload: str) -> pa.Table:
@@ -142,40 +138,39 @@ def resolved_feedback(tables: Tables, workload: str) -> pa.Table:
         return rows(connection, "ingest/resolved_feedback")
 
 
-def _noticed(
-    tables: Tables, workload: str, sources: dict[str, SourceSettings], look_for_days: bool
-) -> tuple[Ledger, int]:
-    """The ledger with what the sources hold now, committed, and the number of new or changed objects."""
-    listed = [item for name, source in sources.items() for item in list_objects(name, source)]
-    ledger = Ledger.load(tables, workload)
-    new = len(ledger.notice(listed))
-    dayless = [entry for entry in ledger.unread() if not entry.days and entry.source in sources]
-    if look_for_days and dayless:
-        with staging(workload, sources) as stage:
+def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> int:
+    """Brings the ledger up to what the sources hold now, commits it, and returns the number of new or changed objects."""
+    new = 0
+    for name, source in sources.items():
+        listed, changed = ledger.notice(name, objects_after(name, source))
+        if not listed:
+            raise nothing_under(name, source)
+        new += changed
+    looked = False
+    for dayless in ledger.portions(sources, dayless=True) if look_for_days else ():
+        looked = True
+        with staging(ledger.workload, sources) as stage:
             for batch in stage.batches(dayless):
                 found = {uri: days for uri, _, days in run(stage.connection, "ingest/object_days").fetchall()}
-                for entry in batch.read:
-                    ledger.update(entry, days=tuple(found[entry.uri] or (entry.fallback_day,)))
-                for entry in batch.failed:
-                    ledger.update(entry, days=(entry.fallback_day,), state="failed")
-    if new or dayless:
+                ledger.put(replace(entry, days=tuple(found[entry.uri] or (entry.fallback_day,))) for entry in batch.read)
+                ledger.put(replace(entry, days=(entry.fallback_day,), state="failed") for entry in batch.failed)
+    if new or looked:
         ledger.save(tables)
-    return ledger, new
+    return new
 
 
 def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: Collection[str]) -> list[Entry]:
     """Objects that lost a record to a copy in a wanted one: what is about to be replaced may hold that no more."""
-    chosen = {entry.uri for entry in wanted}
-    found: list[Entry] = []
+    waiting = {entry.uri for entry in wanted}
+    chosen, lost = set(waiting), set()
     with workbench() as connection:
         attach_slice(connection, tables, "decisions", ledger.workload)
-        waiting = chosen
         while waiting:
-            lost = {uri for (uri,) in run(connection, "ingest/lost_to", uris=sorted(waiting)).fetchall()}
-            waiting = lost - chosen
-            chosen = chosen | waiting
-            found += [entry for entry in ledger.entries.values() if entry.uri in waiting]
-    return [entry for entry in found if entry.source in sources]
+            connection.register("asked", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
+            waiting = {uri for (uri,) in run(connection, "ingest/lost_to").fetchall()} - chosen
+            chosen |= waiting
+            lost |= waiting
+    return ledger.named(lost, sources) if lost else []
 
 
 def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:

@@ -1,28 +1,42 @@
 """The ledger: which log objects have been seen, and which of them have been read. One row per object in `objects`.
 
-    seen = Ledger.load(tables, "math-tutor")
-    new = seen.notice(listed)             # objects that are new or changed: state "found"
-    seen.save(tables)                     # one commit
+    with Ledger.open(tables, "math-tutor") as ledger:
+        ledger.notice("gateway", objects_after("gateway", source))      # how many are new or changed: state "found"
+        for entries in ledger.portions(["gateway"]):                    # those that wait to be read, some at a time
+            ledger.put([replace(entry, state="read") for entry in entries])
+            ledger.save(tables)                                         # one commit
 
 An object is `found` until an ingest has committed all that came of it, then `read`; `failed` when it could not be
-opened, and tried again. `days` are those its key names, or its records' own.
+opened, and tried again. `days` are those its key names, or its records' own. The rows are in DuckDB: a listing of any
+length is compared a page at a time, and an ingest sees a portion at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
 from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Literal
 
+import duckdb
 import pyarrow as pa
 
 from resources.sources import LogObject, days_in
-from resources.sql_files import attach_slice, workbench
+from resources.sql_files import attach_slice, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 
+LISTED_TOGETHER = 10_000
+READ_TOGETHER = 100_000
+"""Objects whose entries are in Python at a time, while they are listed and while they are read."""
 
-@dataclass(frozen=True)
+_COLUMNS = pa.schema([field for field in SCHEMAS["objects"] if field.name != "workload"])
+_LISTED = pa.schema([_COLUMNS.field(name) for name in ("source", "uri", "bytes", "etag", "modified")])
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """What the ledger knows of one object."""
 
@@ -42,50 +56,96 @@ class Entry:
         return next(iter(days_in(self.uri)), self.modified.astimezone(UTC).date())
 
 
-@dataclass
-class Ledger:
-    """The entries of one workload, by (source, uri)."""
+_NAMES = [field.name for field in fields(Entry)]
 
-    workload: str
-    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+
+def listed_table(listed: Sequence[LogObject]) -> pa.Table:
+    """Listed objects as columns."""
+    columns = [[getattr(item, name) for item in listed] for name in _LISTED.names]
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, _LISTED, strict=True)], schema=_LISTED)
+
+
+class Ledger:
+    """The entries of one workload."""
+
+    def __init__(self, workload: str, connection: duckdb.DuckDBPyConnection):
+        self.workload, self._connection = workload, connection
 
     @classmethod
-    def load(cls, tables: Tables, workload: str) -> Ledger:
+    @contextmanager
+    def open(cls, tables: Tables, workload: str) -> Iterator[Ledger]:
         with workbench() as connection:
             attach_slice(connection, tables, "objects", workload)
-            rows = connection.table("objects").to_arrow_table().to_pylist()
-        ledger = cls(workload)
-        for row in rows:
-            row.pop("workload")
-            entry = Entry(**{**row, "days": tuple(row["days"] or ()), "format": row["format"] or ""})
-            ledger.entries[entry.source, entry.uri] = entry
-        return ledger
+            run(connection, "ledger/create")
+            yield cls(workload, connection)
 
-    def notice(self, listed: Iterable[LogObject]) -> list[Entry]:
-        """Records what is new or changed, and returns it."""
-        new = []
-        for item in listed:
-            known = self.entries.get((item.source, item.uri))
-            if known is None or (known.etag, known.bytes) != (item.etag, item.bytes):
-                days = tuple(days_in(item.uri))
-                entry = Entry(item.source, item.uri, item.etag, item.bytes, item.modified, days=days)
-                self.entries[item.source, item.uri] = entry
-                new.append(entry)
-        return new
+    def notice(self, source: str, listed: Iterable[LogObject]) -> tuple[int, int]:
+        """Compares a source's whole listing with the ledger; how many objects it has, and how many of them are new or
+        changed. Objects that vanished unread are forgotten."""
+        items, total, new = iter(listed), 0, 0
+        run(self._connection, "ledger/seen")
+        while page := list(islice(items, LISTED_TOGETHER)):
+            total += len(page)
+            self._connection.register("listed", listed_table(page))
+            changed = run(self._connection, "ledger/new_or_changed").fetchall()
+            self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)))
+                      for source, uri, size, etag, modified in changed])
+            run(self._connection, "ledger/see")
+            self._connection.unregister("listed")
+            new += len(changed)
+        vanished = run(self._connection, "ledger/drop_vanished", sources=[source]).fetchall() if total else []
+        return total, new + len(vanished)
 
-    def update(self, entry: Entry, **changes) -> None:
-        self.entries[entry.source, entry.uri] = replace(entry, **changes)
-
-    def unread(self) -> list[Entry]:
-        """Entries that wait to be read, by day and uri."""
-        return sorted(
-            (entry for entry in self.entries.values() if entry.state != "read"), key=lambda e: (e.days, e.source, e.uri)
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Writes entries anew, each in place of what was known of its object."""
+        rows = [astuple(entry) for entry in entries]
+        columns = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
+        self._connection.register(
+            "arriving", pa.table([pa.array(columns[field.name], field.type) for field in _COLUMNS], schema=_COLUMNS)
         )
+        run(self._connection, "ledger/give_way")
+        run(self._connection, "ledger/put")
+        self._connection.unregister("arriving")
+
+    def portions(
+        self, sources: Collection[str], days: Sequence[date] | None = None, dayless: bool = False
+    ) -> Iterator[list[Entry]]:
+        """Entries that wait to be read, by day and uri: of some days only, or only those without any. Each is given
+        once, whatever became of it; one that was read since the first portion was asked for is left out."""
+        run(self._connection, "ledger/waiting", sources=list(sources), days=None if days is None else list(days),
+            dayless=dayless)
+        [[waiting]] = self._connection.execute("select count(*) from waiting_objects").fetchall()
+        for after in range(0, waiting, READ_TOGETHER):
+            if portion := self._entries("ledger/portion", after=after, count=READ_TOGETHER):
+                yield portion
+
+    def named(self, uris: Collection[str], sources: Collection[str]) -> list[Entry]:
+        self._connection.register("asked", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
+        return self._entries("ledger/named", sources=list(sources))
+
+    def entries(self) -> Iterator[Entry]:
+        """Everything, by source and uri."""
+        for batch in stream(self._connection, "ledger/objects", workload=self.workload):
+            for row in batch.drop_columns("workload").to_pylist():
+                yield Entry(**{**row, "days": tuple(row["days"])})
+
+    def days(self) -> list[date]:
+        """The days that objects are known to be of, in order."""
+        return [day for (day,) in run(self._connection, "ledger/days").fetchall()]
+
+    def unread(self) -> tuple[int, str]:
+        """How many objects wait to be read, and a digest that names them with their contents."""
+        digest, count = hashlib.sha256(), 0
+        for batch in stream(self._connection, "ledger/unread"):
+            count += len(batch)
+            digest.update("".join(f"{source}\0{uri}\0{etag}\n" for source, uri, etag in zip(
+                *(batch[name].to_pylist() for name in ("source", "uri", "etag")), strict=True)).encode())
+        return count, digest.hexdigest()
 
     def save(self, tables: Tables) -> None:
         """Replaces the workload's ledger, in one commit."""
-        rows = [
-            {"workload": self.workload, **vars(entry), "days": list(entry.days)}
-            for entry in sorted(self.entries.values(), key=lambda entry: (entry.source, entry.uri))
-        ]
-        tables.replace("objects", pa.Table.from_pylist(rows, schema=SCHEMAS["objects"]), workload=self.workload)
+        tables.replace("objects", stream(self._connection, "ledger/objects", workload=self.workload), workload=self.workload)
+
+    def _entries(self, query: str, **parameters) -> list[Entry]:
+        found = run(self._connection, query, **parameters).fetchall()
+        return [Entry(*row[:6], tuple(row[6]), *row[7:]) for row in found]

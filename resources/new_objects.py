@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import islice
 
-from resources.ledger import Ledger
+from resources.ledger import listed_table
 from resources.sources import LogObject, SourceSettings, days_in, objects_after
+from resources.sql_files import attach_slice, run, workbench
 from resources.tables import Tables
 
 
@@ -37,17 +38,17 @@ def new_objects(
 
     Raises SourceError for a source that cannot be listed; an empty one has nothing new.
     """
-    known = Ledger.load(tables, workload).entries
     new: list[LogObject] = []
     after = {}
-    for name, source in sources.items():
-        page = list(islice(objects_after(name, source, cursor.get(name, "")), limit))
-        if len(page) == limit:
-            after[name] = page[-1].uri
-        for item in page:
-            entry = known.get((item.source, item.uri))
-            if entry is None or entry.state != "read" or (entry.etag, entry.bytes) != (item.etag, item.bytes):
-                new.append(item)
+    with workbench() as connection:
+        attach_slice(connection, tables, "objects", workload)
+        for name, source in sources.items():
+            page = list(islice(objects_after(name, source, cursor.get(name, "")), limit))
+            if len(page) == limit:
+                after[name] = page[-1].uri
+            connection.register("listed", listed_table(page))
+            found = run(connection, "ledger/not_read").fetchall()
+            new += [LogObject(*row) for row in found]
     lines = "".join(f"{item.uri}\0{item.etag}\n" for item in sorted(new, key=lambda item: item.uri))
     days = {day for item in new for day in days_in(item.uri) or [item.modified.date()]}
     return NewObjects(len(new), sorted(days), hashlib.sha256(lines.encode()).hexdigest(), after)

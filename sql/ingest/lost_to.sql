@@ -1,4 +1,5 @@
--- Objects that lost a record to a copy in one of the given objects: when those change, they have to be read again.
+-- Objects that lost a record to a copy in one of those asked about: when those change, they have to be read again.
 select distinct detail ->> '$.uri' as uri
 from decisions
-where stage = 'ingest' and rule = 'repeated_record' and list_contains($uris, detail ->> '$.kept_uri')
+semi join asked on decisions.detail ->> '$.kept_uri' = asked.uri
+where stage = 'ingest' and rule = 'repeated_record'

@@ -97,8 +97,8 @@ def test_days_restrict_what_is_read(demo, tables):
     _, sources, _ = demo
     report = ingest(tables, "assistant", sources, days=[date(2026, 6, 2)])
     assert report.total.kept > 0
-    assert all(date(2026, 6, 2) in entry.days for entry in Ledger.load(tables, "assistant").entries.values()
-               if entry.state == "read")
+    with Ledger.open(tables, "assistant") as ledger:
+        assert all(date(2026, 6, 2) in entry.days for entry in ledger.entries() if entry.state == "read")
     assert observe(tables, "assistant", sources).unread_objects > 0
 
 

@@ -1,0 +1,4 @@
+-- The workload's ledger, to be worked on.
+create or replace temp table ledger as
+select source, uri, etag, bytes, modified, rows, coalesce(days, []) as days, state, coalesce(format, '') as format
+from objects

@@ -1,0 +1,3 @@
+select distinct unnest(days) as day
+from ledger
+order by day

@@ -1,0 +1,3 @@
+select $workload as workload, *
+from ledger
+order by source, uri
