@@ -26,8 +26,8 @@ from pydantic_core import PydanticCustomError
 from resources import s3
 from resources.listing import LogObject, SourceError, local_objects, remote_objects
 
-MAX_OBJECTS = 100_000
-"""What is listed whole (seeds, suites) has to be smaller than this. Logs are listed as they are read, whatever their number."""
+MAX_OBJECTS = 1_000_000
+"""What is listed whole (seeds, suites, what is inspected) has no more objects. Logs are listed as they are read."""
 
 _DAY = re.compile(r"(?<!\d)(\d{4})[-/](\d{2})[-/](\d{2})(?!\d)")
 _SECRET = re.compile(r"signature|credential|token|password|secret|accesskey|access_key|api_?key|^sig$|^key$", re.IGNORECASE)
