@@ -10,6 +10,7 @@ from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import shown, table
 from resources.curate import curate
 from resources.curation import CurationSettings
+from resources.manifest import external_input
 from resources.row_fates import RowFates
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
@@ -27,16 +28,23 @@ def curated_interactions(
     """Exact and near duplicates, thumbs-down answers and leaked evaluation items leave; the order of days does not matter."""
     suite = workshop.current("dataset", "eval_suite")
     tables = ["cleaned_interactions", "feedback", *(["judgements"] if curation_settings.judge else [])]
+    semantic = curation_settings.semantic_duplicates
 
     def work(output: Path) -> dict[str, Any]:
         items = workshop.directory(suite) / "items.parquet"
-        report = curate(workshop.tables, workshop.workload, output, curation_settings, items)
+        report = curate(
+            workshop.tables, workshop.workload, output, curation_settings, items,
+            embed=lambda texts: workshop.embed(texts, curation_settings.semantic_duplicates),
+        )
         return {**report.as_metrics(), "fates": asdict(workshop.count_fates(output))}
 
     manifest = workshop.build(
         "dataset", "curated_interactions", op="curate", sources=SOURCES,
         config=curation_settings.as_config(),
-        inputs=[*(workshop.slice(name) for name in tables), suite.as_input()],
+        inputs=[
+            *(workshop.slice(name) for name in tables), suite.as_input(),
+            *([external_input(semantic.model)] if semantic.enabled else []),
+        ],
         work=work,
     )
     fates = RowFates.of(manifest)

@@ -164,6 +164,13 @@ class EvaluateSettings(Settings):
     seed: int = 0
 
 
+class EmbedSettings(Settings):
+    """Texts as vectors: the mean of a model's last hidden states."""
+
+    max_length: int = Field(512, ge=8, description="tokens of a text that are looked at")
+    batch: int = Field(32, ge=1, description="texts at a time")
+
+
 OPERATIONS: dict[str, type[Settings]] = {
     "tiny_base": TinyBaseSettings,
     "import_base": ImportBaseSettings,
@@ -173,6 +180,7 @@ OPERATIONS: dict[str, type[Settings]] = {
     "generate": GenerateSettings,
     "speculator": SpeculatorSettings,
     "evaluate": EvaluateSettings,
+    "embed": EmbedSettings,
 }
 """Operation -> its settings. `model_ops/<operation>.py` holds `run(job, progress) -> metrics`."""
 

@@ -156,6 +156,11 @@ def load_recipe(path: Path) -> Recipe:
     for inputs in (recipe.sources, recipe.seeds, recipe.evals):
         for settings in inputs.values():
             settings.uri = _absolute(settings.uri, home)
+    semantic = recipe.curation.semantic_duplicates
+    if semantic.model:
+        semantic.model = _absolute(semantic.model, home)
+        if semantic.enabled and not Path(semantic.model).is_dir():
+            raise RecipeError(f"{path}: curation.semantic_duplicates.model: there is no directory {semantic.model}")
     local_model = home / recipe.base_model
     if recipe.base_model != "tiny" and (recipe.base_model.startswith((".", "/", "~")) or local_model.is_dir()):
         recipe.base_model = str((home / Path(recipe.base_model).expanduser()).resolve())

@@ -8,14 +8,15 @@ Reads the rows that `resources.clean` kept and writes into `output`:
     decontamination.json     by evaluation suite: items found in the traffic, rows that hold them
 
 and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The
-rules, in order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, kept. Of duplicates the best
-copy stays: people's word first, then the fuller, then the newer, then the id. Feedback is read afresh, since it arrives
-after its day was cleaned. Nothing depends on the order in which days arrived.
+rules, in order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept. Of
+duplicates the best copy stays: people's word first, then the fuller, then the newer, then the id. Feedback is read
+afresh, since it arrives after its day was cleaned. Nothing depends on the order in which days arrived.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,12 @@ import pyarrow.parquet as pq
 
 from resources.atomic import write_json
 from resources.clean import MACROS
-from resources.curation import CurationSettings, NearDuplicates
+from resources.curation import CurationSettings, NearDuplicates, SemanticDuplicates
 from resources.decontamination import find_contamination
+from resources.manifest import SCRATCH
 from resources.minhash import stamp
 from resources.near_duplicates import ShingleFile, band_hashes, groups_of, link, share_a_bucket
+from resources.semantic_duplicates import group_vectors
 from resources.shingles import shingle_sets, text_buffer
 from resources.sql_files import attach_slice, rows, run, stream, workbench, write_rows
 from resources.tables import Tables
@@ -65,9 +68,16 @@ class CurateReport:
 
 
 def curate(
-    tables: Tables, workload: str, output: Path, settings: CurationSettings, eval_items: Path | None
+    tables: Tables,
+    workload: str,
+    output: Path,
+    settings: CurationSettings,
+    eval_items: Path | None,
+    embed: Callable[[Path], np.ndarray] | None = None,
 ) -> CurateReport:
     """Curates all cleaned rows of a workload.
+
+    embed: given a directory with texts.parquet, their vectors; asked only where semantic duplicates are looked for.
 
     Raises CurationError where rows were cleaned with other near-duplicate settings than these, RuntimeError should a
     row's fate go missing.
@@ -89,6 +99,7 @@ def curate(
         suites = _decontaminate(connection, tables, workload, settings, eval_items)
         run(connection, "curate/standing", exact_duplicates=settings.exact_duplicates)
         _find_near_duplicates(connection, settings.near_duplicates)
+        _find_semantic_duplicates(connection, settings.semantic_duplicates, output, embed)
         run(connection, "curate/decisions")
         _group_sessions(connection)
         kept = write_rows(stream(connection, "curate/curated"), output / "curated.parquet")
@@ -144,6 +155,30 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     connection.register(
         "near",
         pa.table({"place": places[found], "best": places[links.best[found]], "likeness": links.likeness[found]}),
+    )
+
+
+def _find_semantic_duplicates(
+    connection: duckdb.DuckDBPyConnection,
+    settings: SemanticDuplicates,
+    output: Path,
+    embed: Callable[[Path], np.ndarray] | None,
+) -> None:
+    """Leaves `alike` (place, best, likeness): of the rows still standing, those that mean what a better one says."""
+    if not settings.enabled:
+        connection.register("alike", _NEAR.empty_table())
+        return
+    if embed is None:
+        raise CurationError("semantic_duplicates is enabled, and nothing was given that makes embeddings")
+    folder = output / SCRATCH / "semantic"
+    folder.mkdir(parents=True, exist_ok=True)
+    places = rows(connection, "curate/survivors")["place"].to_numpy()
+    connection.register("suspects", pa.table({"place": places}))
+    write_rows(stream(connection, "curate/survivor_texts"), folder / "texts.parquet")
+    best, likeness = group_vectors(embed(folder), settings.similarity)
+    found = likeness > 0
+    connection.register(
+        "alike", pa.table({"place": places[found], "best": places[best[found]], "likeness": likeness[found]})
     )
 
 

@@ -37,6 +37,21 @@ class NearDuplicates(_Settings):
         return self.bands * self.rows
 
 
+class SemanticDuplicates(_Settings):
+    """Rows that mean the same in other words: cosine similarity of a model's embeddings. Off unless a model is named."""
+
+    enabled: bool = False
+    model: str | None = Field(None, description="directory of an embedding model in the Hugging Face layout")
+    similarity: float = Field(0.95, gt=0, le=1, description="cosine from which two rows are one")
+    max_length: int = Field(512, ge=8, description="tokens of a row that are looked at")
+
+    @model_validator(mode="after")
+    def _named(self):
+        if self.enabled and not self.model:
+            raise ValueError("semantic_duplicates needs `model`: the directory of an embedding model")
+        return self
+
+
 class Decontamination(_Settings):
     """Rows that hold a held-out evaluation item are dropped, so that scores on it mean something."""
 
@@ -70,6 +85,7 @@ class CurationSettings(_Settings):
     pii: Literal["redact", "keep"] = Field("redact", description="typed placeholders in place of personal data")
     exact_duplicates: bool = Field(True, description="one row of those that differ in case and white space only")
     near_duplicates: NearDuplicates = Field(default_factory=NearDuplicates)
+    semantic_duplicates: SemanticDuplicates = Field(default_factory=SemanticDuplicates)
     decontamination: Decontamination = Field(default_factory=Decontamination)
     status: StatusRules = Field(default_factory=StatusRules)
     feedback: FeedbackRules = Field(default_factory=FeedbackRules)

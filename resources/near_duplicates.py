@@ -62,7 +62,7 @@ def link(
     bands: UInt32[np.ndarray, "rows bands"], suspects: Bool[np.ndarray, " rows"], sets: Ragged, similarity: float
 ) -> Links:
     """Groups the rows. `sets` holds the different shingles of each suspect, in the rows' order."""
-    from resources.word_kernels import link_buckets, root_of
+    from resources.word_kernels import link_buckets, settle
 
     count = len(bands)
     parents = np.arange(count)
@@ -77,8 +77,7 @@ def link(
         joined += link_buckets(
             keys, set_of, sets.offsets, sets.values, similarity, BEST, BEFORE, parents, likeness, pairs[joined:]
         )
-    for row in rows:
-        parents[row] = root_of(parents, row)
+    settle(parents)
     return Links(parents, likeness, pairs[:joined])
 
 
@@ -106,10 +105,11 @@ def group_turns(
 
 def groups_of(one: Int64[np.ndarray, " edges"], other: Int64[np.ndarray, " edges"], nodes: int) -> Int64[np.ndarray, " nodes"]:
     """Connected components: each of the nodes 0..nodes-1 with the least node that it is connected to."""
-    from resources.word_kernels import join_all
+    from resources.word_kernels import join_pairs, settle
 
     parents = np.arange(nodes)
-    join_all(parents, one, other)
+    join_pairs(parents, one, other)
+    settle(parents)
     return parents
 
 

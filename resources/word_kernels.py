@@ -339,10 +339,15 @@ def link_buckets(keys, set_of, offsets, values, threshold, best, before, parents
 
 
 @compiled
-def join_all(parents, one, other):
-    """Joins one[i] and other[i] for every i; afterwards every node's parent is the least node of its group."""
+def join_pairs(parents, one, other):
+    """Joins one[i] and other[i] for every i."""
     for at in range(len(one)):
         join(parents, one[at], other[at])
+
+
+@compiled
+def settle(parents):
+    """Makes every node's parent the least node of its group."""
     for node in range(len(parents)):
         parents[node] = root_of(parents, node)
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 
 from model_ops.specs import OPERATIONS, Job, Settings, TrainingSettings
 from resources.catalog import rebuild
 from resources.curate import slice_digest
+from resources.curation import SemanticDuplicates
 from resources.lake import Lake
 from resources.launcher import LocalLauncher
 from resources.manifest import Input, Kind, Manifest, external_input
@@ -101,6 +103,15 @@ class Workshop:
             inputs=[*taken.values(), *([external_input(outside)] if outside else [])],
             work=work,
         )
+
+    def embed(self, texts: Path, settings: SemanticDuplicates) -> np.ndarray:
+        """Vectors of the texts in texts/texts.parquet, made by a worker: [rows, hidden], read from disk as they are needed."""
+        into = texts / "vectors"
+        self.launcher.run(
+            Job(operation="embed", output=into, inputs={"model": Path(settings.model), "texts": texts},
+                settings={"max_length": settings.max_length}, threads=self.threads)
+        )
+        return np.load(into / "embeddings.npy", mmap_mode="r")
 
     def build(
         self,

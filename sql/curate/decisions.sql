@@ -8,11 +8,13 @@ with worst_item as (
 judged as (
     select
         entrants.*, worst_item.item, worst_item.share, standing.stands_for, mine.likeness,
-        coalesce(groups.best, standing.stands_for) as best
+        coalesce(groups.best, standing.stands_for) as nearest,
+        coalesce(alike.best, nearest) as best, alike.likeness as meaning
     from entrants
     left join worst_item using (interaction_id)
     left join standing using (interaction_id)
     left join near as groups on groups.place = standing.stands_for
+    left join alike on alike.place = coalesce(groups.best, standing.stands_for)
     left join near as mine on mine.place = entrants.place
 )
 select
@@ -22,7 +24,8 @@ select
         when judged.low_quality then 'low_quality'
         when judged.item is not null then 'contaminated'
         when judged.place <> judged.stands_for then 'exact_duplicate'
-        when judged.place <> judged.best then 'near_duplicate'
+        when judged.place <> judged.nearest then 'near_duplicate'
+        when judged.place <> judged.best then 'semantic_duplicate'
         else 'kept'
     end as rule,
     judged.place = judged.best as kept,
@@ -31,8 +34,9 @@ select
         when 'low_quality' then printf('quality %g of 10', judged.judged_quality)
         when 'contaminated' then printf('%s, %.0f %% of its words', judged.item, 100 * judged.share)
         when 'near_duplicate' then printf('similarity %.2f', judged.likeness)
+        when 'semantic_duplicate' then printf('cosine %.3f', judged.meaning)
     end as detail,
-    case when rule in ('exact_duplicate', 'near_duplicate') then bests.interaction_id end as kept_id,
+    case when rule in ('exact_duplicate', 'near_duplicate', 'semantic_duplicate') then bests.interaction_id end as kept_id,
     judged.opinion, judged.judged_quality, judged.difficulty
 from judged
 left join entrants as bests on bests.place = judged.best

@@ -4,7 +4,7 @@ with copies as (
     select distinct decided.best, sessions.place
     from decided
     join sessions using (session_id)
-    where decided.rule in ('kept', 'exact_duplicate', 'near_duplicate')
+    where decided.rule in ('kept', 'exact_duplicate', 'near_duplicate', 'semantic_duplicate')
 ),
 shared as (
     select best, min(place) as first, list(place) as places
