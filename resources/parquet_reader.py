@@ -31,6 +31,7 @@ STRUCTURES = (
     "messages", "request", "response", "tools", "functions", "conversations", "conversation", "traj", "metadata",
     "model_parameters", "input", "preferred_output", "non_preferred_output", "preferred_completion",
     "non_preferred_completion", "rejected_messages", "history", "choices", "usage", "data", "body",
+    "resourceSpans", "resourceLogs", "obj", "out", "usage_details", "cost_details", "tool_calls", "tool_definitions",
 )
 """Columns in which a text that is the JSON of a list or object stands for it."""
 CONVERSATIONS = ("prompt", "completion", "chosen", "rejected", "rejected_response")
