@@ -19,6 +19,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from resources.commit import attach_tables, commit
+from resources.ingest_lock import ingesting
 from resources.ledger import Entry, Ledger
 from resources.sources import SourceSettings, nothing_under, objects_after
 from resources.sql_files import attach_slice, rows, run, workbench
@@ -81,7 +82,7 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
     Objects whose key names no day are looked through for their records' days. Raises SourceError for a source with
     nothing under it.
     """
-    with Ledger.open(tables, workload) as ledger:
+    with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
         new = _notice(ledger, tables, sources, look_for_days=True)
         unread, digest = ledger.unread()
         return Observation(new_objects=new, unread_objects=unread, days=ledger.days(), digest=digest)
@@ -96,7 +97,7 @@ def ingest(
     under it and CountsError where the counts do not add up; a line or an object that cannot be read raises nothing.
     """
     report = IngestReport()
-    with Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
+    with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
         _notice(ledger, tables, sources, look_for_days=days is not None)
         for wanted in ledger.portions(sources, days):
             _read(ledger, tables, stage, wanted, report)

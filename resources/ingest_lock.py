@@ -1,0 +1,37 @@
+"""One ingest at a time on a lake: the ledger is read at the beginning of one and written at its end.
+
+    with ingesting(lake): ...             # waits while another process ingests, and says whom it waits for
+
+The lock is the kernel's, on `<lake>/.ingesting`: it ends with the process that holds it, however that ends, so that a killed
+run never shuts a lake. The file says who holds it, by process and host, for the person who waits.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from resources.lake import Lake
+from resources.launcher import relay
+
+
+@contextmanager
+def ingesting(lake: Lake) -> Iterator[None]:
+    """Holds the lake's ingest lock."""
+    with (lake.root / ".ingesting").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            message = f"waiting for {file.read().strip() or 'another process'}, which ingests into {lake.root}"
+            logging.getLogger(__name__).warning(message)
+            relay({"event": "note", "message": message})
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
