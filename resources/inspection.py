@@ -163,7 +163,8 @@ def _nothing(found: Inspection, report: IngestReport) -> str:
         return f"none of the {objects} objects under {where} can be opened, the first being {first}: check their access"
     if found.quarantined:
         worst = found.quarantined[0]
-        return f"no record under {where} is of a known log format; {worst['first_place']}: {worst['code']}: {worst['message']}"
+        said = "is of a known log format" if worst["code"] == "unknown_format" else "can be used"
+        return f"no record under {where} {said}; {worst['first_place']}: {worst['code']}: {worst['message']}"
     return f"the {objects} objects under {where} hold no record at all"
 
 
