@@ -1,4 +1,4 @@
-"""cleaned_interactions: per-row facts of each day: status, PII redacted, prompt shape, MinHash signature."""
+"""cleaned_interactions: per-row facts of each day: verdict, PII redacted, language, measures, MinHash signature."""
 
 from collections.abc import Iterator
 
@@ -22,8 +22,9 @@ def cleaned_interactions(
     workshop: dg.ResourceParam[Workshop],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> Iterator[dg.MaterializeResult]:
-    """What belongs to a row alone, by day. Rows that failed, were cut off or are empty are decided here."""
-    days = {*days_of(context), *stale_days(workshop.tables, workshop.workload)}  # late rows changed other days too
+    """What belongs to a row alone, by day. Rows that failed, were cut off or go round in circles leave here."""
+    # late rows changed other days too, and other rules judge all days anew
+    days = {*days_of(context), *stale_days(workshop.tables, workshop.workload, curation_settings)}
     report = clean(workshop.tables, workshop.workload, sorted(days), curation_settings)
     workshop.publish_catalog()
     yield from report_days(context, workshop, "cleaned_interactions", report.days)

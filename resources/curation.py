@@ -2,8 +2,8 @@
 
     CurationSettings(near_duplicates={"similarity": 0.8})
 
-Every default is in force when the recipe says nothing. `resources.clean` reads `pii`, `status` and the shape of the
-signatures; `resources.curate` reads the rest.
+Every default is in force when the recipe says nothing. `resources.clean` reads `pii`, the rules on single rows
+(resources/row_rules.py) and the shape of the signatures; `resources.curate` reads the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from resources.judge_endpoint import JudgeSettings
+from resources.row_rules import FeedbackRules, LanguageRules, LengthRules, RepetitionRules, StatusRules, ToolRules
 
 
 class _Settings(BaseModel):
@@ -67,27 +68,21 @@ class Decontamination(_Settings):
         return self
 
 
-class StatusRules(_Settings):
-    """Responses that teach nothing good. A rule that is off lets its rows through."""
-
-    drop_errors: bool = Field(True, description="the request failed, or its record carries an error")
-    drop_cache_hits: bool = Field(True, description="an answer served from a cache repeats one already logged")
-    drop_truncated: bool = Field(True, description="the answer stopped at its token limit (finish_reason length)")
-    drop_refused: bool = Field(True, description="a content filter or a refusal in place of an answer")
-    drop_empty: bool = Field(True, description="no prompt, or neither text nor a tool call in the answer")
-
-
-class FeedbackRules(_Settings):
-    drop_thumbs_down: bool = Field(True, description="drop rows whose feedback is below zero")
-
-
 class CurationSettings(_Settings):
     pii: Literal["redact", "keep"] = Field("redact", description="typed placeholders in place of personal data")
+    pii_engine: Literal["builtin", "presidio"] = Field(
+        "builtin", description="presidio: what Microsoft Presidio finds as well (names, places); needs the extra `presidio` "
+        "and its model on this machine"
+    )
     exact_duplicates: bool = Field(True, description="one row of those that differ in case and white space only")
     near_duplicates: NearDuplicates = Field(default_factory=NearDuplicates)
     semantic_duplicates: SemanticDuplicates = Field(default_factory=SemanticDuplicates)
     decontamination: Decontamination = Field(default_factory=Decontamination)
     status: StatusRules = Field(default_factory=StatusRules)
+    tools: ToolRules = Field(default_factory=ToolRules)
+    language: LanguageRules = Field(default_factory=LanguageRules)
+    repetition: RepetitionRules = Field(default_factory=RepetitionRules)
+    length: LengthRules = Field(default_factory=LengthRules)
     feedback: FeedbackRules = Field(default_factory=FeedbackRules)
     judge: JudgeSettings | None = Field(None, description="a model that scores rows by quality and difficulty")
     min_quality: float | None = Field(None, ge=1, le=10, description="drop rows that the judge scored lower")

@@ -258,7 +258,7 @@ def _phones(text: str) -> Iterator[Span]:
             yield Span(match.start(), match.end(), "PHONE", digits[-10:])
     for match in _NATIONAL.finditer(text):
         digits = _digits(match.group())
-        if 9 <= len(digits) <= 12 and not _DATE.match(match.group()) and not _counts_up(match.group()) \
+        if 9 <= len(digits) <= 12 and not _is_date(match.group()) and not _counts_up(match.group()) \
                 and not _other_number(text, match.start()):
             yield Span(match.start(), match.end(), "PHONE", digits)
     for match in _MOBILE.finditer(text):
@@ -266,7 +266,7 @@ def _phones(text: str) -> Iterator[Span]:
             yield Span(match.start(), match.end(), "PHONE", _digits(match.group()))
     for match in _ANY_NUMBER.finditer(text):
         digits = _digits(match.group())
-        if len(digits) <= 15 and _is_phone(text, match.start()) and not _DATE.match(match.group()) and len(set(digits)) > 2:
+        if len(digits) <= 15 and _is_phone(text, match.start()) and not _is_date(match.group()) and len(set(digits)) > 2:
             yield Span(match.start(), match.end(), "PHONE", digits)
 
 
@@ -277,6 +277,13 @@ def _is_phone(text: str, start: int) -> bool:
 def _other_number(text: str, start: int) -> bool:
     """Whether the words before a number say that it is something else."""
     return _OTHER_WORDS.search(text, max(0, start - 32), start) is not None
+
+
+def _is_date(text: str) -> bool:
+    """Whether a number begins as a date does, day and month or month and day within their bounds."""
+    match = _DATE.match(text)
+    numbers = [int(part) for part in re.findall("[0-9]+", match.group())] if match else []
+    return len(numbers) == 3 and (numbers[0] > 1900 or (min(numbers[:2]) <= 12 and max(numbers[:2]) <= 31))
 
 
 def _counts_up(text: str) -> bool:
@@ -317,15 +324,18 @@ def _ipv4(text: str) -> Iterator[Span]:
 
 def _ipv6(text: str) -> Iterator[Span]:
     for match in _IPV6.finditer(text):
+        written = match.group()
+        if written.endswith(":") and not written.endswith("::"):   # "from 2001:db8::1: refused"
+            written = written[:-1]
         try:
-            address = IPv6Address(match.group())
+            address = IPv6Address(written)
         except AddressValueError:
             continue
         # std::dec::b and ab::cd are IPv6 by their form: only ranges that hosts have count
         first = int(address) >> 112
         host = 0x2000 <= first <= 0x3FFF or 0xFC00 <= first <= 0xFEBF or first == 0x64 or address.ipv4_mapped is not None
         if host and not address.is_loopback:
-            yield Span(match.start(), match.end(), "IP", str(address))
+            yield Span(match.start(), match.start() + len(written), "IP", str(address))
 
 
 # --- keys, tokens, passwords ----------------------------------------------------------------------------------------
@@ -397,6 +407,7 @@ def _url_credentials(text: str) -> Iterator[Span]:
 _BEARER = re.compile(r"\b(?:[Bb]earer|BEARER)[ :]+(?P<secret>[A-Za-z0-9._~+/\-]{16,4096}=*)")
 _BASIC = re.compile(r"[Aa]uthorization\W{1,5}[Bb]asic (?P<secret>[A-Za-z0-9+/]{8,4096}={0,2})")
 _ASSIGNED = re.compile(r"(?::=|=>|[:=]|\bis)[ \t]*(?P<quote>[\"'`]?)(?P<secret>[^\s\"'`,;<>]{6,512})")
+_NEXT_PARAMETER = re.compile(r"&[A-Za-z_][A-Za-z0-9_\-]*=")
 _SECRET_NAME = re.compile(
     r"(?:(?P<password>passw(?:or)?[dt]|passphrase|passcode|\bpwd|contrase[ñn]a|mot de passe|senha|wachtwoord|"
     r"пароль|密码|パスワード)"
@@ -430,6 +441,7 @@ def _assigned_secrets(text: str) -> Iterator[Span]:
         if name is None:
             continue
         value = match.group("secret").rstrip(").]}!?" if not match.group("quote") else "")
+        value = _NEXT_PARAMETER.split(value, maxsplit=1)[0]
         if value.endswith(".") or _is_stand_in(value):
             continue
         start = match.start("secret")

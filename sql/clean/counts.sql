@@ -1,2 +1,6 @@
--- Rows by day and rule, and what personal data was replaced.
-select dt, rule, count(*) as rows from decisions group by dt, rule order by dt, rule
+-- Rows by day and rule.
+select dt, coalesce(judged.rule, 'kept') as rule, count(*) as rows
+from facts
+left join judged using (interaction_id)
+group by all
+order by all

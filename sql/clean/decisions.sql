@@ -1,9 +1,10 @@
--- Why each row of these days left or stayed, by its status alone.
+-- Why each row of these days left or stayed, by itself.
 select
-    workload, 'clean' as stage, '' as version, dt, interaction_id,
-    case when status = 'ok' then 'kept' else status end as rule,
-    status = 'ok' as kept,
-    cast(null as varchar) as detail,
+    workload, 'clean' as stage, '' as version, dt, facts.interaction_id,
+    coalesce(judged.rule, 'kept') as rule,
+    judged.rule is null as kept,
+    nullif(judged.detail, '') as detail,
     cast(null as varchar) as kept_id
 from facts
-order by dt, interaction_id
+left join judged using (interaction_id)
+order by dt, facts.interaction_id

@@ -1,47 +1,44 @@
--- The cleaned rows: one for each interaction of the days at hand, with its verdict.
-with judged as (
-    select
-        cleaned.*,
-        texts.*  exclude (interaction_id),
-        case
-            when $drop_errors and (
-                coalesce(error, '') <> '' or lower(cleaned.status) in ('failure', 'failed', 'error', 'timeout', 'cancelled')
-                or regexp_full_match(cleaned.status, '[45][0-9][0-9]')
-            ) then 'error'
-            when not json_valid(messages) or json_type(messages) <> 'ARRAY' then 'unreadable'
-            when cleaned.status = 'prompt' then 'prompt_only'
-            when cleaned.status = 'tokens' then 'ok'
-            when $drop_cache_hits and cache_hit then 'cache_hit'
-            when $drop_refused and (
-                finish_reason in ('content_filter', 'refusal')
-                or (json_valid(completion) and coalesce(completion ->> '$.refusal', '') <> '')
-            ) then 'refused'
-            when $drop_truncated and finish_reason in ('length', 'max_tokens') then 'truncated'
-            when $drop_empty and (
-                (coalesce(prompt_messages, 0) = 0 and cleaned.status <> 'text') or trim(coalesce(answer, '')) = ''
-            ) then 'empty'
-            when completion is null or not json_valid(completion) or json_type(completion) <> 'OBJECT' then 'unreadable'
-            else 'ok'
-        end as verdict
-    from cleaned
-    left join texts using (interaction_id)
-)
+-- The cleaned rows: one for each interaction of the days at hand, with its verdict and what was measured.
 select
-    workload, dt, judged.interaction_id, content_sha256, session_id, ts, source, messages, tools, completion,
-    verdict as status,
+    cleaned.workload, cleaned.dt, cleaned.interaction_id, cleaned.content_sha256, cleaned.session_id, cleaned.ts, cleaned.source,
+    cleaned.messages, cleaned.tools, cleaned.completion,
+    coalesce(judged.rule, 'ok') as status,
     verdicts.value as feedback,
     coalesce(prompt_characters, 0) as prompt_characters,
     coalesce(completion_characters, 0) as completion_characters,
     pii,
-    cast(null as varchar) as language,
-    cast(map {} as map(varchar, double)) as quality,
+    measured.language,
+    map_from_entries(list_filter(
+        [
+            {k: 'answer_words', v: measured.answer_words::double},
+            {k: 'answer_to_prompt', v: if(prompt_characters > 0, completion_characters / prompt_characters, null)},
+            {k: 'repeats', v: if(measured.repeats > 1, measured.repeats::double, null)},
+            {k: 'code_share', v: nullif(measured.code_share, 0)},
+            {k: 'language_confidence', v: nullif(measured.language_confidence, 0)},
+            {k: 'duplicate_lines', v: measured.duplicate_lines},
+            {k: 'duplicate_paragraphs', v: measured.duplicate_paragraphs},
+            {k: 'duplicate_line_characters', v: measured.duplicate_line_characters},
+            {k: 'duplicate_paragraph_characters', v: measured.duplicate_paragraph_characters},
+            {k: 'top_2gram', v: measured.top_2gram},
+            {k: 'top_3gram', v: measured.top_3gram},
+            {k: 'top_4gram', v: measured.top_4gram},
+            {k: 'duplicate_5grams', v: measured.duplicate_5grams},
+            {k: 'duplicate_6grams', v: measured.duplicate_6grams},
+            {k: 'duplicate_7grams', v: measured.duplicate_7grams},
+            {k: 'duplicate_8grams', v: measured.duplicate_8grams},
+            {k: 'duplicate_9grams', v: measured.duplicate_9grams},
+            {k: 'duplicate_10grams', v: measured.duplicate_10grams}
+        ],
+        lambda each: each.v is not null
+    )) as quality,
     shape_of(new_role, new_turn, messages, tools, client, instructions) as prompt_shape,
     -- token ids hold no text: two such rows are the same where every id and label is, and near nothing
-    case when judged.status = 'tokens' then content_sha256 else normalised_sha256 end as normalised_sha256,
-    coalesce(signed.signature, cast([] as integer[])) as signature,
-    '' as cleaned_with
-from judged
-left join verdicts on verdicts.interaction_id = judged.interaction_id
-left join signed
-    on signed.interaction_id = judged.interaction_id and verdict = 'ok' and judged.status <> 'tokens'
-order by session_id, ts, judged.interaction_id
+    if(cleaned.status = 'tokens', content_sha256, normalised_sha256) as normalised_sha256,
+    if(judged.rule is null and cleaned.status is distinct from 'tokens', coalesce(measured.signature, []), []) as signature,
+    $cleaned_with as cleaned_with
+from cleaned
+left join texts using (interaction_id)
+left join measured using (interaction_id)
+left join judged using (interaction_id)
+left join verdicts using (interaction_id)
+order by session_id, ts, cleaned.interaction_id

@@ -1,4 +1,5 @@
--- Days whose cleaned rows are not those of `interactions`: rows that arrived late, changed, or went.
+-- Days whose cleaned rows are not those of `interactions`, rows that arrived late, changed, or went; and days that were cleaned
+-- by other rules or other code.
 with changed as (
     (select dt, interaction_id, content_sha256 from interactions
      except
@@ -8,6 +9,7 @@ with changed as (
      except
      select dt, interaction_id, content_sha256 from interactions)
 )
-select distinct dt
-from changed
+select distinct dt from changed
+union
+select distinct dt from cleaned_interactions where $cleaned_with is not null and cleaned_with is distinct from $cleaned_with
 order by dt

@@ -6,6 +6,7 @@ create or replace temp table texts as
 with told as (
     select
         interaction_id,
+        completion,
         conversation_of(messages, completion) as conversation,
         coalesce(try(json_type(completion)) = 'OBJECT', false) as answered
     from conversations
@@ -15,7 +16,12 @@ halves as (
         interaction_id,
         conversation,
         if(answered, conversation[1:-2], conversation) as prompt,
-        if(answered, conversation[-1].said, null) as answer
+        if(answered, conversation[-1].said, null) as answer,
+        case
+            when not answered then null
+            when contains(completion, '"tool_calls"') then coalesce(completion ->> '$.content', '')
+            else conversation[-1].said
+        end as spoken
     from told
 ),
 turns as (
@@ -31,6 +37,7 @@ select
     new[1].role as new_role,
     array_to_string(list_transform(ruling, lambda message: message.said), ' ') as instructions,
     answer,
+    spoken,
     sha256(array_to_string(list_transform(conversation, lambda message: message.identity), ' ')) as normalised_sha256,
     coalesce(list_sum(list_transform(prompt, lambda message: length(message.said))), 0)::bigint as prompt_characters,
     coalesce(length(answer), 0) as completion_characters,

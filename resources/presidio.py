@@ -1,0 +1,67 @@
+"""What Microsoft Presidio finds, added to our own patterns: `curation: {pii_engine: presidio}`.
+
+    find = presidio_finder()
+    find("Ann Lee lives in Oslo")      # PERSON and LOCATION beside e-mail, cards and the rest
+
+Presidio is an extra (`pip install millrace[presidio]`) and needs a spaCy model, which is not fetched by itself:
+
+    python -m spacy download en_core_web_lg        # or name another one in MILLRACE_PRESIDIO_MODEL
+
+Where both find something at the same place, our kinds stay; Presidio's are named as it names them. Every row is read by
+its model, so that cleaning takes as long as the model does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache, lru_cache
+from pathlib import Path
+
+from resources.pii_patterns import Span, find, without_overlaps
+
+LEAST_SCORE = 0.5
+"""Of Presidio's 0 to 1: below it are its guesses."""
+
+OURS = {"EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "US_SSN", "IP_ADDRESS"}
+"""Kinds that our own patterns look for, more strictly."""
+
+NOT_PERSONAL = {"DATE_TIME", "URL", "NRP"}
+
+
+class PresidioError(Exception):
+    """Presidio, or its model, is not here; the message says how to get it."""
+
+
+@cache
+def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
+    """Finds what Presidio finds as well. Raises PresidioError."""
+    model = os.environ.get("MILLRACE_PRESIDIO_MODEL", "en_core_web_lg")
+    try:
+        from presidio_analyzer import AnalyzerEngine
+        from presidio_analyzer.nlp_engine import NlpEngineProvider
+        from spacy.util import is_package
+    except ImportError as error:
+        raise PresidioError(
+            "curation.pii_engine is presidio, which is not installed: pip install 'millrace[presidio]', or leave pii_engine out"
+        ) from error
+    if not (is_package(model) or Path(model).is_dir()):
+        raise PresidioError(
+            f"curation.pii_engine is presidio, and its language model {model} is not installed: "
+            f"python -m spacy download {model}, or name an installed one in MILLRACE_PRESIDIO_MODEL"
+        )
+    provider = NlpEngineProvider(
+        nlp_configuration={"nlp_engine_name": "spacy", "models": [{"lang_code": "en", "model_name": model}]}
+    )
+    engine = AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
+
+    @lru_cache(maxsize=1 << 15)
+    def found(text: str) -> tuple[Span, ...]:
+        theirs = [
+            Span(result.start, result.end, result.entity_type, text[result.start : result.end])
+            for result in engine.analyze(text=text, language="en", score_threshold=LEAST_SCORE)
+            if result.entity_type not in OURS | NOT_PERSONAL
+        ]
+        return without_overlaps([*find(text), *theirs])
+
+    return found

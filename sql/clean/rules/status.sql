@@ -1,0 +1,32 @@
+-- Responses that failed, were cut off, refused or empty.
+create or replace temp table failed_status as
+with judged as (
+    select
+        interaction_id,
+        case
+            when $drop_errors and (
+                coalesce(error, '') <> '' or lower(cleaned.status) in ('failure', 'failed', 'error', 'timeout', 'cancelled')
+                or regexp_full_match(cleaned.status, '[45][0-9][0-9]')
+            ) then 'error'
+            when coalesce(try(json_type(messages)), '') <> 'ARRAY' then 'unreadable'
+            when cleaned.status = 'prompt' then 'prompt_only'
+            when cleaned.status = 'tokens' then null
+            when $drop_cache_hits and cache_hit then 'cache_hit'
+            when $drop_refused and (
+                finish_reason in ('content_filter', 'refusal')
+                or (contains(completion, '"refusal"') and coalesce(try(completion ->> '$.refusal'), '') <> '')
+            ) then 'refused'
+            when $drop_truncated and finish_reason in ('length', 'max_tokens') then 'truncated'
+            when $drop_empty and (
+                (coalesce(prompt_messages, 0) = 0 and cleaned.status is distinct from 'text')
+                or trim(coalesce(answer, '')) = ''
+            ) then 'empty'
+            when coalesce(try(json_type(completion)), '') <> 'OBJECT' then 'unreadable'
+        end as rule,
+        case rule when 'error' then left(cleaned.status, 40) when 'truncated' then finish_reason end as detail
+    from cleaned
+    left join texts using (interaction_id)
+)
+select interaction_id, 1 as place, rule, detail
+from judged
+where rule is not null
