@@ -26,6 +26,7 @@ import pyarrow as pa
 from resources.formats import FORMATS, Format, detect
 from resources.ledger import Entry
 from resources.log_reader import Problem, Records
+from resources.mixed import by_format, strays, uniform, unknown
 from resources.object_reader import read_object
 from resources.otlp import call_told_by
 from resources.prefetch import Opened, prefetched
@@ -131,6 +132,7 @@ class Staging:
 
     def _complete(self) -> Batch:
         self._flush()
+        self._quarantine()
         self._name(set(self._ended))
         self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
         run(self.connection, "ingest/skip", workload=self.workload)
@@ -180,6 +182,7 @@ class Staging:
         wanted = self.sources[entry.source].format
         form: Format | None = None
         fold: StreamFold | None = None
+        mixed = False
         plain_text = wanted != "auto" and FORMATS[wanted].plain_text
         with opened() as file:
             for found in read_object(file, entry.uri, plain_text):
@@ -189,9 +192,13 @@ class Staging:
                         yield Read(index, None, _other_format(found, wanted))
                         return
                     fold = StreamFold() if form.streamed else None
+                    mixed = wanted == "auto" and fold is None and not uniform(found.sample, form)
                 if fold is not None and isinstance(found, Records):
                     found = fold.add(found)
-                yield Read(index, form, found)
+                if mixed and isinstance(found, Records):
+                    yield from _parted(index, form, found)
+                else:
+                    yield Read(index, form, found)
             if fold is not None:
                 yield Read(index, form, fold.rest())
 
@@ -210,9 +217,10 @@ class Staging:
         """Turns the records that wait into rows."""
         self._name(set(self._records))
         self._quarantine()
-        for name, tables in self._waiting.items():
+        while self._waiting:  # records of another format than their file's wait anew
+            name, tables = self._waiting.popitem()
             self._extract(FORMATS[name], pa.concat_tables(tables))
-        self._waiting, self._waiting_bytes = {}, 0
+        self._waiting_bytes = 0
 
     def _format(self, part: Records, wanted: str) -> Format | None:
         if wanted == "auto":
@@ -220,7 +228,7 @@ class Staging:
         return FORMATS[wanted] if any(map(FORMATS[wanted].recognises, part.sample)) else None
 
     def _wait(self, index: int, form: Format, part: Records) -> None:
-        self._formats[index] = form.name
+        self._formats.setdefault(index, form.name)
         self._records[index] += len(part.rows)
         objects = pa.array(np.full(len(part.rows), index, np.int32))
         self._waiting.setdefault(form.name, []).append(
@@ -238,14 +246,40 @@ class Staging:
             self._view("extracted", f"ingest/{form.rows_as or form.name}/interactions")
             key = os.environ.get("MILLRACE_USER_HASH_KEY", "")
             run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
-            run(self.connection, "ingest/quarantine_checked")
         self._view("extracted_feedback", f"ingest/{form.name}/feedback" if "feedback" in form.fills else None)
         run(self.connection, "ingest/checked_feedback", workload=self.workload)
+        self._send_on(form)
+        if "interactions" in form.fills:
+            run(self.connection, "ingest/quarantine_checked")
         if "feedback" in form.fills:
             run(self.connection, "ingest/stage_feedback")
             run(self.connection, "ingest/quarantine_feedback")
         run(self.connection, "ingest/quarantine_lines")
         self.connection.unregister("lines")
+
+    def _send_on(self, form: Format) -> None:
+        """Records of the part that are of another format go there; those of none, to quarantine."""
+        found = [
+            (index, row, text) for index, row, text in run(self.connection, "ingest/wanting").fetchall()
+            if self.sources[self._entries[index].source].format == "auto"
+        ]
+        owners = strays([text for *_, text in found], form)
+        others = [(place, own) for place, own in zip(found, owners, strict=True) if own is not form]
+        if not others:
+            return
+        taken = pa.table({"object": pa.array([index for (index, *_), _ in others], pa.int32()),
+                          "row": pa.array([row for (_, row, _), _ in others], pa.int64())})
+        self.connection.register("other_records", taken)
+        for table in ("staged", "checked_feedback"):
+            self.connection.execute(sql_text("ingest/astray").format(table=table))
+        self.connection.unregister("other_records")
+        for (index, row, text), own in others:
+            if own is None:
+                self._records[index] -= 1  # it was counted as a line
+                self._set_aside(index, unknown(row, text))
+            else:
+                line = pa.table([[index], [row], [text]], schema=_LINES)
+                self._waiting.setdefault(own.name, []).append(line)
 
     def _view(self, name: str, select: str | None) -> None:
         rows = sql_text(select) if select else "select * from no_feedback"
@@ -255,6 +289,15 @@ class Staging:
         self.connection.register("arriving", rows)
         self.connection.execute(sql_text("ingest/insert").format(table=table))
         self.connection.unregister("arriving")
+
+
+def _parted(index: int, form: Format, found: Records) -> Iterator[Read]:
+    for own, records in by_format(found, form):
+        if own is None:
+            for row, text in zip(records.rows.to_pylist(), records.raw.to_pylist(), strict=True):
+                yield Read(index, None, unknown(row, text))
+        else:
+            yield Read(index, own, records)
 
 
 def _other_format(part: Records, wanted: str) -> Problem:

@@ -3,7 +3,7 @@ with parsed as (
         object,
         row,
         json_transform(raw, '{
-            "id": "VARCHAR", "trace_id": "VARCHAR", "startTime": "VARCHAR", "endTime": "VARCHAR",
+            "call_type": "VARCHAR", "id": "VARCHAR", "trace_id": "VARCHAR", "startTime": "VARCHAR", "endTime": "VARCHAR",
             "completionStartTime": "VARCHAR", "response_time": "DOUBLE", "response_cost": "DOUBLE",
             "status": "VARCHAR", "error_str": "VARCHAR", "model": "VARCHAR", "model_group": "VARCHAR",
             "custom_llm_provider": "VARCHAR", "cache_hit": "BOOLEAN", "end_user": "VARCHAR",
@@ -84,6 +84,9 @@ select
     (try_cast(record.completionStartTime as double) - try_cast(record.startTime as double)) * 1000 as ttft_ms,
     record.response_cost as cost,
     case when failed then 'failure' else 'success' end as status,
-    case when record.messages is null then 'missing_field' end as error_code,
-    case when record.messages is null then 'messages is missing' end as message
+    case when record.messages is null or record.call_type is null then 'missing_field' end as error_code,
+    case
+        when record.messages is null then 'messages is missing'
+        when record.call_type is null then 'call_type is missing'
+    end as message
 from chosen

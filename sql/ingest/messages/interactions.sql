@@ -5,7 +5,7 @@ with parsed as (
         raw,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
-            "model": "VARCHAR", "tools": "JSON", "functions": "JSON",
+            "model": "VARCHAR", "tools": "JSON", "functions": "JSON", "call_type": "JSON", "request": "JSON",
             "messages": ["JSON"]
         }') as record
     from records
@@ -56,10 +56,12 @@ select
     case when is_prompt then 'prompt' else 'success' end as status,
     case
         when record.messages is null then 'wrong_type'
+        when record.call_type is not null or record.request is not null then 'wrong_type'
         when not is_prompt and (answer is null or answer = 1) then 'missing_field'
     end as error_code,
     case
         when record.messages is null then 'messages is not a list'
+        when record.call_type is not null or record.request is not null then 'the record holds more than messages'
         when not is_prompt and answer is null then 'messages has no assistant message to learn from'
         when answer = 1 then 'messages has nothing before the assistant message'
     end as message

@@ -1,0 +1,10 @@
+-- Records of a part in which their format did not find what it needs.
+with faulty as (
+    select object, row from staged where error_code is not null
+    union
+    select object, row from checked_feedback where error_code is not null and not extra
+)
+
+select object, row, raw
+from lines
+semi join faulty using (object, row)
