@@ -5,6 +5,7 @@
 Reads the rows that `resources.clean` kept and writes into `output`:
 
     curated.parquet          the rows that stay, with all that the datasets need
+    preferences.parquet      with feedback.thumbs_down: prefer: pairs of answers to one prompt, one of them turned down
     decontamination.json     by evaluation suite: items found in the traffic, rows that hold them
 
 and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The
@@ -42,6 +43,7 @@ EVAL_ITEMS = pa.schema(
     [("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())]
 )
 
+_PROMPTS = pa.schema([("interaction_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])
 _CONTAMINATED = pa.schema(
     [("interaction_id", pa.string()), ("suite", pa.string()), ("item_id", pa.string()), ("part", pa.string()),
      ("share", pa.float64())]
@@ -100,9 +102,17 @@ def curate(
         run(connection, "curate/standing", exact_duplicates=settings.exact_duplicates)
         _find_near_duplicates(connection, settings.near_duplicates)
         _find_semantic_duplicates(connection, settings.semantic_duplicates, output, embed)
+        prefer = settings.feedback.thumbs_down == "prefer"
+        if prefer:
+            run(connection, "curate/prompts")
+        else:
+            connection.register("prompts", _PROMPTS.empty_table())
+        run(connection, "curate/pairs", prefer=prefer)
         run(connection, "curate/decisions")
         _group_sessions(connection)
         kept = write_rows(stream(connection, "curate/curated"), output / "curated.parquet")
+        if prefer:
+            write_rows(stream(connection, "curate/preferences"), output / "preferences.parquet")
         decisions = rows(connection, "curate/decision_rows", workload=workload, version=output.name)
         counts = dict(run(connection, "curate/counts").fetchall())
         read = run(connection, "curate/count_entrants").fetchall()[0][0]

@@ -31,12 +31,17 @@ select
     judged.place = judged.best as kept,
     case rule
         when 'thumbs_down' then printf('feedback %g', judged.opinion)
+            || if(preferred.chosen_id is null, '', ', rejected half of a preference row')
         when 'low_quality' then printf('quality %g of 10', judged.judged_quality)
         when 'contaminated' then printf('%s, %.0f %% of its words', judged.item, 100 * judged.share)
         when 'near_duplicate' then printf('similarity %.2f', judged.likeness)
         when 'semantic_duplicate' then printf('cosine %.3f', judged.meaning)
     end as detail,
-    case when rule in ('exact_duplicate', 'near_duplicate', 'semantic_duplicate') then bests.interaction_id end as kept_id,
+    case
+        when rule in ('exact_duplicate', 'near_duplicate', 'semantic_duplicate') then bests.interaction_id
+        when rule = 'thumbs_down' then preferred.chosen_id
+    end as kept_id,
     judged.opinion, judged.judged_quality, judged.difficulty
 from judged
 left join entrants as bests on bests.place = judged.best
+left join preferred on preferred.rejected_id = judged.interaction_id
