@@ -5,7 +5,7 @@
 Reads the rows that `resources.clean` kept and writes into `output`:
 
     curated.parquet          the rows that stay, with all that the datasets need
-    preferences.parquet      with feedback.thumbs_down: prefer: pairs of answers to one prompt, one of them turned down
+    preferences/preferences.parquet    with feedback.thumbs_down: prefer: pairs of answers to a prompt, one turned down
     decontamination.json     by evaluation suite: items found in the traffic, rows that hold them
 
 and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The
@@ -112,7 +112,9 @@ def curate(
         _group_sessions(connection)
         kept = write_rows(stream(connection, "curate/curated"), output / "curated.parquet")
         if prefer:
-            write_rows(stream(connection, "curate/preferences"), output / "preferences.parquet")
+            beside = output / "preferences"   # apart: the catalog shows a dataset's own Parquet files as one table
+            beside.mkdir(exist_ok=True)
+            write_rows(stream(connection, "curate/preferences"), beside / "preferences.parquet")
         decisions = rows(connection, "curate/decision_rows", workload=workload, version=output.name)
         counts = dict(run(connection, "curate/counts").fetchall())
         read = run(connection, "curate/count_entrants").fetchall()[0][0]

@@ -70,7 +70,7 @@ class RepetitionRules(RuleSettings):
 
     Gopher's bounds are for web pages. Its bounds on frequent n-grams (0.20, 0.18, 0.16) hold for chats as well; those on
     lines and paragraphs (0.30; 0.20 of characters) and on 5- to 10-grams that come again (0.15 down to 0.10) would drop 14 of
-    62 long messages of people's good conversations in OASST (training plans, reports, dialogues) and 23 of 146 articles in
+    62 long messages of people's good conversations in OASST (training plans, reports, dialogues) and 28 of 146 articles in
     Spec-Bench. The defaults take what says half of its text again.
     """
 

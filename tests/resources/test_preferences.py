@@ -34,10 +34,10 @@ def test_an_answer_turned_down_meets_the_best_other_answer_to_its_prompt(tmp_pat
     decisions = {row["interaction_id"]: row for row in read(tables, "decisions") if row["stage"] == "curate"}
     assert decisions["i4"]["detail"] == "feedback -1" and decisions["i4"]["kept_id"] is None
     if not prefer:
-        assert not (tmp_path / "v1" / "preferences.parquet").exists() and decisions["i1"]["detail"] == "feedback -1"
+        assert not (tmp_path / "v1" / "preferences").exists() and decisions["i1"]["detail"] == "feedback -1"
         return
     assert decisions["i1"]["detail"] == "feedback -1, rejected half of a preference row" and decisions["i1"]["kept_id"] == "i3"
-    pairs = pq.read_table(tmp_path / "v1" / "preferences.parquet").to_pylist()
+    pairs = pq.read_table(tmp_path / "v1" / "preferences" / "preferences.parquet").to_pylist()
     assert [(pair["chosen_id"], pair["rejected_id"]) for pair in pairs] == [("i3", "i1")]
     assert pairs[0]["prompt"] == rows[2]["messages"] and pairs[0]["chosen"] == rows[2]["completion"]
     assert pairs[0]["rejected"] == rows[0]["completion"] and pairs[0]["rejected_feedback"] == -1
