@@ -19,12 +19,16 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from resources.commit import attach_tables, commit
+from resources.formats import FORMATS
+from resources.halves import beside
 from resources.ingest_lock import ingesting
 from resources.ledger import Entry, Ledger
 from resources.sources import SourceSettings, nothing_under, objects_after
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.staging import Batch, Staging, staging
 from resources.tables import Tables
+
+HALVED = [name for name, form in FORMATS.items() if form.halves]
 
 
 class CountsError(AssertionError):
@@ -106,10 +110,12 @@ def ingest(
 
 def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport) -> None:
     workload, sources = stage.workload, stage.sources
-    if losers := _losers(tables, ledger, wanted, sources):
-        ledger.put(replace(entry, state="found") for entry in losers)  # should this run be killed, the next one reads them
+    asked = list(wanted)
+    while more := [*_losers(tables, ledger, wanted, sources), *beside(ledger.of_formats(HALVED, sources), wanted)]:
+        wanted = list({(entry.source, entry.uri): entry for entry in [*wanted, *more]}.values())
+    if again := wanted[len(asked):]:
+        ledger.put(replace(entry, state="found") for entry in again)  # should this run be killed, the next one reads them
         ledger.save(tables)
-        wanted = wanted + losers
     attach_tables(tables, stage, workload, sources)
     stage.connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
     run(stage.connection, "ingest/earlier")

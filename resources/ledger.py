@@ -123,6 +123,9 @@ class Ledger:
         self._connection.register("asked", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
         return self._entries("ledger/named", sources=list(sources))
 
+    def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[Entry]:
+        return self._entries("ledger/of_formats", formats=list(formats), sources=list(sources))
+
     def entries(self) -> Iterator[Entry]:
         """Everything, by source and uri."""
         for batch in stream(self._connection, "ledger/objects", workload=self.workload):

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.formats import FORMATS, Format, detect
+from resources.halves import place_of
 from resources.ledger import Entry
 from resources.log_reader import Problem, Records
 from resources.mixed import by_format, strays, uniform, unknown
@@ -32,7 +33,7 @@ from resources.otlp import call_told_by
 from resources.prefetch import Opened, prefetched
 from resources.read_ahead import read_ahead
 from resources.sources import SourceSettings
-from resources.sql_files import run, sql_text, workbench
+from resources.sql_files import rows, run, sql_text, workbench
 from resources.streams import StreamFold
 
 PART_BYTES = 48 << 20
@@ -45,6 +46,8 @@ PARTS_AHEAD = 2
 """Parts of objects that wait, read and split, while others are parsed."""
 PROBLEMS_TOGETHER = 1024
 """Problems of the line reader that go to quarantine in one go."""
+PAIRS_TOGETHER = 20_000
+"""Pairs that are put together and parsed in one go."""
 BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
@@ -113,17 +116,21 @@ class Staging:
                 self._wait(read.index, read.format, read.found)
             else:
                 self._ended[read.index] = read.found is None
-                if self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
+                # sides of pairs have to meet: with some, nothing is cut before the end
+                if not self._halved and self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
                     yield self._complete()
                     self._begin()
         if self._ended:
             yield self._complete()
 
     def _begin(self) -> None:
-        for table in ("batch", "quarantined", "skipped", "staged", "staged_feedback", "no_interactions", "no_feedback"):
+        for table in (
+            "batch", "quarantined", "skipped", "halves", "staged", "staged_feedback", "no_interactions", "no_feedback"
+        ):
             run(self.connection, f"ingest/{table}")
         self._ended: dict[int, bool] = {}  # by object: whether it was read to its end
         self._named: set[int] = set()
+        self._halved: set[str] = set()
         self._formats: dict[int, str] = {}
         self._records: Counter[int] = Counter()
         self._waiting: dict[str, list[pa.Table]] = {}
@@ -134,10 +141,12 @@ class Staging:
         self._flush()
         self._quarantine()
         self._name(set(self._ended))
+        failed = [index for index, whole in self._ended.items() if not whole]
+        for name in sorted(self._halved):
+            self._pair(FORMATS[name], failed)
         self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
         run(self.connection, "ingest/skip", workload=self.workload)
         run(self.connection, "ingest/drop_checked")
-        failed = [index for index, whole in self._ended.items() if not whole]
         if failed:
             for table in ("staged", "staged_feedback", "quarantined", "skipped", "batch"):
                 self.connection.execute(sql_text("ingest/forget").format(table=table), {"objects": failed})
@@ -228,6 +237,9 @@ class Staging:
         return FORMATS[wanted] if any(map(FORMATS[wanted].recognises, part.sample)) else None
 
     def _wait(self, index: int, form: Format, part: Records) -> None:
+        if form.halves:
+            self._halved.add(form.name)
+            self._formats[index] = form.name
         self._formats.setdefault(index, form.name)
         self._records[index] += len(part.rows)
         objects = pa.array(np.full(len(part.rows), index, np.int32))
@@ -243,9 +255,10 @@ class Staging:
         self.connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
         run(self.connection, "ingest/records")
         if "interactions" in form.fills:
-            self._view("extracted", f"ingest/{form.rows_as or form.name}/interactions")
-            key = os.environ.get("MILLRACE_USER_HASH_KEY", "")
-            run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
+            self._stage(form)
+        if form.halves:
+            self._halved.add(form.name)
+            run(self.connection, f"ingest/{form.name}/halves")
         self._view("extracted_feedback", f"ingest/{form.name}/feedback" if "feedback" in form.fills else None)
         run(self.connection, "ingest/checked_feedback", workload=self.workload)
         self._send_on(form)
@@ -278,12 +291,47 @@ class Staging:
                 self._records[index] -= 1  # it was counted as a line
                 self._set_aside(index, unknown(row, text))
             else:
+                if own.halves:
+                    self._formats[index] = own.name
                 line = pa.table([[index], [row], [text]], schema=_LINES)
                 self._waiting.setdefault(own.name, []).append(line)
 
+    def _pair(self, form: Format, failed: list[int]) -> None:
+        """Puts sides of pairs together. A pair is one record, at the place of its response."""
+        self.connection.execute(sql_text("ingest/forget").format(table="halves"), {"objects": failed})
+        objects = sorted(self._ended)
+        places = [place_of(self._entries[index].uri) for index in objects]
+        self.connection.register("places", pa.table({
+            "object": pa.array(objects, pa.int32()),
+            "source": pa.array([self._entries[index].source for index in objects], pa.string()),
+            "folder": pa.array([folder for folder, _ in places], pa.string()),
+            "stem": pa.array([stem for _, stem in places], pa.string()),
+        }))
+        for query in ("pairing", "pairs", "quarantine_halves"):
+            run(self.connection, f"ingest/{form.name}/{query}")
+        self.connection.unregister("places")
+        for index, number in run(self.connection, f"ingest/{form.name}/joined").fetchall():
+            self._records[index] -= number
+        begin = 0
+        while page := rows(self.connection, f"ingest/{form.name}/page", begin=begin, number=PAIRS_TOGETHER).cast(_LINES):
+            self._rows_of(form, page)
+            begin += PAIRS_TOGETHER
+
+    def _rows_of(self, form: Format, lines: pa.Table) -> None:
+        self.connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
+        run(self.connection, "ingest/records")
+        self._stage(form)
+        run(self.connection, "ingest/quarantine_checked")
+        self.connection.unregister("lines")
+
+    def _stage(self, form: Format) -> None:
+        self._view("extracted", f"ingest/{form.rows_as or form.name}/interactions")
+        key = os.environ.get("MILLRACE_USER_HASH_KEY", "")
+        run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
+
     def _view(self, name: str, select: str | None) -> None:
-        rows = sql_text(select) if select else "select * from no_feedback"
-        self.connection.execute(sql_text(f"ingest/{name}").format(rows=rows))
+        select = sql_text(select) if select else "select * from no_feedback"
+        self.connection.execute(sql_text(f"ingest/{name}").format(rows=select))
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         self.connection.register("arriving", rows)

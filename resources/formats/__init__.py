@@ -20,6 +20,7 @@ from resources.formats import (
     langfuse_scores,
     litellm,
     messages,
+    openai_batch,
     openai_pairs,
     otlp,
     preferences,
@@ -36,7 +37,7 @@ from resources.formats.format import Format
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        litellm, otlp, langfuse, langfuse_scores, sglang, openai_pairs, chunks, stored_completions, trajectories,
+        litellm, otlp, openai_batch, langfuse, langfuse_scores, sglang, openai_pairs, chunks, stored_completions, trajectories,
         preferences, tokens, sharegpt, alpaca, prompt_completion, messages, text, feedback,
     )
 }

@@ -12,7 +12,8 @@ class Format:
 
     turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is no JSON is one
     record {text}, where the recipe names the format. streamed: its lines are pieces of answers, put together before all
-    else. rows_as: the format whose SQL is used.
+    else. rows_as: the format whose SQL is used. halves: its records are sides of pairs that lie in different objects;
+    sql/ingest/<name>/ puts them together.
     """
 
     name: str
@@ -22,3 +23,4 @@ class Format:
     plain_text: bool = False
     streamed: bool = False
     rows_as: str = ""
+    halves: bool = False

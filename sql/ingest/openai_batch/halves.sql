@@ -1,0 +1,21 @@
+insert into halves
+with parsed as (
+    select
+        object,
+        row,
+        raw,
+        json_transform(raw, '{"custom_id": "VARCHAR", "body": "JSON", "response": "JSON", "error": "JSON"}') as record
+    from records
+)
+
+select
+    object,
+    row,
+    case
+        when record.custom_id is null then null
+        when json_type(record.body) = 'OBJECT' then 'request'
+        when json_type(record.response) = 'OBJECT' or json_type(record.error) = 'OBJECT' then 'response'
+    end as side,
+    record.custom_id as custom_id,
+    raw
+from parsed

@@ -1,0 +1,132 @@
+"""OpenAI batches: requests and responses in different objects become one record, whichever comes first."""
+
+import itertools
+import json
+
+import pytest
+
+from resources.formats import detect
+from resources.halves import place_of
+from resources.ingest import ingest
+from resources.lake import Lake
+from resources.sources import SourceSettings
+from resources.tables import Tables
+
+TABLES = ("interactions", "feedback", "quarantine", "decisions")
+
+
+def request(custom_id, text):
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions",
+            "body": {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.1}}
+
+
+def response(custom_id, text, name="b"):
+    body = {"id": f"chatcmpl-{name}-{custom_id}", "object": "chat.completion", "created": 1780300000, "model": "m-1", "choices": [
+        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    return {"id": f"batch_req_{name}_{custom_id}", "custom_id": custom_id, "error": None,
+            "response": {"status_code": 200, "request_id": f"req_{name}_{custom_id}", "body": body}}
+
+
+FAILED = {"id": "batch_req_3", "custom_id": "c", "response": None,
+          "error": {"code": "batch_expired", "message": "This request could not be executed before the batch expired."}}
+REFUSED = {"id": "batch_req_4", "custom_id": "d", "error": None, "response": {
+    "status_code": 400, "request_id": "req_4", "body": {"error": {"message": "too long", "type": "invalid_request_error"}}}}
+
+FILES = {
+    "day1/b1_input.jsonl": [request("a", "one"), request("b", "two"), request("c", "three"), request("d", "four"),
+                            request("late", "five")],
+    "day1/b1_output.jsonl": [response("b", "2"), response("a", "1"), response("stranger", "?")],
+    "day1/b1_errors.jsonl": [FAILED, REFUSED],
+    "day1/b2_input.jsonl": [request("a", "other")],
+    "day1/b2_output.jsonl": [response("a", "other answer", "b2")],
+    "day2/input/x.jsonl": [request("a", "third")],
+    "day2/output/x.jsonl": [response("a", "third answer", "b3")],
+}
+
+
+def put(folder, names):
+    for name in names:
+        path = folder / "logs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(record) + "\n" for record in FILES[name]))
+
+
+def read(folder, lake="lake"):
+    tables = Tables(Lake.open(folder / lake))
+    report = ingest(tables, "shop", {"batches": SourceSettings(uri=str(folder / "logs"))})
+    found = {}
+    for name in TABLES:
+        opened = tables.open(name)
+        found[name] = opened.to_pyarrow_table().to_pylist() if opened else []
+    return found, report
+
+
+def plain(found):
+    return {name: sorted(json.dumps(row, default=str) for row in rows) for name, rows in found.items()}
+
+
+def test_requests_and_responses_become_pairs(tmp_path):
+    put(tmp_path, FILES)
+    found, report = read(tmp_path)
+    rows = {(row["source_uri"].rpartition("logs/")[2], row["source_row"]): row for row in found["interactions"]}
+    told = {place: (json.loads(row["messages"])[0]["content"], row["completion"] and json.loads(row["completion"])["content"])
+            for place, row in rows.items()}
+    assert told == {
+        ("day1/b1_output.jsonl", 1): ("two", "2"), ("day1/b1_output.jsonl", 2): ("one", "1"),
+        ("day1/b1_errors.jsonl", 1): ("three", None), ("day1/b1_errors.jsonl", 2): ("four", None),
+        ("day1/b2_output.jsonl", 1): ("other", "other answer"), ("day2/output/x.jsonl", 1): ("third", "third answer"),
+    }
+    assert rows["day1/b1_errors.jsonl", 2]["error"] == "too long" and rows["day1/b1_errors.jsonl", 1]["status"] == "failure"
+    row = rows["day1/b1_output.jsonl", 2]
+    assert row["params"] == '{"temperature":0.1}' and row["prompt_tokens"] == 3 and str(row["dt"]) == "2026-06-01"
+    assert sorted((bad["error_code"], bad["source_row"], bad["message"]) for bad in found["quarantine"]) == [
+        ("unpaired", 3, "no request for the custom_id stranger in this folder"),
+        ("unpaired", 5, "no response for the custom_id late in this folder"),
+    ]
+    assert (report.total.read, report.total.kept, report.total.quarantined) == (8, 6, 2)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(sorted(FILES)))[::840])
+def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, order):
+    put(tmp_path, FILES)
+    whole, _ = read(tmp_path, "whole")
+    for path in (tmp_path / "logs").rglob("*.jsonl"):
+        path.unlink()
+    for name in order:
+        put(tmp_path, [name])
+        piecewise, _ = read(tmp_path)
+    assert plain(piecewise) == plain(whole)
+    again, report = read(tmp_path)
+    assert report.total.read == 0 and plain(again) == plain(whole)
+
+
+def test_either_side_may_change(tmp_path):
+    put(tmp_path, ["day2/input/x.jsonl", "day2/output/x.jsonl"])
+    read(tmp_path)
+    path = tmp_path / "logs/day2/input/x.jsonl"
+    path.write_text(json.dumps(request("a", "changed")) + "\n" + json.dumps(request("z", "more")))
+    found, _ = read(tmp_path)
+    (row,) = found["interactions"]
+    assert json.loads(row["messages"])[0]["content"] == "changed" and len(found["quarantine"]) == 1
+    assert plain(found) == plain(read(tmp_path, "anew")[0])
+
+
+def test_several_requests_of_one_name_are_not_guessed_at(tmp_path):
+    for name, record in (("one.jsonl", request("a", "1")), ("two.jsonl", request("a", "2")), ("out.jsonl", response("a", "?"))):
+        (tmp_path / "logs").mkdir(exist_ok=True)
+        (tmp_path / "logs" / name).write_text(json.dumps(record))
+    found, report = read(tmp_path)
+    assert not found["interactions"] and {bad["error_code"] for bad in found["quarantine"]} == {"ambiguous_custom_id"}
+    assert report.total.read == 3
+
+
+def test_places_leave_the_words_of_the_sides_out():
+    assert place_of("s3://b/day/outputs/b1_output.jsonl.gz") == place_of("s3://b/day/inputs/b1-input.jsonl") == (
+        "s3://b/day", "b1")
+    assert place_of("/x/batch_1_errors.jsonl") == ("/x", "batch_1")
+
+
+@pytest.mark.parametrize("record", [request("a", "b"), response("a", "b"), FAILED, REFUSED])
+def test_both_sides_are_recognised(record):
+    assert detect([record]).name == "openai_batch"
