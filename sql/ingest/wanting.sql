@@ -1,6 +1,6 @@
 -- Records of a part in which their format did not find what it needs.
 with faulty as (
-    select object, row from staged where error_code is not null
+    select object, row from staged where error_code <> 'skipped'
     union
     select object, row from checked_feedback where error_code is not null and not extra
 )
