@@ -1,7 +1,7 @@
 """Fine-tuning examples: {messages, tools | functions}, OpenAI's SFT lines, the usual shape of seeds; and RFT lines.
 
-One interaction a record: the last assistant message whose `weight` is not 0 is the completion, what stands before it
-the request. Weights of earlier messages are kept in the messages.
+One interaction for each assistant message whose `weight` is not 0, with what stands before it as the request, like an
+agent's trajectory; an answer of weight 0 is context only.
 
 A line whose last message is the user's is a prompt for reinforcement learning where it has no answer to learn, or has
 keys beside the known ones: its status is `prompt`, and those keys (OpenAI's {{ item.KEY }} of a grader, Bedrock's
@@ -17,4 +17,4 @@ def recognises(record: dict) -> bool:
     return isinstance(record.get("messages"), list) and "call_type" not in record and "request" not in record
 
 
-FORMAT = Format("messages", recognises)
+FORMAT = Format("messages", recognises, turns=True)

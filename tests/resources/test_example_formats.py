@@ -189,6 +189,24 @@ def test_token_rows_that_do_not_hold_together_are_quarantined(tmp_path, row, wor
     assert not rows and words in bad["message"]
 
 
+def test_prompt_and_answer_as_token_ids(tmp_path):
+    rows, bad, _, _ = read(tmp_path, [{"workload": "math", "prompt": [1, 2], "answer": [3, 4]},
+                                      {"prompt_token_ids": [5], "completion_token_ids": [6, 7]}, {"prompt": [1, 2], "answer": [3, "x"]}])
+    assert [(row["prompt_token_ids"], row["completion_token_ids"]) for row in rows] == [([1, 2], [3, 4]), ([5], [6, 7])]
+    assert rows[0]["workload_name"] == "math" and [row["error_code"] for row in bad] == ["wrong_type"]
+
+
+def test_every_answer_of_a_message_tree_is_a_row_and_ranks_are_preferences(tmp_path):
+    rows, (bad,), feedback, report = fixture(tmp_path, "oasst.jsonl")
+    by_id = {row["request_id"]: row for row in rows}
+    assert set(by_id) == {"m2", "m3", "m4", "m6"} and {row["session_id"] for row in rows} == {"t1"}
+    assert said(by_id["m6"]["messages"]) == [("user", "how do magnets work?"), ("assistant", "They pull."), ("user", "why?")]
+    assert by_id["m3"]["completion"] == {"role": "assistant", "content": "By aligned electron spins."}
+    told = {row["interaction_id"]: row["value"] for row in feedback}
+    assert told == {by_id[name]["interaction_id"]: value for name, value in (("m3", 1), ("m2", 0), ("m4", -1))}
+    assert bad["source_row"] == 2 and "no message of the assistant" in bad["message"] and report.total.read == 5
+
+
 def test_every_fixture_is_recognised_as_its_own_format_only():
     for path in FIXTURES.iterdir():
         text = path.read_text()

@@ -200,9 +200,10 @@ def test_messages_respect_weights(tmp_path):
     rows, bad, _, _ = read(tmp_path, [{"messages": talk}, {"messages": talk[:1]}, {"messages": talk[1:2]},
                                       {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]}])
     prompt = rows.pop(1)
-    assert [json.loads(row["completion"])["content"] for row in rows] == ["2", "5"] and prompt["status"] == "prompt"
-    assert len(json.loads(rows[0]["messages"])) == 1 and json.loads(rows[1]["messages"])[1]["weight"] == 1
-    assert [row["error_code"] for row in bad] == ["missing_field"] and rows[1]["request_id"] == "x"
+    assert [json.loads(row["completion"])["content"] for row in rows] == ["2", "2", "5"] and prompt["status"] == "prompt"
+    assert len(json.loads(rows[0]["messages"])) == 1 and json.loads(rows[2]["messages"])[1]["weight"] == 1
+    assert [row["error_code"] for row in bad] == ["missing_field"] and rows[0]["request_id"] is None
+    assert [(row["request_id"], row["trace_id"], row["session_id"]) for row in rows[1:]] == [("x#0", "x", "x"), ("x#1", "x", "x")]
 
 
 def test_trajectories_give_an_interaction_per_answer_and_the_reward(tmp_path):

@@ -18,7 +18,7 @@ answers as (
             range(1, coalesce(len(record.messages), 0) + 1),
             lambda place: record.messages[place] ->> '$.role' = 'assistant'
                 and coalesce(record.messages[place] ->> '$.weight', '1') not in ('0', '0.0')
-        )[-1] as learnt,
+        ) as learnt,
         -- what a grader may look at: every key that the format does not know
         json_merge_patch(raw, '{
             "id": null, "session_id": null, "timestamp": null, "workload_id": null, "model": null, "messages": null,
@@ -31,22 +31,33 @@ answers as (
 asked as (
     select
         *,
-        coalesce(record.messages[-1] ->> '$.role' = 'user' and (learnt is null or cast(item as varchar) <> '{}'), false)
-            as is_prompt,
-        case when not is_prompt then learnt end as answer
+        coalesce(
+            record.messages[-1] ->> '$.role' = 'user' and (len(learnt) = 0 or cast(item as varchar) <> '{}'), false
+        ) as is_prompt,
+        case when is_prompt then [] else list_filter(learnt, lambda place: place > 1) end as taught
     from answers
+),
+
+turned as (
+    select
+        *,
+        unnest(case when len(taught) > 0 then taught else [null] end) as answer,
+        unnest(range(greatest(len(taught), 1))) as part
+    from asked
 )
 
 select
     object,
     row,
-    0 as part,
+    part,
     'messages' as format,
-    record.id as request_id,
+    record.id || case when len(taught) > 1 then '#' || part else '' end as request_id,
+    record.id as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     record.workload_id as workload_name,
-    coalesce(record.session_id, record.id) as session_id,
+    coalesce(record.session_id, record.id, case when len(taught) > 1 then concat('conversation:', md5(raw)) end)
+        as session_id,
     record.model as model,
     to_json(case when is_prompt then record.messages else record.messages[:answer - 1] end) as messages,
     offered(coalesce(record.tools, record.functions)) as tools,
@@ -57,12 +68,12 @@ select
     case
         when record.messages is null then 'wrong_type'
         when record.call_type is not null or record.request is not null then 'wrong_type'
-        when not is_prompt and (answer is null or answer = 1) then 'missing_field'
+        when not is_prompt and answer is null then 'missing_field'
     end as error_code,
     case
         when record.messages is null then 'messages is not a list'
         when record.call_type is not null or record.request is not null then 'the record holds more than messages'
-        when not is_prompt and answer is null then 'messages has no assistant message to learn from'
-        when answer = 1 then 'messages has nothing before the assistant message'
+        when not is_prompt and len(learnt) = 0 then 'messages has no assistant message to learn from'
+        when not is_prompt and answer is null then 'messages has nothing before the assistant message'
     end as message
-from asked
+from turned

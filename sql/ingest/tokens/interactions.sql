@@ -6,13 +6,24 @@ with parsed as (
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
             "model": "VARCHAR", "token_ids": ["BIGINT"], "input_ids": ["BIGINT"], "labels": ["BIGINT"],
             "attention_mask": ["BIGINT"], "loss_mask": ["BIGINT"], "completion_mask": ["BIGINT"],
-            "assistant_masks": ["BIGINT"]
+            "assistant_masks": ["BIGINT"], "workload": "VARCHAR", "prompt": ["BIGINT"], "prompt_token_ids": ["BIGINT"],
+            "answer": ["BIGINT"], "completion": ["BIGINT"], "completion_token_ids": ["BIGINT"]
         }') as record,
         -- a number that is no whole one would be rounded above
         list_distinct(list_concat(
-            json_type(raw, '$.token_ids[*]'), json_type(raw, '$.input_ids[*]'), json_type(raw, '$.labels[*]')
+            json_type(raw, '$.token_ids[*]'), json_type(raw, '$.input_ids[*]'), json_type(raw, '$.labels[*]'),
+            json_type(raw, '$.prompt[*]'), json_type(raw, '$.prompt_token_ids[*]'), json_type(raw, '$.answer[*]'),
+            json_type(raw, '$.completion[*]'), json_type(raw, '$.completion_token_ids[*]')
         )) as kinds
     from records
+),
+
+sided as (
+    select
+        *,
+        coalesce(record.prompt_token_ids, record.prompt) as asked,
+        coalesce(record.completion_token_ids, record.answer, record.completion) as answered
+    from parsed
 ),
 
 streams as (
@@ -20,15 +31,19 @@ streams as (
         object,
         row,
         record,
-        coalesce(record.token_ids, record.input_ids) as written_ids,
-        record.labels as written_labels,
+        coalesce(record.token_ids, record.input_ids, list_concat(asked, answered)) as written_ids,
+        coalesce(
+            record.labels,
+            case when record.token_ids is null and record.input_ids is null
+                then list_concat(list_transform(asked, lambda each: -100::bigint), answered) end
+        ) as written_labels,
         coalesce(record.loss_mask, record.completion_mask, record.assistant_masks) as mask,
         record.attention_mask as attention,
         coalesce(list_position(attention, 1), 1) as first_seen,
         case when attention is null then len(written_ids) else
             len(attention) - coalesce(list_position(list_reverse(attention), 1), len(attention) + 1) + 1 end as last_seen,
         len(list_filter(kinds, lambda kind: kind not in ('UBIGINT', 'BIGINT'))) > 0 as odd_numbers
-    from parsed
+    from sided
 ),
 
 -- padding is left out; where there are no labels, the mask says what is learnt, and where there is none, every token is
@@ -78,7 +93,7 @@ select
     record.id as request_id,
     0 as choice_index,
     record.timestamp as written_ts,
-    record.workload_id as workload_name,
+    coalesce(record.workload_id, record.workload) as workload_name,
     coalesce(record.session_id, record.id) as session_id,
     record.model as model,
     '[]' as messages,
