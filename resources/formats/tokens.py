@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from resources.formats.format import Format
 
-
 PROMPTS, ANSWERS = ("prompt_token_ids", "prompt"), ("completion_token_ids", "answer", "completion")
 
 
