@@ -58,11 +58,11 @@ ranked as (
 
 select
     object, row, part, workload, dt, interaction_id, source_uri, source_row, fresh, place = 1 as kept,
-    'repeated_record' as rule, kept_uri, kept_row, kept_content = content_sha256 as same_content
+    'repeated_record' as rule, kept_uri, kept_row, kept_content, content_sha256
 from ranked
 union all
 select
     object, row, part, workload, dt, interaction_id, source_uri, source_row, true as fresh, false as kept,
-    'erased' as rule, null as kept_uri, null as kept_row, null as same_content
+    'erased' as rule, null as kept_uri, null as kept_row, null as kept_content, null as content_sha256
 from staged
 semi join erased using (object, row, part)

@@ -3,8 +3,8 @@
 create or replace temp view new_decisions as
 select
     workload, 'ingest' as stage, null as version, dt, interaction_id, rule, false as kept,
-    to_json(struct_pack(uri := source_uri, row := source_row, kept_uri := kept_uri, kept_row := kept_row,
-                        same_content := same_content)) as detail,
+    to_json(struct_pack(uri := source_uri, row := source_row, content_sha256 := content_sha256, kept_uri := kept_uri,
+                        kept_row := kept_row, same_content := kept_content = content_sha256)) as detail,
     case when rule = 'repeated_record' then interaction_id end as kept_id
 from judged
 where not kept

@@ -317,3 +317,24 @@ def test_tau_bench_conversations(tables):
     solved = {f"{each['task_id']}/{each['trial']}" for each in trajectories if each["reward"] == 1}
     sessions = {row["interaction_id"]: row["session_id"] for row in rows}
     assert {sessions[row["interaction_id"]] for row in rewards if row["value"] == 1} == solved
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0, 1)])
+def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
+    """Two lines of the later object lost to each other before the earlier object, which beats both, was read."""
+    def line(answer):
+        return json.dumps({"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "q"}]},
+                           "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": answer}}]}})
+
+    files = ["\n".join([line("a"), line("b")]), "\n".join([line("b"), line("a")])]
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
+    tables = Tables(Lake.open(tmp_path / "lake"))
+    for number in order:
+        path = tmp_path / f"logs/dt=2026-06-0{number + 1}/{number}.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text(files[number])
+        ingest(tables, "w", sources)
+    details = [json.loads(row["detail"]) for row in tables.open("decisions").to_pyarrow_table().to_pylist()]
+    assert sorted((detail["uri"][-7:], detail["row"], detail["kept_uri"][-7:], detail["kept_row"], detail["same_content"])
+                  for detail in details) == [
+        ("0.jsonl", 2, "0.jsonl", 1, False), ("1.jsonl", 1, "0.jsonl", 1, False), ("1.jsonl", 2, "0.jsonl", 1, True)]
