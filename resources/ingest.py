@@ -18,7 +18,7 @@ from datetime import date
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from resources.commit import attach_tables, commit
+from resources.commit import ORDER, attach_tables, commit
 from resources.formats import FORMATS
 from resources.halves import beside
 from resources.ingest_lock import ingesting
@@ -105,6 +105,9 @@ def ingest(
         _notice(ledger, tables, sources, look_for_days=days is not None)
         for wanted in ledger.portions(sources, days):
             _read(ledger, tables, stage, wanted, report)
+        if report.total.objects:
+            for name in ORDER:
+                tables.compact(name, workload)
     return report
 
 

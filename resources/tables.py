@@ -10,6 +10,7 @@ parameters: they are built by `sql_literal`, the project's one quoting function.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime
 from itertools import chain
@@ -125,6 +126,9 @@ Rows = pa.Table | pa.RecordBatchReader
 
 _WRITTEN = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=1 << 16)
 
+MANY_FILES = 32
+"""Every run that brings rows to a partition adds a file to it: beyond this many they are merged."""
+
 
 class Tables:
     """The Delta tables of one lake."""
@@ -155,6 +159,24 @@ class Tables:
                 day = part["partition.dt"]
                 counted[day] = counted.get(day, 0) + part["num_records"]
         return counted
+
+    def compact(self, name: str, workload: str) -> int:
+        """Merges the files of partitions that have more than MANY_FILES, and returns how many partitions that were.
+
+        Rows stay as they are, and so do the old files, for readers that have them open.
+        """
+        table = self.open(name)
+        if table is None:
+            return 0
+        counted: Counter[tuple[str, ...]] = Counter()
+        for part in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+            if part["partition.workload"] == workload:
+                counted[tuple(_as_text(part[f"partition.{column}"]) for column in PARTITIONS[name])] += 1
+        crowded = [values for values, files in counted.items() if files > MANY_FILES]
+        for values in crowded:
+            chosen = [(column, "=", value) for column, value in zip(PARTITIONS[name], values, strict=True)]
+            table.optimize.compact(partition_filters=chosen, writer_properties=_WRITTEN, max_concurrent_tasks=1)
+        return len(crowded)
 
     def append(self, name: str, rows: Rows) -> None:
         """Adds rows, in one commit; none where there are none."""
@@ -187,6 +209,10 @@ class Tables:
             pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
             mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
         )
+
+
+def _as_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _as_written(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.RecordBatch]:

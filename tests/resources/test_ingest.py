@@ -338,3 +338,20 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
     assert sorted((detail["uri"][-7:], detail["row"], detail["kept_uri"][-7:], detail["kept_row"], detail["same_content"])
                   for detail in details) == [
         ("0.jsonl", 2, "0.jsonl", 1, False), ("1.jsonl", 1, "0.jsonl", 1, False), ("1.jsonl", 2, "0.jsonl", 1, True)]
+
+
+def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("resources.tables.MANY_FILES", 4)
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
+    tables, whole = Tables(Lake.open(tmp_path / "lake")), Tables(Lake.open(tmp_path / "whole"))
+    for number in range(11):
+        path = tmp_path / f"logs/dt=2026-06-01/{number}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"timestamp": 1780300000 + number, "request": {"messages": [{"role": "user", "content": "q"}]},
+                                    "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]}}))
+        assert ingest(tables, "w", sources).total.kept == 1
+    ingest(whole, "w", sources)
+    assert len(tables.files("interactions")) <= 5 and tables.rows_by_day("interactions", "w") == {date(2026, 6, 1): 11}
+    found, expected = (sorted(each.open("interactions").to_pyarrow_table().to_pylist(), key=lambda row: row["request_id"])
+                       for each in (tables, whole))
+    assert found == expected and len(found) == 11
