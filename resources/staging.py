@@ -272,6 +272,8 @@ class Staging:
 
     def _send_on(self, form: Format) -> None:
         """Records of the part that are of another format go there; those of none, to quarantine."""
+        if form.streamed:  # what was put together from a stream's pieces is of no other format
+            return
         found = [
             (index, row, text) for index, row, text in run(self.connection, "ingest/wanting").fetchall()
             if self.sources[self._entries[index].source].format == "auto"
