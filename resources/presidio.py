@@ -3,7 +3,7 @@
     find = presidio_finder()
     find("Ann Lee lives in Oslo")      # PERSON and LOCATION beside e-mail, cards and the rest
 
-Presidio is an extra (`pip install millrace[presidio]`) and needs a spaCy model, which is not fetched by itself:
+Presidio is an extra (package presidio-analyzer) and needs a spaCy model, which is not fetched by itself:
 
     python -m spacy download en_core_web_lg        # or name another one in MILLRACE_PRESIDIO_MODEL
 
@@ -43,7 +43,7 @@ def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
         from spacy.util import is_package
     except ImportError as error:
         raise PresidioError(
-            "curation.pii_engine is presidio, which is not installed: pip install 'millrace[presidio]', or leave pii_engine out"
+            "curation.pii_engine is presidio, which is not installed: pip install presidio-analyzer, or leave pii_engine out"
         ) from error
     if not (is_package(model) or Path(model).is_dir()):
         raise PresidioError(

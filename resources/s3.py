@@ -171,7 +171,7 @@ def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
         import botocore.session
         import s3fs
     except ImportError as error:
-        raise ImportError("reading s3:// needs s3fs: pip install 'millrace[s3]'") from error
+        raise ImportError("reading s3:// needs the package s3fs: pip install s3fs") from error
     given = dict(environment)
     config: dict[str, Any] = {
         "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": CONNECTIONS,

@@ -17,7 +17,7 @@ from resources.sources import SourceError, SourceSettings, list_objects, objects
 from resources.sql_files import attach_slice, workbench
 from resources.tables import Tables
 
-pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'millrace[s3]'")
+pytest.importorskip("s3fs", reason="s3fs is not installed: pip install s3fs")
 pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
 
 
