@@ -24,7 +24,7 @@ from typing import Literal
 import duckdb
 import pyarrow as pa
 
-from resources.sources import LogObject, days_in
+from resources.sources import LogObject, SourceError, days_in
 from resources.sql_files import attach_slice, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 
@@ -77,16 +77,23 @@ class Ledger:
         with workbench() as connection:
             attach_slice(connection, tables, "objects", workload)
             run(connection, "ledger/create")
+            run(connection, "ledger/seen")
             yield cls(workload, connection)
 
     def notice(self, source: str, listed: Iterable[LogObject]) -> tuple[int, int]:
         """Compares a source's whole listing with the ledger; how many objects it has, and how many of them are new or
-        changed. Objects that vanished unread are forgotten."""
+        changed. Objects that vanished unread are forgotten.
+
+        Raises SourceError for an object that another source, noticed before, lists too: its rows would stand there twice.
+        """
         items, total, new = iter(listed), 0, 0
-        run(self._connection, "ledger/seen")
+        run(self._connection, "ledger/unsee", sources=[source])
         while page := list(islice(items, LISTED_TOGETHER)):
             total += len(page)
             self._connection.register("listed", listed_table(page))
+            for uri, other in run(self._connection, "ledger/in_two_sources").fetchall():
+                raise SourceError(f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
+                                  "that is read twice would leave its rows twice")
             changed = run(self._connection, "ledger/new_or_changed").fetchall()
             self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)))
                       for source, uri, size, etag, modified in changed])

@@ -92,19 +92,22 @@ def attach_files(
     files: Sequence[str],
     partitions: Sequence[str] = (),
 ) -> None:
-    """Makes Parquet files readable as the view `name`, with the schema's columns."""
+    """Makes Parquet files readable as the view `name`, with the schema's columns; null where they were written before."""
     if not files:
         connection.execute(f"drop view if exists {name}")
         connection.register(name, schema.empty_table())
         return
-    connection.execute(
-        sql_text("tables/slice").format(
-            view=name,
-            columns=", ".join(schema.names),
-            files=", ".join(sql_literal(file) for file in files),
-            types=", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar",
-        )
-    )
+    pieces = {"view": name, "files": ", ".join(sql_literal(file) for file in files),
+              "types": ", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar"}
+    try:
+        connection.execute(sql_text("tables/slice").format(columns=", ".join(schema.names), **pieces))
+    except duckdb.BinderException:  # a lake of before a column was added; asking first would cost a look into every file
+        connection.execute(sql_text("tables/slice").format(columns="*", **pieces))
+        held = set(connection.table(name).columns)
+        empty = connection.from_arrow(schema.empty_table())
+        columns = [column if column in held else f"cast(null as {kind}) as {column}"
+                   for column, kind in zip(schema.names, empty.types, strict=True)]
+        connection.execute(sql_text("tables/slice").format(columns=", ".join(columns), **pieces))
 
 
 def attach_parquet(connection: duckdb.DuckDBPyConnection, view: str, path: Path) -> None:

@@ -208,6 +208,7 @@ class Tables:
             str(self.lake.table(name)),
             pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
             mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
+            schema_mode="merge",  # a lake of before a column was added gets it with its next commit
         )
 
 

@@ -1,4 +1,5 @@
--- Entries that are about to be written anew.
+-- Entries that are about to be written anew. An object has one entry, whatever its source is called now: sources do not
+-- share objects.
 delete from ledger
 using arriving
-where ledger.source = arriving.source and ledger.uri = arriving.uri
+where ledger.uri = arriving.uri

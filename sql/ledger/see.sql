@@ -1,4 +1,3 @@
 insert into seen
 select source, uri
 from listed
-semi join (select source, uri from ledger where state <> 'read') as unread using (source, uri)

@@ -1,2 +1,2 @@
--- Unread objects that the listing of now still has.
+-- What the listings of now hold.
 create or replace temp table seen (source varchar, uri varchar)

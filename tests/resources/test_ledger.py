@@ -1,21 +1,23 @@
 """The ledger at any size: listings are compared in pages, entries come in portions, what vanished unread is forgotten."""
 
+import json
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from resources import ledger as module
 from resources import s3
-from resources.ingest import observe
+from resources.ingest import ingest, observe
 from resources.lake import Lake
 from resources.ledger import Ledger
 from resources.new_objects import new_objects
-from resources.sources import LogObject, SourceSettings, objects_after
-from resources.tables import Tables
+from resources.sources import LogObject, SourceError, SourceSettings, objects_after
+from resources.tables import SCHEMAS, Tables
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -124,3 +126,41 @@ def test_entries_come_back_as_they_were(tables):
         ledger.save(tables)
     with Ledger.open(tables, "w") as ledger:
         assert list(ledger.entries()) == kept and kept[0].modified == NOW
+
+
+def test_an_object_in_two_sources_is_refused_before_anything_is_written(tables, tmp_path):
+    for name in ("a.jsonl", "sub/b.jsonl"):
+        (tmp_path / "logs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "logs" / name).write_text("{}\n")
+    sources = {"all": SourceSettings(uri=str(tmp_path / "logs")), "part": SourceSettings(uri=str(tmp_path / "logs/sub"))}
+    for look in (observe, ingest):
+        with pytest.raises(SourceError, match=r"sources all and part both hold .*/logs/sub/b\.jsonl: give each a uri of its own"):
+            look(tables, "w", sources)
+    assert tables.open("objects") is None
+    assert observe(tables, "w", {"all": SourceSettings(uri=f"{tmp_path}/logs/*.jsonl"), "part": sources["part"]}).new_objects == 2
+
+
+def test_a_renamed_source_takes_its_objects_over(tables, tmp_path):
+    path = tmp_path / "logs/a.jsonl"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "q"}]},
+                                "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "a"}}]}}))
+    for name in ("before", "after", "after"):
+        ingest(tables, "w", {name: SourceSettings(uri=str(path))})
+    assert [row["source"] for row in tables.open("interactions").to_pyarrow_table().to_pylist()] == ["after"]
+    with Ledger.open(tables, "w") as ledger:
+        assert [(entry.source, entry.state) for entry in ledger.entries()] == [("after", "read")]
+
+
+def test_a_lake_of_before_a_column_was_added_gets_it(tables, monkeypatch):
+    whole = SCHEMAS["objects"]
+    monkeypatch.setitem(SCHEMAS, "objects", whole.remove(whole.get_field_index("format")))
+    tables.append("objects", pa.table({name: pa.nulls(1, whole.field(name).type) for name in whole.names if name != "format"} | {
+        "workload": ["w"], "source": ["g"], "uri": ["s3://logs/a"], "etag": ["1"], "bytes": pa.array([10], pa.int64()),
+        "state": ["read"]}))
+    monkeypatch.setitem(SCHEMAS, "objects", whole)
+    with Ledger.open(tables, "w") as ledger:
+        assert ledger.notice("g", listed("b"))[0] == 1
+        ledger.save(tables)
+    found = tables.open("objects").to_pyarrow_table()
+    assert set(found.schema.names) == set(whole.names) and sorted(found["format"].to_pylist()) == ["", ""]

@@ -1,0 +1,3 @@
+-- A source is listed anew.
+delete from seen
+where list_contains($sources, source)
