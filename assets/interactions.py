@@ -36,7 +36,7 @@ def interactions(
     report = ingest(workshop.tables, workshop.workload, sources, days_of(context))
     if report.failed_objects:
         context.log.warning(f"{len(report.failed_objects)} objects could not be read and are tried again by the next run; "
-                            f"the first: {report.failed_objects[0]}")
+                            f"the first: {report.first_failure}")
     workshop.publish_catalog()
     read_now = {day: counts.model_dump(exclude_defaults=True) for day, counts in report.days.items()}
     yield from report_days(context, workshop, "interactions", read_now)

@@ -27,6 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
+from resources.sources import Uri
+
 EVAL_ITEMS = pa.schema(
     [("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())]
 )
@@ -41,9 +43,9 @@ class EvalSuiteError(Exception):
 
 
 class EvalSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    uri: str = Field(min_length=1, description="a file, or a pattern such as ./evals/*.jsonl")
+    uri: Uri = Field(min_length=1, description="a file, or a pattern such as ./evals/*.jsonl")
     format: Literal["auto", "jsonl", "gsm8k", "humaneval", "spec_bench"] = "auto"
 
 

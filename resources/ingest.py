@@ -78,6 +78,7 @@ class IngestReport(BaseModel):
     total: Counts = Field(default_factory=Counts)
     days: dict[date, Counts] = Field(default_factory=dict)
     failed_objects: list[str] = Field(default_factory=list)
+    first_failure: str = ""
 
 
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
@@ -134,9 +135,10 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
             records, own_days = found[entry.uri]
             all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
             form = batch.formats.get(entry.uri, "")
-            done.append(replace(entry, state="read", rows=records, days=all_days, format=form))
-        ledger.put([*done, *(replace(entry, state="failed") for entry in batch.failed)])
+            done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem=""))
+        ledger.put([*done, *batch.failed])
         report.failed_objects += [entry.uri for entry in batch.failed]
+        report.first_failure = report.first_failure or next((f"{entry.uri}: {entry.problem}" for entry in batch.failed), "")
         ledger.save(tables)
 
 
@@ -163,7 +165,7 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
             for batch in stage.batches(dayless):
                 found = {uri: days for uri, _, days in run(stage.connection, "ingest/object_days").fetchall()}
                 ledger.put(replace(entry, days=tuple(found[entry.uri] or (entry.fallback_day,))) for entry in batch.read)
-                ledger.put(replace(entry, days=(entry.fallback_day,), state="failed") for entry in batch.failed)
+                ledger.put(replace(entry, days=(entry.fallback_day,)) for entry in batch.failed)
     if new or looked:
         ledger.save(tables)
     return new

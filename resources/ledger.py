@@ -7,7 +7,7 @@
             ledger.save(tables)                                         # one commit
 
 An object is `found` until an ingest has committed all that came of it, then `read`; `failed` when it could not be
-opened, and tried again. `days` are those its key names, or its records' own. The rows are in DuckDB: a listing of any
+opened, for the reason in `problem`, and tried again. `days` are those its key names, or its records' own. The rows are in DuckDB: a listing of any
 length is compared a page at a time, and an ingest sees a portion at a time.
 """
 
@@ -49,6 +49,7 @@ class Entry:
     days: tuple[date, ...] = ()
     state: Literal["found", "read", "failed"] = "found"
     format: str = ""
+    problem: str = ""
 
     @property
     def fallback_day(self) -> date:

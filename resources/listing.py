@@ -22,6 +22,7 @@ import fsspec
 from fsspec.utils import glob_translate
 
 from resources import s3
+from resources.remote import filesystem_of, in_words, info_of
 
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
 
@@ -74,18 +75,21 @@ def remote_objects(name: str, uri: str, after: str = "") -> Iterator[LogObject]:
     if uri.startswith(s3.SCHEMES):
         yield from _s3_objects(name, uri, after)
         return
-    filesystem, root = fsspec.url_to_fs(uri)
+    filesystem, root = filesystem_of(uri)
     filesystem.invalidate_cache()  # a listing of before may lack what came since
     if glob.has_magic(root):
-        found = filesystem.glob(root, detail=True)
+        with in_words():
+            found = filesystem.glob(root, detail=True)
         infos = (found[key] for key in sorted(found) if not is_skipped(key.removeprefix(_fixed_part(root))))
         items = (_remote_object(name, filesystem, info) for info in infos if info["type"] == "file")
         yield from (item for item in items if item.uri > after)
-    elif filesystem.isfile(root):
-        item = _remote_object(name, filesystem, filesystem.info(root))
+    elif (info := info_of(filesystem, root)) is None:
+        return
+    elif info["type"] == "file":
+        item = _remote_object(name, filesystem, info)
         if item.uri > after and not is_skipped(root.rpartition("/")[2]):
             yield item
-    elif filesystem.exists(root):
+    else:
         yield from _remote_folder(name, filesystem, root, after)
 
 
@@ -144,7 +148,9 @@ def _remote_folder(
     def order(info: dict[str, Any]) -> str:
         return info["name"].rstrip("/") + ("/" if info["type"] == "directory" else "")
 
-    for info in sorted(filesystem.ls(folder, detail=True), key=order):
+    with in_words():
+        inside_folder = filesystem.ls(folder, detail=True)
+    for info in sorted(inside_folder, key=order):
         if is_skipped(info["name"].rstrip("/").rpartition("/")[2]):
             continue
         if info["type"] == "directory":

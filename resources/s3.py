@@ -22,13 +22,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 SCHEMES = ("s3://", "s3a://")
 PAGE_KEYS = 1000
 """Keys that S3 gives at most in one answer."""
 CONNECTIONS = 32
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 10, 30, 3
-"""A server that says nothing for READ_SECONDS is asked again, up to ATTEMPTS times in all, with growing pauses between."""
+"""A server that says nothing for READ_SECONDS is asked again, up to ATTEMPTS times in all, with growing pauses between.
+botocore does so until an answer begins; a body that breaks off is asked for again here."""
 RANGE_BYTES = 8 << 20
 """Larger objects are read a range at a time, the next one on its way while one is worked on."""
 
@@ -39,6 +41,10 @@ class S3Error(OSError):
 
 class UnreachableError(S3Error):
     """The endpoint does not answer: what else is asked of it is likely to fail too."""
+
+
+class _BrokenOffError(Exception):
+    """An answer began and did not come to its end."""
 
 
 class Listed(NamedTuple):
@@ -59,6 +65,8 @@ def parts(uri: str) -> tuple[str, str]:
 def objects(bucket: str, prefix: str, after: str = "") -> Iterator[Listed]:
     """The object at `prefix`, if there is one, and those under `prefix/`, in the order of their keys, those up to `after`
     left out. One page of keys is in memory at a time."""
+    if not bucket:
+        raise S3Error("it names no bucket; s3://BUCKET/PREFIX is expected")
     if prefix and not prefix.endswith("/"):
         first = _answer(bucket, "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
         yield from (item for item in _keys(first) if item.key == prefix and item.key > after)
@@ -124,21 +132,26 @@ async def _content(filesystem: Any, uri: str, etag: str, span: str | None) -> by
 
     async def ask() -> bytes:
         answer = await filesystem._call_s3("get_object", Bucket=bucket, Key=key, IfMatch=f'"{etag}"', **wanted)
-        async with answer["Body"] as body:
-            return await body.read()
+        try:
+            async with answer["Body"] as body:
+                return await body.read()
+        except _passing() as error:
+            raise _BrokenOffError(_kind(error)) from error
 
     return await _tried(ask, uri)
 
 
 async def _tried(ask: Callable[[], Awaitable[Any]], uri: str) -> Any:
-    """An answer of S3. botocore itself asks again before a body begins; here, when one breaks off. Raises S3Error."""
+    """An answer of S3, asked for again where its body breaks off. Raises S3Error."""
     for attempt in range(ATTEMPTS):
         try:
             return await ask()
-        except _passing() as error:
+        except _BrokenOffError as error:
             if attempt == ATTEMPTS - 1:
-                raise UnreachableError(f"{uri}: {_endpoint()} does not answer ({_kind(error)})") from None
+                raise UnreachableError(f"{uri}: {_endpoint()} breaks off ({error})") from None
             await asyncio.sleep(0.2 * 4**attempt)
+        except _passing() as error:
+            raise UnreachableError(f"{uri}: {_endpoint()} does not answer ({_kind(error)})") from None
         except Exception as error:
             raise _in_words(error, uri) from None
     raise AssertionError("unreachable: the last attempt returns or raises")
@@ -173,6 +186,9 @@ def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
     except ImportError as error:
         raise ImportError("reading s3:// needs the package s3fs: pip install s3fs") from error
     given = dict(environment)
+    endpoint = urlsplit(given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or "http://aws")
+    if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
+        raise S3Error("AWS_ENDPOINT_URL is no URL such as https://storage.example.com:9000")
     config: dict[str, Any] = {
         "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": CONNECTIONS,
     }
@@ -242,8 +258,6 @@ def _kind(error: BaseException) -> str:
 
 def _endpoint() -> str:
     """The server's name, without what an endpoint url may carry before or after it."""
-    from urllib.parse import urlsplit
-
     url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     host = urlsplit(url).hostname
     return f"the endpoint {host}" if host else "S3"

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
-import fsspec
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from resources import s3
 from resources.listing import LogObject, SourceError, local_objects, remote_objects
+from resources.remote import open_remote
 
 MAX_OBJECTS = 1_000_000
 """What is listed whole (seeds, suites, what is inspected) has no more objects. Logs are listed as they are read."""
@@ -131,7 +131,7 @@ def open_object(item: Place) -> Any:
     """A binary file of a listed object: of the very content that was listed, where it lies on S3."""
     if item.uri.startswith(s3.SCHEMES):
         return s3.open_stream(item.uri, item.etag, item.bytes)
-    return Path(item.uri).open("rb") if "://" not in item.uri else fsspec.open(item.uri, "rb").open()
+    return Path(item.uri).open("rb") if "://" not in item.uri else open_remote(item.uri)
 
 
 def days_in(uri: str) -> list[date]:

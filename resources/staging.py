@@ -15,7 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time
 from typing import Any
 
@@ -23,6 +23,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from resources import s3
 from resources.formats import FORMATS, Format, detect
 from resources.halves import place_of
 from resources.ledger import Entry
@@ -32,6 +33,7 @@ from resources.object_reader import read_object
 from resources.otlp import call_told_by
 from resources.prefetch import Opened, prefetched
 from resources.read_ahead import read_ahead
+from resources.remote import RemoteError
 from resources.sources import SourceSettings
 from resources.sql_files import rows, run, sql_text, workbench
 from resources.streams import StreamFold
@@ -85,7 +87,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Batch:
-    """Objects that are staged together. Those that could not be opened or read to their end have left no row."""
+    """Objects that are staged together. Those that could not be opened or read to their end have left no row, and say why."""
 
     read: list[Entry]
     failed: list[Entry]
@@ -116,6 +118,8 @@ class Staging:
                 self._wait(read.index, read.format, read.found)
             else:
                 self._ended[read.index] = read.found is None
+                if read.found is not None:
+                    self._failures[read.index] = _reason(read.found, self._entries[read.index].uri)
                 # sides of pairs have to meet: with some, nothing is cut before the end
                 if not self._halved and self._bytes + 1_000 * len(self._ended) >= BATCH_BYTES:
                     yield self._complete()
@@ -129,6 +133,7 @@ class Staging:
         ):
             run(self.connection, f"ingest/{table}")
         self._ended: dict[int, bool] = {}  # by object: whether it was read to its end
+        self._failures: dict[int, str] = {}
         self._named: set[int] = set()
         self._halved: set[str] = set()
         self._formats: dict[int, str] = {}
@@ -154,7 +159,9 @@ class Staging:
                 del self._records[index]
         return Batch(
             read=[self._entries[index] for index, whole in self._ended.items() if whole],
-            failed=[self._entries[index] for index in failed],
+            failed=[
+                replace(self._entries[index], state="failed", problem=self._failures[index]) for index in failed
+            ],
             records=sum(self._records.values()),
             formats={self._entries[index].uri: name for index, name in self._formats.items()},
         )
@@ -339,6 +346,13 @@ class Staging:
         self.connection.register("arriving", rows)
         self.connection.execute(sql_text("ingest/insert").format(table=table))
         self.connection.unregister("arriving")
+
+
+def _reason(error: OSError, uri: str) -> str:
+    """Why an object could not be read, without its uri. Words of other libraries may quote a signed request: left out."""
+    if isinstance(error, s3.S3Error | RemoteError):
+        return str(error).removeprefix(f"{uri}: ")
+    return error.strerror or type(error).__name__
 
 
 def _parted(index: int, form: Format, found: Records) -> Iterator[Read]:

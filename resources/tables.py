@@ -32,10 +32,10 @@ def _columns(**fields: pa.DataType) -> pa.Schema:
 
 
 SCHEMAS: dict[str, pa.Schema] = {
-    # The ledger of what has been seen and read. state: found, read, failed.
+    # The ledger of what has been seen and read. state: found, read, failed; problem: why it failed.
     "objects": _columns(
         workload=_TEXT, source=_TEXT, uri=_TEXT, etag=_TEXT, bytes=pa.int64(), modified=_TIME, rows=pa.int64(),
-        days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT,
+        days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT, problem=_TEXT,
     ),
     # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. workload_name: what
     # the record itself calls its workload.

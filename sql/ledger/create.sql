@@ -1,4 +1,5 @@
 -- The workload's ledger, to be worked on.
 create or replace temp table ledger as
-select source, uri, etag, bytes, modified, rows, coalesce(days, []) as days, state, coalesce(format, '') as format
+select source, uri, etag, bytes, modified, rows, coalesce(days, []) as days, state, coalesce(format, '') as format,
+    coalesce(problem, '') as problem
 from objects

@@ -145,9 +145,11 @@ def test_an_object_that_changes_between_listing_and_reading_is_read_next_time(se
     monkeypatch.setattr(module.Staging, "batches", meanwhile)
     first = ingest(tables, "w", sources)
     assert first.total.kept == 1 and first.failed_objects == [f"s3://{bucket}/logs/a.jsonl"]
+    assert first.first_failure == f"s3://{bucket}/logs/a.jsonl: {rows_of(tables, 'objects')[0]['problem']}"
+    assert "the object changed after it was listed" in first.first_failure
     monkeypatch.setattr(module.Staging, "batches", whole)
     assert ingest(tables, "w", sources).total.kept == 2
-    etags = {row["uri"]: row["etag"] for row in rows_of(tables, "objects")}
+    etags = {row["uri"]: row["etag"] for row in rows_of(tables, "objects") if not row["problem"]}
     assert etags == {item.uri: item.etag for item in objects_after("g", sources["g"])}
 
 
@@ -168,14 +170,50 @@ def test_denied_access_names_what_to_check_and_no_secret(answering, monkeypatch,
     assert KEY not in str(denied.value) and SECRET not in str(denied.value)
 
 
-def test_a_silent_endpoint_is_given_up_and_said(answering, monkeypatch):
+def test_a_silent_endpoint_is_given_up_after_as_many_attempts_as_said(answering, monkeypatch):
     monkeypatch.setattr(s3, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(s3, "ATTEMPTS", 1)
     s3._connected.cache_clear()
-    answering(None, "")
+    held = answering(None, "")
     with pytest.raises(SourceError, match=r"does not answer \(ReadTimeoutError\)"):
         list_objects("g", SourceSettings(uri="s3://logs/x"))
+    assert len(held) == s3.ATTEMPTS  # botocore's attempts, not ours on top of them
     s3._connected.cache_clear()
+
+
+def test_a_body_that_breaks_off_is_asked_for_again(bucket, monkeypatch):
+    class Body:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            return None
+
+        async def read(self):
+            asked.append(1)
+            if len(asked) < s3.ATTEMPTS or broken:
+                raise ConnectionResetError
+            return b"whole"
+
+    async def call(operation, **words):
+        return {"Body": Body()}
+
+    asked, broken = [], False
+    monkeypatch.setattr(s3._filesystem(), "_call_s3", call, raising=False)
+    assert s3.start_fetch("s3://b/x", "e").result(20) == b"whole" and len(asked) == s3.ATTEMPTS
+    asked, broken = [], True
+    with pytest.raises(s3.UnreachableError, match=r"s3://b/x: .* breaks off \(ConnectionResetError\)"):
+        s3.start_fetch("s3://b/x", "e").result(20)
+    assert len(asked) == s3.ATTEMPTS
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:9000", "me:hunter2@storage", "ftp://storage"])
+def test_an_endpoint_that_is_no_url_and_a_uri_without_a_bucket_are_said(monkeypatch, bucket, endpoint):
+    with pytest.raises(SourceError, match="names no bucket"):
+        list_objects("g", SourceSettings(uri="s3://"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(SourceError, match="AWS_ENDPOINT_URL is no URL such as") as refused:
+        list_objects("g", SourceSettings(uri="s3://logs/x"))
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.fixture
@@ -183,9 +221,10 @@ def answering(monkeypatch):
     """An endpoint that gives one answer to everything, or none at all."""
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def start(status: int | None, body: str) -> None:
+    held: list[socket.socket] = []
+
+    def start(status: int | None, body: str) -> list[socket.socket]:
         def serve() -> None:
-            held = []
             while True:
                 try:
                     connection, _ = listener.accept()
@@ -198,6 +237,7 @@ def answering(monkeypatch):
                                        f"Connection: close\r\n\r\n{body}".encode())
 
         threading.Thread(target=serve, daemon=True).start()
+        return held
 
     endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
     for name, value in {"AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -247,6 +287,11 @@ def test_a_uri_with_credentials_is_refused_and_not_shown(uri, tmp_path):
     assert "hunter2" not in str(refused.value)
     (tmp_path / "r.yaml").write_text(json.dumps({"workload": "w", "base_model": "tiny", "sources": {"g": {"uri": uri}}}))
     with pytest.raises(RecipeError, match=r"sources.g.uri: the uri carries credentials") as refused:
+        load_recipe(tmp_path / "r.yaml")
+    assert "hunter2" not in str(refused.value)
+    (tmp_path / "r.yaml").write_text(json.dumps({"workload": "w", "base_model": "tiny", "sources": {"g": {"uri": "logs"}},
+                                                 "evals": {"suite": {"uri": uri}}}))
+    with pytest.raises(RecipeError, match=r"evals.suite.uri: the uri carries credentials") as refused:
         load_recipe(tmp_path / "r.yaml")
     assert "hunter2" not in str(refused.value)
 
