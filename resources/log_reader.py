@@ -80,7 +80,7 @@ def _form(head: bytes, whole: bool) -> str:
     head = head.lstrip()
     opening = head[:1]
     first_line, _, others = head.partition(b"\n")
-    if opening not in (b"[", b"{") or _record(first_line) is not None:
+    if opening not in (b"[", b"{") or record_of(first_line) is not None:
         return "lines"
     if opening == b"[" and others.strip() and _value(first_line) is not None:
         return "lines"
@@ -90,22 +90,24 @@ def _form(head: bytes, whole: bool) -> str:
     seen = Values(in_array=opening == b"[")
     starts, ends = seen.find(head)
     if len(starts):
-        return form if _record(head[starts[0] : ends[0]]) is not None else "lines"
+        return form if record_of(head[starts[0] : ends[0]]) is not None else "lines"
     if opening == b"[":
         return form if head[1:].lstrip()[:1] == b"{" else "lines"
     return "lines" if whole or not others or _sample(head) else form
 
 
-def _value(text: bytes) -> object:
+def record_of(text: bytes | str) -> dict | None:
+    """The JSON object that a text is; None for anything else, and for what is nested beyond reason."""
+    value = _value(text)
+    return value if isinstance(value, dict) else None
+
+
+def _value(text: bytes | str) -> object:
     try:
-        return json.loads(text)
+        # bytes that json decodes itself it takes for UTF-16 where they look like it
+        return json.loads(text if isinstance(text, str) else text.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
-
-
-def _record(line: bytes) -> dict | None:
-    value = _value(line)
-    return value if isinstance(value, dict) else None
 
 
 def _sample(data: bytes) -> list[dict]:
@@ -115,7 +117,7 @@ def _sample(data: bytes) -> list[dict]:
     while start < len(data) and len(found) < SAMPLE:
         end = data.find(b"\n", start)
         line, start = (data[start:end], end + 1) if end >= 0 else (data[start:], len(data))
-        record = _record(line)
+        record = record_of(line)
         if record is not None:
             found.append(record)
     return found
@@ -242,7 +244,7 @@ def _values(
             records, problems = _texts(rows, raw, np.ones(len(ends), dtype=bool), what)
             row += len(ends)
             if len(records[0]):
-                parsed = [] if known else [_record(text.as_py()) for text in records[1][:SAMPLE]]
+                parsed = [] if known else [record_of(text.as_py()) for text in records[1][:SAMPLE]]
                 known = True
                 yield Records(*records, [record for record in parsed if record is not None])
             yield from problems

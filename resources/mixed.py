@@ -9,14 +9,13 @@ SQL could make nothing of (`whose`). So a uniform file costs nothing, and none o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from resources.formats import FORMATS, Format
-from resources.log_reader import RAW_BYTES, Problem, Records
+from resources.log_reader import RAW_BYTES, Problem, Records, record_of
 
 
 def uniform(sample: list[dict], form: Format) -> bool:
@@ -32,7 +31,7 @@ def by_format(part: Records, first: Format) -> Iterator[tuple[Format | None, Rec
     """The records of a part, one group a format. What is no JSON object stays with `first`, whose checks will say so."""
     owners: list[Format | None] = []
     for text in part.raw.to_pylist():
-        record = _parsed(text)
+        record = record_of(text)
         owners.append(first if record is None else whose(record, first))
     for own in dict.fromkeys(owners):
         held = pa.array(np.array([owner is own for owner in owners], dtype=bool))
@@ -42,19 +41,11 @@ def by_format(part: Records, first: Format) -> Iterator[tuple[Format | None, Rec
 
 def unknown(row: int, text: str) -> Problem:
     """What is said of a record that no format knows."""
-    record = _parsed(text) or {}
+    record = record_of(text) or {}
     keys = ", ".join(sorted(map(str, record))[:12])[:200]
     return Problem(row, "unknown_format", f"the record is of no known format; its keys: {keys}", text.encode()[:RAW_BYTES])
 
 
 def strays(texts: list[str], form: Format) -> list[Format | None]:
     """Of records that a format's SQL found wanting: whose each one is. `form` itself where it is its own after all."""
-    return [form if (record := _parsed(text)) is None else whose(record, form) for text in texts]
-
-
-def _parsed(text: str) -> dict | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+    return [form if (record := record_of(text)) is None else whose(record, form) for text in texts]

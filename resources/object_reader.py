@@ -10,7 +10,6 @@ looked for in the bytes of a part as a whole, so that parts without them cost a 
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -23,7 +22,8 @@ import pyarrow.compute as pc
 
 from resources.decompress import DamagedError, decompressed
 from resources.inline_media import NEEDLES, referenced
-from resources.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, read_records
+from resources.json_text import json_text
+from resources.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of
 from resources.parquet_reader import MAGIC, read_parquet
 from resources.streams import CHUNK, with_joined_response
 
@@ -86,9 +86,8 @@ def normalised(part: Records) -> Records:
         return part
     raw = part.raw.to_pylist()
     for place in places:
-        raw[place] = _normalised(raw[place])
-    sample = [referenced(with_joined_response(record)) for record in part.sample]
-    return Records(part.rows, pa.array(raw, pa.large_string()), sample)
+        raw[place] = _normalised_text(raw[place])
+    return Records(part.rows, pa.array(raw, pa.large_string()), [_normalised_record(record) for record in part.sample])
 
 
 def _needles_in(raw: pa.Array) -> list[str]:
@@ -97,12 +96,21 @@ def _needles_in(raw: pa.Array) -> list[str]:
     return [needle for needle in (CHUNK, *NEEDLES) if needle.encode() in content]
 
 
-def _normalised(raw: str) -> str:
-    try:
-        record = json.loads(raw)
-        return json.dumps(referenced(with_joined_response(record)), ensure_ascii=False, separators=(",", ":"))
-    except (ValueError, RecursionError, AttributeError):  # no record: the checks after this say what it is
+def _normalised_text(raw: str) -> str:
+    record = record_of(raw)
+    if record is None:  # the checks after this say what it is
         return raw
+    try:
+        return json_text(_normalised_record(record))
+    except (ValueError, RecursionError):
+        return raw
+
+
+def _normalised_record(record: dict) -> dict:
+    try:
+        return referenced(with_joined_response(record))
+    except RecursionError:  # nested beyond what any message is: it stays as it was written
+        return record
 
 
 def _named_json(uri: str) -> bool:
@@ -128,7 +136,7 @@ def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
     content = b"".join(taken).removeprefix(b"\xef\xbb\xbf")
     if damage:
         yield Problem(0, "damaged_file", f"{damage}; a text is read whole or not at all", content[:RAW_BYTES])
-    elif _opens_with_object(content):
+    elif record_of(content.lstrip().split(b"\n", 1)[0]) is not None:
         yield from read_records(iter([content]))
     elif content.strip():
         try:
@@ -136,12 +144,5 @@ def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
         except UnicodeDecodeError:
             yield Problem(0, "invalid_utf8", "the file is binary, not a text in UTF-8", content[:RAW_BYTES])
             return
-        raw = pa.array([json.dumps(record, ensure_ascii=False)], pa.large_string())
+        raw = pa.array([json_text(record)], pa.large_string())
         yield Records(pa.array([1], pa.int64()), raw, [record])
-
-
-def _opens_with_object(content: bytes) -> bool:
-    try:
-        return isinstance(json.loads(content.lstrip().split(b"\n", 1)[0]), dict)
-    except (ValueError, RecursionError):
-        return False

@@ -13,6 +13,8 @@ import json
 import re
 from typing import Any
 
+from resources.json_text import json_text
+
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
 PARAMETERS = {
     "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens", "seed": "seed",
@@ -32,7 +34,7 @@ def call_told_by(text: str) -> str:
     try:
         item = json.loads(text)
         told = _told(item) if isinstance(item, dict) else _passed_over("other")
-        return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+        return json_text(told)
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         return '{"kind":"broken"}'
 

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.log_reader import SAMPLE, Problem, Records
+from resources.log_reader import SAMPLE, Problem, Records, record_of
 from resources.sql_files import sql_text
 
 MAGIC = b"PAR1"
@@ -110,7 +110,8 @@ def _records(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, first
     }).to_arrow_table()
     connection.unregister("batch")
     raw = written["raw"].cast(pa.large_string()).combine_chunks()
-    sample = [json.loads(line) for line in raw.slice(0, SAMPLE).to_pylist()] if first_row == 1 else []
+    first = raw.slice(0, SAMPLE).to_pylist() if first_row == 1 else []
+    sample = [record for line in first if (record := record_of(line)) is not None]
     return Records(pa.array(range(first_row, first_row + len(batch)), pa.int64()), raw, sample)
 
 

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from resources.json_text import json_text
 from resources.pii_patterns import Span, card, find
 
 _PLAIN_KEYS = frozenset(("role", "content", "text", "type", "name", "description", "reasoning", "refusal"))
@@ -59,7 +60,7 @@ class Redactor:
             return self.redact(text)
         if self.found.total() == before:
             return text
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return json_text(value)
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -93,7 +94,7 @@ class Redactor:
         value = self._walk(value)
         if self.found.total() == before:
             return text
-        return json.dumps(value, ensure_ascii=False, separators=(", ", ": ") if '": ' in text else (",", ":"))
+        return json_text(value, (", ", ": ") if '": ' in text else (",", ":"))
 
     def _replace(self, text: str, spans: Iterable[Span]) -> str:
         parts, last = [], 0

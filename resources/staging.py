@@ -26,6 +26,7 @@ import pyarrow as pa
 from resources import s3
 from resources.formats import FORMATS, Format, detect
 from resources.halves import place_of
+from resources.json_text import json_text, mended
 from resources.ledger import Entry
 from resources.log_reader import Problem, Records
 from resources.mixed import by_format, strays, uniform, unknown
@@ -274,8 +275,19 @@ class Staging:
         if "feedback" in form.fills:
             run(self.connection, "ingest/stage_feedback")
             run(self.connection, "ingest/quarantine_feedback")
+        self._mend(form)
         run(self.connection, "ingest/quarantine_lines")
         self.connection.unregister("lines")
+
+    def _mend(self, form: Format) -> None:
+        """Lines that are no JSON for half a character only are read once more, with U+FFFD in its place."""
+        run(self.connection, "ingest/rowless")
+        torn = [(index, row, whole) for index, row, text in run(self.connection, "ingest/torn").fetchall()
+                if (whole := mended(text)) is not None]
+        if torn:
+            self._take_out([(index, row) for index, row, _ in torn], "rowless")
+            for index, row, whole in torn:
+                self._again(form, index, row, whole)
 
     def _send_on(self, form: Format) -> None:
         """Records of the part that are of another format go there; those of none, to quarantine."""
@@ -289,12 +301,7 @@ class Staging:
         others = [(place, own) for place, own in zip(found, owners, strict=True) if own is not form]
         if not others:
             return
-        taken = pa.table({"object": pa.array([index for (index, *_), _ in others], pa.int32()),
-                          "row": pa.array([row for (_, row, _), _ in others], pa.int64())})
-        self.connection.register("other_records", taken)
-        for table in ("staged", "checked_feedback"):
-            self.connection.execute(sql_text("ingest/astray").format(table=table))
-        self.connection.unregister("other_records")
+        self._take_out([(index, row) for (index, row, _), _ in others], "staged", "checked_feedback")
         for (index, row, text), own in others:
             if own is None:
                 self._records[index] -= 1  # it was counted as a line
@@ -302,8 +309,19 @@ class Staging:
             else:
                 if own.halves:
                     self._formats[index] = own.name
-                line = pa.table([[index], [row], [text]], schema=_LINES)
-                self._waiting.setdefault(own.name, []).append(line)
+                self._again(own, index, row, text)
+
+    def _again(self, form: Format, index: int, row: int, text: str) -> None:
+        """Has a line of the part, which was counted, read as a record of `form`."""
+        self._waiting.setdefault(form.name, []).append(pa.table([[index], [row], [text]], schema=_LINES))
+
+    def _take_out(self, places: list[tuple[int, int]], *tables: str) -> None:
+        taken = pa.table({"object": pa.array([index for index, _ in places], pa.int32()),
+                          "row": pa.array([row for _, row in places], pa.int64())})
+        self.connection.register("other_records", taken)
+        for table in tables:
+            self.connection.execute(sql_text("ingest/astray").format(table=table))
+        self.connection.unregister("other_records")
 
     def _pair(self, form: Format, failed: list[int]) -> None:
         """Puts sides of pairs together. A pair is one record, at the place of its response."""
@@ -375,14 +393,14 @@ def _arguments_as_text(text: str) -> str:
     """Tool calls' arguments as JSON strings, as the OpenAI API has them, where a producer wrote objects."""
     try:
         value = json.loads(text)
-    except RecursionError:  # no message is nested like this: what is no list of messages goes to quarantine
-        return "0"
-    for message in value if isinstance(value, list) else [value]:
-        if isinstance(message, dict):
-            for holder in _callers(message):
-                if "arguments" in holder and not isinstance(holder["arguments"], str):
-                    holder["arguments"] = json.dumps(holder["arguments"], ensure_ascii=False, separators=(",", ":"))
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        for message in value if isinstance(value, list) else [value]:
+            if isinstance(message, dict):
+                for holder in _callers(message):
+                    if "arguments" in holder and not isinstance(holder["arguments"], str):
+                        holder["arguments"] = json_text(holder["arguments"])
+        return json_text(value)
+    except (ValueError, RecursionError):  # nested, or with numbers, as no message is: what is no list of messages goes to
+        return "0"  # quarantine
 
 
 def _callers(message: dict[str, Any]) -> list[dict[str, Any]]:

@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.log_reader import Records
+from resources.json_text import json_text
+from resources.log_reader import Records, record_of
 
 CHUNK = "chat.completion.chunk"
 CUT = "stream_cut: the stream ends without a finish_reason and without [DONE]"
@@ -43,7 +44,7 @@ def events(text: str) -> tuple[list[dict], bool]:
         elif data.startswith("{"):
             try:
                 chunk = json.loads(data)
-            except ValueError:  # the line at which the stream was cut; what is missing shows in the finish_reason
+            except (ValueError, RecursionError):  # where the stream was cut; what is missing shows in the finish_reason
                 continue
             chunks.append(chunk)
     return chunks, done
@@ -157,13 +158,10 @@ class StreamFold:
         found: list[tuple[int, str]] = []
         for row, raw in zip(part.rows.to_pylist(), part.raw.to_pylist(), strict=True):
             self._seen += 1
-            try:
-                line = json.loads(raw)
-            except (ValueError, RecursionError):
-                line = None
-            if is_chunk(line) and isinstance(line.get("id"), str):
+            line = record_of(raw)
+            if line is not None and is_chunk(line) and isinstance(line.get("id"), str):
                 self._chunk(row, line)
-            elif isinstance(line, dict) and isinstance(line.get("request"), dict) and "response" not in line:
+            elif line is not None and isinstance(line.get("request"), dict) and "response" not in line:
                 name = line.get("id") or line.get("response_id")
                 self._requests[name if isinstance(name, str) else f"\0{row}"] = {"row": row, "line": line}
             else:
@@ -174,7 +172,7 @@ class StreamFold:
     def rest(self) -> Records:
         """What is left at the end of the object: open answers, and requests without one."""
         found = [self._whole(name) for name in list(self._streams)]
-        found += [(each["row"], json.dumps(each["line"], ensure_ascii=False)) for each in self._requests.values()]
+        found += [(each["row"], _written(each["line"])) for each in self._requests.values()]
         self._requests = {}
         return _records(found, [])
 
@@ -207,12 +205,19 @@ class StreamFold:
         stream = self._streams.pop(name)
         record = {key: value for key, value in stream["envelope"].items() if key not in ("id", "response_id")}
         record["response"] = joined(stream["chunks"])
-        return stream["row"], json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        return stream["row"], _written(record)
 
 
 ENVELOPE = ("request", "timestamp", "workload_id", "client_id", "session_id", "trace_id", "request_id", "user_id",
             "latency_ms", "ttft_ms", "cost", "served_model_digest")
 """What a gateway writes beside a chunk that belongs to the whole answer."""
+
+
+def _written(record: dict[str, Any]) -> str:
+    try:
+        return json_text(record)
+    except RecursionError:  # nested beyond what any message is: it goes to quarantine
+        return "0"
 
 
 def _records(found: list[tuple[int, str]], sample: list[dict]) -> Records:

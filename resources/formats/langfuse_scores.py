@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from resources.formats.format import Format
 
-TYPES = {"NUMERIC", "BOOLEAN", "CATEGORICAL", "TEXT"}
+TYPES = ("NUMERIC", "BOOLEAN", "CATEGORICAL", "TEXT")
 
 
 def recognises(record: dict) -> bool:
