@@ -35,6 +35,7 @@ from resources.otlp import call_told_by
 from resources.prefetch import Opened, prefetched
 from resources.read_ahead import read_ahead
 from resources.remote import RemoteError
+from resources.responses_api import chat_of
 from resources.sources import SourceSettings
 from resources.sql_files import rows, run, sql_text, workbench
 from resources.streams import StreamFold
@@ -55,7 +56,8 @@ BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
 MACROS = ("ingest/moment", *(f"ingest/macros/{name}" for name in (
-    "role_called", "spoken", "turns", "offered", "called", "otlp_items", "transcript", "untemplated"
+    "role_called", "spoken", "turns", "offered", "called", "otlp_items", "transcript", "untemplated", "fault", "choice_number",
+    "parameters",
 )))
 
 _LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -71,6 +73,7 @@ def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Stagi
     with workbench() as connection:
         connection.execute(f"set memory_limit = '{MEMORY_MIB} MiB'")
         connection.create_function("call_told_by", call_told_by, ["VARCHAR"], "VARCHAR")
+        connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
         for macro in MACROS:
             run(connection, macro)

@@ -7,6 +7,7 @@ with shaped as (
     select
         extracted.* replace (
             nullif(extracted.request_id, '') as request_id,
+            parameters(extracted.params) as params,
             case
                 when regexp_matches(extracted.messages, '"arguments"\s*:\s*[^"\s]')
                     then arguments_as_text(extracted.messages)
@@ -104,6 +105,7 @@ tested as (
         case
             when error_code is not null then struct_pack(code := error_code, words := message)
             when coalesce(messages_said, 0) = 0 and coalesce(status, '') not in ('text', 'tokens')
+                and not (status = 'failure' and messages = '[]')
                 then struct_pack(code := 'wrong_type', words := 'messages is not a list of messages')
             when messages_without_role > 0
                 then struct_pack(code := 'wrong_type', words := 'a message has no role')
@@ -111,7 +113,7 @@ tested as (
                 then struct_pack(code := 'wrong_type', words := 'the answer is not a message object')
             when odd_contents > 0
                 then struct_pack(code := 'wrong_type', words := 'a content is neither text nor a list of parts')
-            when completion is null and status = 'success' and format <> 'litellm'
+            when completion is null and status = 'success'
                 then struct_pack(code := 'missing_field', words := 'the answer has no message')
             when written_ts is not null and read_ts is null
                 then struct_pack(

@@ -6,11 +6,14 @@ from datetime import UTC, date, datetime
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from resources.formats import FORMATS, detect
 from resources.ingest import ingest
 from resources.lake import Lake
+from resources.responses_api import chat_of
 from resources.sources import SourceError, SourceSettings, days_in, list_objects
 from resources.tables import Tables
 
@@ -173,13 +176,80 @@ def test_litellm_one_object_a_file(tmp_path, indent):
 
 
 def test_litellm_lines_failures_and_prompts_only(tmp_path):
-    rows, bad, _, _ = read(tmp_path, [
+    text = {"id": "r3", "choices": [{"index": 0, "finish_reason": "stop", "text": "and on"}]}
+    rows, bad, _, report = read(tmp_path, [
         litellm(), litellm(id="l2", status="failure", error_str="boom", response={}),
-        litellm(id="l3", response=None, messages="plain text"), litellm(id="l4", messages=None),
+        litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"), litellm(id="l4", messages=None),
+        litellm(id="l5", response=None), litellm(id="l6", response="a text"), litellm(id="l7", response={"text": "x"}),
+        litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
     ])
-    assert [row["status"] for row in rows] == ["success", "failure", "success"] and rows[1]["error"] == "boom"
-    assert json.loads(rows[2]["messages"]) == [{"role": "user", "content": "plain text"}]
-    assert bad[0]["error_code"] == "missing_field" and len(bad) == 1
+    assert [row["status"] for row in rows] == ["success", "failure", "success", "success", "failure"]
+    assert [row["error"] for row in rows] == [None, "boom", None, None, "no prompt"] and report.total.read == 8
+    assert json.loads(rows[2]["messages"]) == [{"role": "user", "content": "plain text"}] and rows[4]["messages"] == "[]"
+    assert [json.loads(rows[place]["completion"])["content"] for place in (0, 2, 3)] == ["a", "and on", "a text"]
+    assert [(row["source_row"], row["error_code"]) for row in bad] == [(4, "missing_field"), (5, "missing_field"),
+                                                                       (7, "missing_field")]
+    assert "log prompts only" in bad[1]["message"]
+
+
+def test_litellm_calls_that_are_no_chat_and_redacted_ones_are_counted(tmp_path):
+    rows, bad, _, report = read(tmp_path, [
+        litellm(), litellm(id="l2", call_type="aembedding", messages="embed me", response={"object": "list", "data": []}),
+        litellm(id="l3", call_type="image_generation", status="failure", response=None, messages="a cat"),
+        litellm(id="l4", messages=[{"role": "user", "content": "redacted-by-litellm"}], response={"text": "redacted-by-litellm"}),
+    ])
+    assert len(rows) == 1 and not bad and report.total.skipped == 3 and report.total.read == 4
+    decided = Tables(Lake.open(tmp_path / "lake")).open("decisions").to_pyarrow_table().to_pylist()
+    assert {row["rule"] for row in decided} == {"litellm_aembedding", "litellm_image_generation", "litellm_redacted"}
+
+
+@pytest.mark.parametrize("unit", [1, 1e3, 1e6])
+def test_litellm_times_in_any_unit_and_streams(tmp_path, unit):
+    times = {name: litellm()[name] * unit for name in ("startTime", "endTime", "completionStartTime")}
+    (row,), *_ = read(tmp_path, [litellm(**times, stream=True, response_time=0.25 * unit)])
+    assert row["ttft_ms"] == pytest.approx(250, abs=0.01) and row["latency_ms"] == pytest.approx(1500, abs=0.01)
+
+
+def test_litellm_calls_of_the_responses_api(tmp_path):
+    asked = [
+        {"role": "user", "content": [{"type": "input_text", "text": "weather?"},
+                                     {"type": "input_image", "image_url": "https://x.test/a.png"}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"x":1}'},
+        {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "g", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "7"}, {"type": "item_reference", "id": "i"},
+    ]
+    said = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}, {"type": "web_search_call", "id": "w"},
+            {"type": "message", "content": [{"type": "output_text", "text": "7 "}, {"type": "output_text", "text": "degrees"}]}]
+    usage = {"output_tokens_details": {"reasoning_tokens": 4}, "input_tokens_details": {"cached_tokens": 2}}
+    call = {"type": "function_call", "call_id": "c3", "name": "f", "arguments": {"x": 2}}
+    parameters = {"instructions": "Be brief.", "tools": [{"type": "function", "name": "f", "parameters": {}}]}
+    rows, bad, _, _ = read(tmp_path, [
+        litellm(call_type="aresponses", messages=asked, model_parameters=parameters,
+                response={"id": "r1", "object": "response", "output": said, "usage": usage}),
+        litellm(call_type="responses", messages="hi", response={"id": "r2", "output": [call]}),
+        litellm(call_type="responses", messages="hi", response={"id": "r3", "output": []}),
+    ])
+    first, second = rows
+    talk = json.loads(first["messages"])
+    assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"] and talk[0]["content"] == "Be brief."
+    assert talk[1]["content"] == [{"type": "text", "text": "weather?"},
+                                  {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]
+    assert [each["id"] for each in talk[2]["tool_calls"]] == ["c1", "c2"] and talk[3]["tool_call_id"] == "c1"
+    assert json.loads(first["completion"]) == {"role": "assistant", "content": "7 degrees"} and first["reasoning"] == "hm"
+    assert (first["finish_reason"], first["reasoning_tokens"], first["cached_tokens"]) == ("stop", 4, 2)
+    assert json.loads(first["tools"])[0]["function"]["name"] == "f" and json.loads(first["params"]) == {}
+    assert json.loads(second["completion"])["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x":2}'}
+    assert second["finish_reason"] == "tool_calls" and [row["source_row"] for row in bad] == [3]
+
+
+values = st.recursive(st.none() | st.integers() | st.text(max_size=6), lambda inner: st.lists(inner, max_size=3)
+                      | st.dictionaries(st.sampled_from(["type", "role", "content", "output", "text", "summary"]), inner,
+                                        max_size=3), max_leaves=8)
+
+
+@given(st.dictionaries(st.sampled_from(["input", "instructions", "response"]), values))
+def test_no_call_of_the_responses_api_raises_whatever_it_holds(call):
+    assert isinstance(json.loads(chat_of(json.dumps(call))), dict)
 
 
 def test_feedback_values_and_targets(tmp_path):
@@ -324,3 +394,59 @@ def test_days_in_keys():
     assert days_in("s3://b/export-2026-07-01/dt=2026-06-02/h.gz") == [date(2026, 6, 2)]
     assert days_in("/logs/2026/06/03/x.json") == [date(2026, 6, 3)] == days_in("/a/2026-06-03.jsonl")
     assert days_in("/a/2026-13-45/x") == [] == days_in("/a/12026-06-031")
+
+
+@pytest.mark.parametrize("error", [None, "", {}, [], False, 0, {"message": None, "code": ""}, "None"])
+def test_an_error_that_says_nothing_is_none(tmp_path, error):
+    inside = pair()
+    inside["response"] |= {"id": "r2", "error": error}
+    rows, bad, _, _ = read(tmp_path, [pair(error=error), inside])
+    assert not bad and [(row["status"], row["error"]) for row in rows] == [("success", None)] * 2
+
+
+@pytest.mark.parametrize(("error", "words"), [("boom", "boom"), (True, "true"), (503, "503"), (["a"], '["a"]'),
+                                              ({"code": 1}, '{"code":1}'), ({"message": "late", "code": None}, "late")])
+def test_an_error_in_any_form_is_a_failure(tmp_path, error, words):
+    (row,), bad, _, _ = read(tmp_path, [pair(error=error)])
+    assert not bad and (row["status"], row["error"]) == ("failure", words)
+
+
+@pytest.mark.parametrize(("numbers", "kept"), [((0, 0, 0), [0, 1, 2]), ((2, 0, 1), [0, 1, 2]), ((None, None, None), [0, 1, 2]),
+                                               ((1, 1, 4), [0, 1, 2])])
+def test_choices_that_share_a_number_are_numbered_by_place(tmp_path, numbers, kept):
+    choices = [{"index": number, "finish_reason": "stop", "message": {"role": "assistant", "content": f"a{place}"}}
+               for place, number in enumerate(numbers)]
+    stored = {"id": "s", "object": "chat.completion", "created": 1780300000, "messages": [{"role": "user", "content": "q"}],
+              "choices": choices}
+    answer = {"id": "r1", "choices": choices}
+    for record in (pair(response=answer), litellm(response=answer), stored):
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        place.mkdir()
+        rows, bad, _, report = read(place, [record])
+        assert not bad and report.total.repeated == 0 and sorted(row["choice_index"] for row in rows) == kept
+        assert {json.loads(row["completion"])["content"] for row in rows} == {"a0", "a1", "a2"}
+
+
+WHO = {"user": "ann@example.com", "safety_identifier": "ann", "metadata": {"user_id": "ann"}, "prompt_cache_key": "ann",
+       "extra_headers": {"Authorization": "Bearer sk-ann"}, "extra_body": {"user": "ann"}, "api_key": "sk-ann",
+       "azure_ad_token": "ann", "aws_secret_access_key": "ann", "end_user": "ann", "instructions": "for ann"}
+HOW = {"temperature": 0.5, "max_tokens": 5, "stop": ["user"], "skip_special_tokens": True, "stop_token_ids": [1]}
+
+
+def test_parameters_hold_neither_users_nor_secrets_in_any_format(tmp_path):
+    span = {"traceId": "t", "spanId": "s", "startTimeUnixNano": "1780300000000000000", "attributes": [
+        {"key": key, "value": {"stringValue": value}} for key, value in {
+            "openinference.span.kind": "LLM", "llm.invocation_parameters": json.dumps(WHO | HOW),
+            "llm.input_messages.0.message.content": "hi", "llm.output_messages.0.message.content": "yo"}.items()]}
+    rows, bad, _, _ = read(tmp_path, [
+        pair(request=pair()["request"] | WHO | {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}),
+        litellm(model_parameters=WHO | HOW, response=litellm()["response"] | {"id": "l"}), {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]},
+        {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00", "input": "q", "output": "a",
+         "model_parameters": json.dumps(WHO | HOW)},
+        {"timestamp": "2026-06-01T10:00:00", "event": "request.finished", "rid": "x", "obj": {
+            "text": "q", "sampling_params": WHO | HOW}, "out": {"text": "a", "meta_info": {}}},
+    ])
+    assert not bad and len(rows) == 5 and "ann" not in str([row["params"] for row in rows])
+    found = [json.loads(row["params"]) for row in rows]
+    assert all(each == HOW for each in found[1:4]) and found[4] == HOW | {"templated": True}
+    assert found[0] == {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}

@@ -41,7 +41,7 @@ choices as (
         record,
         record.request as request,
         record.response as response,
-        coalesce(record.response.error, record.error) as failure,
+        coalesce(fault(record.response.error), fault(record.error)) as failure,
         unnest(range(greatest(coalesce(len(record.response.choices), 0), 1))) as part
     from parsed
 ),
@@ -77,7 +77,7 @@ select
     'openai_pairs' as format,
     coalesce(response.id, record.request_id) as request_id,
     coalesce(record.trace_id, request.metadata.trace_id, record.request_id) as trace_id,
-    coalesce(choice.index, part) as choice_index,
+    choice_number(response.choices, part) as choice_index,
     coalesce(record.timestamp, record.ts, record.created_at, response.created) as written_ts,
     coalesce(record.workload_id, record.workload, request.metadata.workload_id) as workload_name,
     coalesce(record.client_id, record.client) as client,
@@ -102,7 +102,7 @@ select
     response.prompt_token_ids as prompt_token_ids,
     choice.token_ids as completion_token_ids,
     choice.finish_reason as finish_reason,
-    coalesce(failure ->> '$.message', cast(failure as varchar)) as error,
+    failure as error,
     record.cache_hit as cache_hit,
     response.usage.prompt_tokens as prompt_tokens,
     response.usage.completion_tokens as completion_tokens,

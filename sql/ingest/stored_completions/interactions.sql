@@ -55,7 +55,7 @@ select
     'stored_completions' as format,
     record.id as request_id,
     record.metadata.trace_id as trace_id,
-    coalesce(choice.index, place) as choice_index,
+    choice_number(record.choices, place) as choice_index,
     record.created as written_ts,
     coalesce(record.metadata.workload_id, record.metadata.workload) as workload_name,
     record.metadata.client_id as client,
