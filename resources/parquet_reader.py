@@ -28,12 +28,17 @@ BATCH_BYTES = 16 << 20
 MAX_BATCH_ROWS = 20_000
 
 STRUCTURES = (
-    "messages", "request", "response", "tools", "functions", "conversations", "conversation", "traj", "metadata",
-    "model_parameters", "input", "preferred_output", "non_preferred_output", "preferred_completion",
-    "non_preferred_completion", "rejected_messages", "history", "choices", "usage", "data", "body",
+    "messages", "request", "tools", "functions", "conversations", "conversation", "traj", "metadata",
+    "model_parameters", "preferred_output", "non_preferred_output", "preferred_completion", "non_preferred_completion",
+    "rejected_messages", "history", "choices", "usage", "data", "body",
     "resourceSpans", "resourceLogs", "obj", "out", "usage_details", "cost_details", "tool_calls", "tool_definitions",
 )
 """Columns in which a text that is the JSON of a list or object stands for it."""
+BESIDE = {
+    "response": {"request", "call_type", "custom_id"}, "prompt": {"message_tree_id"},
+    "input": {"choices", "preferred_output", "preferred_completion"},
+}
+"""Columns in which it does where one of these columns is beside them. Else they hold what people wrote, JSON or not."""
 CONVERSATIONS = ("prompt", "completion", "chosen", "rejected", "rejected_response")
 """Columns in which only the JSON of a message, or of a list of them, does: a prompt may well be JSON and mean it."""
 
@@ -105,7 +110,8 @@ def _records(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, first
     connection.register("batch", pa.Table.from_batches([batch]))
     written = connection.sql(sql_text("ingest/parquet_records"), params={
         **_null_patterns(batch.schema),
-        "structures": [name for name in STRUCTURES if name in texts],
+        "structures": [name for name in STRUCTURES if name in texts]
+        + [name for name, beside in BESIDE.items() if name in texts and beside & set(batch.schema.names)],
         "conversations": [name for name in CONVERSATIONS if name in texts],
     }).to_arrow_table()
     connection.unregister("batch")

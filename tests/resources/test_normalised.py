@@ -250,3 +250,20 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
     (tmp_path / "d").mkdir()
     rows, bad, _, _ = read(tmp_path / "d", [{"text": "a"}, {"text": "b"}], name="lines.txt", format="text")
     assert len(rows) == 2 and not bad
+
+
+def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
+    said = '{"b": [1,\n 2]}'
+    examples = [{"instruction": "Sort", "input": said, "response": said}, {"instruction": "Sort", "context": said, "response": "[]"}]
+    rows, bad, _, _ = read(tmp_path, as_parquet(examples), name="a.parquet")
+    assert not bad and [json.loads(row["completion"])["content"] for row in rows] == [said, "[]"]
+    assert all(json.loads(row["messages"])[0]["content"] == f"Sort\n\n{said}" for row in rows)
+    (tmp_path / "b").mkdir()
+    (row,), bad, _, _ = read(tmp_path / "b", as_parquet([{"prompt": said, "response": said}]), name="a.parquet")
+    assert not bad and json.loads(row["completion"])["content"] == json.loads(row["messages"])[0]["content"] == said
+    (tmp_path / "c").mkdir()
+    talk = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
+    observation = {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00",
+                   "input": json.dumps(talk[:1]), "output": json.dumps(talk[1])}
+    (row,), bad, _, _ = read(tmp_path / "c", as_parquet([observation]), name="a.parquet")
+    assert not bad and json.loads(row["messages"]) == talk[:1] and json.loads(row["completion"]) == talk[1]
