@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from resources.json_text import json_text
+
 PARTS = {"input_text", "output_text", "text", "summary_text", "reasoning_text"}
 ENDED = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -28,8 +30,7 @@ def chat_of(text: str) -> str:
         said = _messages([{"role": "assistant", **item} if item.get("type") == "message" else item
                           for item in _listed(response.get("output"))])
         answer = _one(said)
-        return json.dumps({"messages": asked or None, "message": answer, "finish_reason": _ended(response, answer)},
-                          ensure_ascii=False, separators=(",", ":"))
+        return json_text({"messages": asked or None, "message": answer, "finish_reason": _ended(response, answer)})
     except (ValueError, TypeError, AttributeError, RecursionError):
         return "{}"
 
