@@ -3,7 +3,8 @@
     referenced(record)     # {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}
 
 The hash and the count are those of the decoded bytes, so the same picture has the same reference wherever it comes from.
-http and https URLs stay. What is no base64 stays as it is.
+http and https URLs stay. What is no base64 stays as it is. A text that is JSON (a span's attribute, what a tool gave back) is
+looked through as well, and written anew only where it held something.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import re
 from typing import Any
 
-NEEDLES = ("base64", '"input_audio"')
+from resources.json_text import json_text
+
+NEEDLES = ("base64", "input_audio")
 """A record without one of these holds no inline media: few, since every part of every log is searched for each."""
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,")
@@ -26,7 +30,9 @@ def referenced(value: Any) -> Any:
     """The value with references in place of inline media."""
     if isinstance(value, str):
         head = _DATA_URL.match(value)
-        return _reference(value[head.end():], head[1] or "application/octet-stream") or value if head else value
+        if head:
+            return _reference(value[head.end():], head[1] or "application/octet-stream") or value
+        return _written(value)
     if isinstance(value, list):
         return [referenced(item) for item in value]
     if not isinstance(value, dict):
@@ -34,6 +40,18 @@ def referenced(value: Any) -> Any:
     return {
         key: _sound(item) if key in ("input_audio", "audio") else referenced(item) for key, item in _blob(value).items()
     }
+
+
+def _written(text: str) -> str:
+    """JSON in a text."""
+    if len(text) < SHORT or text.lstrip()[:1] not in ("{", "[") or not any(needle in text for needle in NEEDLES):
+        return text
+    try:
+        value = json.loads(text)
+        found = referenced(value)
+        return text if found == value else json_text(found)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _sound(value: Any) -> Any:

@@ -13,6 +13,7 @@ import json
 import re
 from typing import Any
 
+from resources.inline_media import NEEDLES, referenced
 from resources.json_text import json_text
 
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
@@ -34,7 +35,9 @@ def call_told_by(text: str) -> str:
     try:
         item = json.loads(text)
         told = _told(item) if isinstance(item, dict) else _passed_over("other")
-        return json_text(told)
+        written = json_text(told)
+        # the content of a part is in base64 whether its item says so or not
+        return json_text(referenced(told)) if any(needle in written for needle in NEEDLES) else written
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         return '{"kind":"broken"}'
 

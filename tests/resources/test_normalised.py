@@ -146,6 +146,41 @@ def test_inline_media_become_references_and_urls_stay(tmp_path):
     assert found[5]["source"]["data"] == f"{digest};image/jpeg;{len(PICTURE)}"
 
 
+def test_inline_media_inside_json_texts_become_references(tmp_path):
+    encoded = base64.b64encode(PICTURE).decode()
+    digest = f"sha256:{hashlib.sha256(PICTURE).hexdigest()}"
+    asked = [{"role": "user", "content": [
+        {"type": "text", "text": "hé"}, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}},
+        {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}}]}]
+    parts = [{"role": "user", "parts": [{"type": "blob", "modality": "image", "mime_type": "image/png", "content": encoded}]}]
+    said = [{"role": "assistant", "parts": [{"type": "text", "content": "yes"}]}]
+
+    def span(name, asked):
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": asked, "gen_ai.output.messages": said}
+        return {"traceId": "t", "spanId": name, "startTimeUnixNano": "1780300000000000000", "attributes": [
+            {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
+            for key, value in attributes.items()]}
+
+    observation = {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00",
+                   "input": json.dumps(asked), "output": "a"}
+    found = json.dumps({"screen": f"data:image/png;base64,{encoded}", "n": [1]}, indent=1)
+    tool = {"role": "tool", "tool_call_id": "c", "content": found}
+    prose = f"[see data:image/png;base64,{encoded[:80]}"
+    rows, bad, _, _ = read(tmp_path, [
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]}, observation,
+        pair(request={"messages": [tool, {"role": "user", "content": prose}]})])
+    spans, langfuse, ours = rows[:2], rows[2], rows[3]
+    assert not bad and len(rows) == 4 and encoded[:100] not in str(rows)
+    image = {"type": "image_url", "image_url": {"url": f"{digest};image/png;{len(PICTURE)}"}}
+    by_id = {row["request_id"]: json.loads(row["messages"]) for row in spans}
+    assert by_id["t-a"][0]["content"] == [image]
+    assert by_id["t-b"] == json.loads(langfuse["messages"])
+    assert by_id["t-b"][0]["content"][1:] == [image, {"type": "input_audio", "input_audio": {
+        "data": f"{digest};audio/wav;{len(PICTURE)}", "format": "wav"}}]
+    talk = json.loads(ours["messages"])
+    assert json.loads(talk[0]["content"]) == {"screen": image["image_url"]["url"], "n": [1]} and talk[1]["content"] == prose
+
+
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=80),
                     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)))
 @settings(max_examples=100, deadline=None)
