@@ -53,6 +53,7 @@ def _told(item: dict[str, Any]) -> dict[str, Any]:
     is_log = "startTimeUnixNano" not in item and "endTimeUnixNano" not in item
     if is_log and name == EVALUATION:
         found = _evaluation(attributes, item.get("timeUnixNano") or item.get("observedTimeUnixNano"))
+        found["response_id"] = found["response_id"] or _span(item)
         told = (found["value"] is not None or found["label"]) and (found["response_id"] or item.get("traceId"))
         return {"kind": "evaluation" if told else "incomplete", "trace_id": item.get("traceId"), "evaluations": [found]}
     if is_log and name != DETAILS:
@@ -98,7 +99,6 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     when = begun or _nanoseconds(item.get("timeUnixNano")) or _nanoseconds(item.get("observedTimeUnixNano"))
     status = item.get("status") or {}
     failed = status.get("code") in (2, "2", "STATUS_CODE_ERROR") or first("error.type") is not None
-    ids = [part for part in (item.get("traceId"), item.get("spanId")) if part]
     ttft = first("gen_ai.response.time_to_first_chunk", "gen_ai.server.time_to_first_token")
     given = {
         name: attributes[f"gen_ai.request.{key}"] for key, name in PARAMETERS.items() if f"gen_ai.request.{key}" in attributes
@@ -106,7 +106,8 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     invocation = _structured(attributes.get("llm.invocation_parameters"))
     return {
         "kind": "call",
-        "request_id": first("gen_ai.response.id", "llm.response.id") or ("-".join(ids) or None),
+        "request_id": first("gen_ai.response.id", "llm.response.id") or _span(item) or item.get("traceId"),
+        "alias_id": _span(item),
         "trace_id": item.get("traceId"),
         "written_ts": None if when is None else str(when // 1000),
         "workload": first("workload_id", "millrace.workload", "gen_ai.workflow.name", "gen_ai.agent.name"),
@@ -128,6 +129,11 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "error": (status.get("message") or first("error.message", "error.type") or "error") if failed else None,
         "finish_reasons": first("gen_ai.response.finish_reasons"),
     }
+
+
+def _span(item: dict[str, Any]) -> str | None:
+    """A span's id is its own within its trace only."""
+    return f"{item['traceId']}-{item['spanId']}" if item.get("traceId") and item.get("spanId") else None
 
 
 def _evaluation(attributes: dict[str, Any], when: Any) -> dict[str, Any]:

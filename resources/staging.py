@@ -271,7 +271,8 @@ class Staging:
             self._halved.add(form.name)
             run(self.connection, f"ingest/{form.name}/halves")
         self._view("extracted_feedback", f"ingest/{form.name}/feedback" if "feedback" in form.fills else None)
-        run(self.connection, "ingest/checked_feedback", workload=self.workload)
+        others = {name for source in self.sources.values() for name in source.workloads.values()} - {self.workload}
+        run(self.connection, "ingest/checked_feedback", workload=self.workload, workloads=[self.workload, *sorted(others)])
         self._send_on(form)
         if "interactions" in form.fills:
             run(self.connection, "ingest/quarantine_checked")

@@ -37,10 +37,11 @@ SCHEMAS: dict[str, pa.Schema] = {
         workload=_TEXT, source=_TEXT, uri=_TEXT, etag=_TEXT, bytes=pa.int64(), modified=_TIME, rows=pa.int64(),
         days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT, problem=_TEXT,
     ),
-    # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. workload_name: what
-    # the record itself calls its workload.
+    # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. alias_id: a second
+    # id of the request that feedback may name (a gateway's own, a span's). workload_name: what the record itself calls its
+    # workload.
     "interactions": _columns(
-        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, trace_id=_TEXT,
+        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, alias_id=_TEXT, trace_id=_TEXT,
         choice_index=pa.int32(), ts=_TIME, source=_TEXT, source_format=_TEXT, source_uri=_TEXT, source_row=pa.int64(),
         client=_TEXT, session_id=_TEXT, user_hash=_TEXT, model=_TEXT, provider=_TEXT, served_model_digest=_TEXT,
         messages=_TEXT, tools=_TEXT, params=_TEXT, completion=_TEXT, reasoning=_TEXT, prompt_token_ids=_IDS,

@@ -6,7 +6,7 @@ from steps_of((
     from (
         select interaction_id
         from interactions
-        where identifier in (interaction_id, request_id, trace_id, session_id)
+        where identifier in (interaction_id, request_id, alias_id, trace_id, session_id)
         union
         select interaction_id from decisions where interaction_id = identifier
     )

@@ -20,6 +20,8 @@ named as (
     union all
     select interaction_id, 2, request_id from conversations where request_id is not null
     union all
+    select interaction_id, 2, alias_id from conversations where alias_id is not null
+    union all
     select interaction_id, 3, trace_id from conversations where trace_id is not null
     union all
     select interaction_id, 4, session_id from conversations where session_id is not null

@@ -6,7 +6,8 @@ with valued as (
             coalesce(extracted_feedback.interaction_id, staged.interaction_id) as interaction_id
         ),
         batch.uri,
-        coalesce(batch.workloads[extracted_feedback.workload_name], $workload) as workload,
+        coalesce(staged.workload, batch.workloads[extracted_feedback.workload_name], case when extra then $workload end)
+            as own_workload,
         coalesce(moment(extracted_feedback.written_ts), batch.fallback_ts) as ts,
         extracted_feedback.written_ts is not null and moment(extracted_feedback.written_ts) is null as bad_time,
         case
@@ -23,6 +24,15 @@ with valued as (
         and staged.row = extracted_feedback.row
         and staged.part = extracted_feedback.about_part
         and staged.error_code is null
+),
+
+-- feedback that does not say which of the recipe's workloads it is about is kept for each of them: its ids find the one
+spread as (
+    select
+        * exclude (own_workload),
+        unnest(case when own_workload is null then $workloads else [own_workload] end) as workload,
+        unnest(range(case when own_workload is null then len($workloads) else 1 end)) > 0 as copied
+    from valued
 )
 
 select
@@ -39,4 +49,4 @@ select
         when value is null and coalesce(label, written_value) is null then 'the feedback has neither value nor label'
         when bad_time then 'the time is not one between the years 2000 and 2100'
     end as message
-from valued
+from spread

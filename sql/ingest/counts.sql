@@ -19,6 +19,7 @@ with fates as (
     union all
     select dt as day, case when extra then 'attached' else 'feedback' end as fate
     from staged_feedback
+    where not copied
     union all
     select cast(fallback_ts as date) as day, 'object' as fate
     from batch

@@ -2,7 +2,7 @@
 with parts as (
     select object from staged where part > 0
     union all
-    select object from staged_feedback where part > 0 and not extra
+    select object from staged_feedback where part > 0 and not extra and not copied
 )
 
 select object, count(*)

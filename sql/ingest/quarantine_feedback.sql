@@ -8,4 +8,4 @@ select
     encode(lines.raw)[:4096] as raw
 from checked_feedback
 inner join lines using (object, row)
-where checked_feedback.error_code is not null and not checked_feedback.extra
+where checked_feedback.error_code is not null and not checked_feedback.extra and not checked_feedback.copied

@@ -14,6 +14,10 @@ matches as (
     from keyed
     inner join interactions on keyed.workload = interactions.workload and keyed.request_id = interactions.request_id
     union all
+    select keyed.judgement, interactions.interaction_id, 2 as closeness
+    from keyed
+    inner join interactions on keyed.workload = interactions.workload and keyed.request_id = interactions.alias_id
+    union all
     select keyed.judgement, interactions.interaction_id, 3 as closeness
     from keyed
     inner join interactions on keyed.workload = interactions.workload and keyed.trace_id = interactions.trace_id

@@ -136,6 +136,7 @@ select
         choice_index
     )) as interaction_id,
     request_id,
+    nullif(alias_id, request_id) as alias_id,
     trace_id,
     choice_index,
     ts,

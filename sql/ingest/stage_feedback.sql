@@ -1,6 +1,6 @@
 insert into staged_feedback by name
 select
-    object, row, part, extra, workload, cast(ts as date) as dt, interaction_id, request_id, trace_id, session_id, name,
+    object, row, part, extra, copied, workload, cast(ts as date) as dt, interaction_id, request_id, trace_id, session_id, name,
     value, label, source, comment, ts, uri as source_uri, row as source_row
 from checked_feedback
 where error_code is null

@@ -1,6 +1,6 @@
 -- Feedback of one batch, ready for the table.
 create or replace temp table staged_feedback (
-    object integer, row bigint, part integer, extra boolean, workload varchar, dt date, interaction_id varchar,
+    object integer, row bigint, part integer, extra boolean, copied boolean, workload varchar, dt date, interaction_id varchar,
     request_id varchar, trace_id varchar, session_id varchar, name varchar, value double, label varchar,
     source varchar, comment varchar, ts timestamptz, source_uri varchar, source_row bigint
 )

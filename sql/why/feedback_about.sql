@@ -1,6 +1,6 @@
 -- Feedback that names an id which no interaction has.
 -- $identifier
-select name, printf('%s:%d', source_uri, source_row) as line
+select distinct name, printf('%s:%d', source_uri, source_row) as line
 from feedback
 where $identifier in (interaction_id, request_id, trace_id, session_id)
-order by ts, line
+order by line

@@ -20,4 +20,4 @@ with lines as (
     from feedback
     where source_uri = $uri and source_row = $row
 )
-select * from lines order by interaction_id nulls last, stage, rule
+select distinct * from lines order by interaction_id nulls last, stage, rule

@@ -7,6 +7,8 @@ with named as (
     union
     select interaction_id, ts, 2, 'request' from interactions where request_id = $identifier
     union
+    select interaction_id, ts, 2, 'request' from interactions where alias_id = $identifier
+    union
     select interaction_id, ts, 3, 'trace' from interactions where trace_id = $identifier
     union
     select interaction_id, ts, 4, 'session' from interactions where session_id = $identifier

@@ -221,3 +221,19 @@ def test_every_fixture_is_recognised_as_its_own_format_only():
 def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
     rows, (bad,), _, _ = fixture(tmp_path, "text.jsonl", format=name)
     assert not rows and bad["message"].startswith(f"the records are not of the format {name}; the first one's keys: ")
+
+
+def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
+    asked, said = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    rows, bad, feedback, report = read(tmp_path, [
+        {"prompt": "q1", "completion": "a", "label": True}, {"prompt": [asked], "completion": [said], "label": False},
+        {"prompt": "q3", "completion": "a", "label": "spam"}, {"prompt": "q4", "completion": "a"},
+        {"prompt": "", "completion": [asked], "label": True},
+        {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False}, {"messages": [asked], "label": True},
+    ])
+    found = {row["interaction_id"]: row["source_row"] for row in rows}
+    assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [
+        (1, 1, "preference"), (2, -1, "preference"), (6, -1, "preference")]
+    last = next(row for row in rows if row["interaction_id"] == feedback[2]["interaction_id"])
+    assert json.loads(last["completion"])["content"] == "b" and [row["source_row"] for row in bad] == [5]
+    assert report.total.attached_feedback == 3 and report.total.read == 8

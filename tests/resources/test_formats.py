@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from resources.formats import FORMATS, detect
-from resources.ingest import ingest
+from resources.ingest import ingest, resolved_feedback
 from resources.lake import Lake
 from resources.responses_api import chat_of
 from resources.sources import SourceError, SourceSettings, days_in, list_objects
+from resources.sql_files import attach_slice, run, workbench
 from resources.tables import Tables
 
 
@@ -450,3 +451,63 @@ def test_parameters_hold_neither_users_nor_secrets_in_any_format(tmp_path):
     found = [json.loads(row["params"]) for row in rows]
     assert all(each == HOW for each in found[1:4]) and found[4] == HOW | {"templated": True}
     assert found[0] == {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}
+
+
+def heard(tmp_path, workload="shop"):
+    """What cleaning hears of each request: the lowest value, by request id."""
+    tables = Tables(Lake.open(tmp_path / "lake"))
+    with workbench() as connection:
+        for name in ("interactions", "feedback"):
+            attach_slice(connection, tables, name, workload)
+        connection.execute("create temp view conversations as select * from interactions")
+        run(connection, "clean/feedback")
+        verdicts = connection.execute("select request_id, value from verdicts join interactions using (interaction_id)")
+        found = dict(verdicts.fetchall())
+    named = {row["interaction_id"]: row["request_id"] for row in tables.open("interactions").to_pyarrow_table().to_pylist()}
+    resolved = {named[row["interaction_id"]]: row["value"] for row in resolved_feedback(tables, workload).to_pylist()}
+    assert resolved == found
+    return found
+
+
+def test_feedback_that_names_a_gateways_own_id_finds_its_request(tmp_path):
+    rows, *_ = read(tmp_path, [
+        pair(request_id="gw-1", trace_id="t", session_id="s"), pair(request_id="gw-2", trace_id="t", response=pair()["response"]
+                                                                    | {"id": "r2"}), litellm(id="call-3", response=litellm()
+                                                                    ["response"] | {"id": "r3"}),
+        {"request_id": "gw-1", "score": 1}, {"request_id": "gw-2", "score": -1}, {"request_id": "call-3", "score": 0.5},
+    ])
+    assert [row["alias_id"] for row in rows] == ["gw-1", "gw-2", "call-3"]
+    assert heard(tmp_path) == {"r1": 1, "r2": -1, "r3": 0.5}
+
+
+def test_an_evaluation_of_a_span_is_about_that_span_alone(tmp_path):
+    def attributes(**values):
+        return [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
+
+    def span(name, **more):
+        return {"traceId": "t", "spanId": name, "startTimeUnixNano": "1780300000000000000", "attributes": attributes(**{
+            "gen_ai.operation.name": "chat", "gen_ai.prompt": "q", "gen_ai.completion": name, **more})}
+
+    def evaluation(value, **ids):
+        score = {"key": "gen_ai.evaluation.score.value", "value": {"doubleValue": value}}
+        return {"eventName": "gen_ai.evaluation.result", "timeUnixNano": "1780300000000000000", "traceId": "t", **ids,
+                "attributes": [score, *attributes(**{"gen_ai.evaluation.name": "n"})]}
+
+    logged = [evaluation(0.25, spanId="a"), evaluation(0.75, spanId="b"), evaluation(0.5, spanId="tool")]
+    _, bad, _, report = read(tmp_path, [
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a"), span("b", **{"gen_ai.response.id": "resp"}), span("c")]}]}]},
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": logged}]}]}])
+    assert not bad and report.total.feedback == 3 and heard(tmp_path) == {"t-a": 0.25, "resp": 0.75}
+
+
+def test_feedback_finds_its_interaction_in_any_workload_of_the_recipe(tmp_path):
+    def answer(name):
+        return pair()["response"] | {"id": name}
+
+    _, bad, feedback, report = read(tmp_path, [
+        pair(workload_id="bot"), pair(workload_id="x", response=answer("r2")), pair(workload_id="help", response=answer("r3")),
+        {"response_id": "r1", "value": "up"}, {"response_id": "r2", "value": "down"},
+        {"response_id": "r3", "value": 0.5, "workload_id": "help"}, {"response_id": "r3", "value": None},
+    ], workloads={"bot": "B", "help": "H"})
+    assert len(bad) == 1 and report.total.feedback == 3 and report.total.read == 7 and report.total.attached_feedback == 0
+    assert len(feedback) == 7 and [heard(tmp_path, name) for name in ("shop", "B", "H")] == [{"r2": -1}, {"r1": 1}, {"r3": 0.5}]

@@ -81,7 +81,7 @@ def test_events_of_one_pretty_printed_document(tmp_path):
     judged = {row["name"]: row for row in feedback}
     assert (judged["grounded"]["request_id"], judged["grounded"]["label"]) == ("resp-1", "pass")
     assert judged["grounded"]["comment"] == "cited"
-    assert (judged["helpful"]["trace_id"], judged["helpful"]["value"]) == (TRACE, -1)
+    assert (judged["helpful"]["request_id"], judged["helpful"]["value"]) == (f"{TRACE}-eee19b7ec3c1b500", -1)
     assert report.total.read == 5 and report.total.feedback == 2
 
 

@@ -103,6 +103,7 @@ select
     part,
     'litellm' as format,
     coalesce(response.id, record.id) as request_id,
+    record.id as alias_id,
     coalesce(record.trace_id, record.id) as trace_id,
     choice_number(response.choices, part) as choice_index,
     coalesce(record.startTime, record.endTime) as written_ts,

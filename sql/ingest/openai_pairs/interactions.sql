@@ -76,6 +76,7 @@ select
     part,
     'openai_pairs' as format,
     coalesce(response.id, record.request_id) as request_id,
+    record.request_id as alias_id,
     coalesce(record.trace_id, request.metadata.trace_id, record.request_id) as trace_id,
     choice_number(response.choices, part) as choice_index,
     coalesce(record.timestamp, record.ts, record.created_at, response.created) as written_ts,

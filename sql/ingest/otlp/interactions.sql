@@ -27,7 +27,7 @@ told as (
                 else '{"kind": "passed over", "rule": "otlp_other"}'
             end,
             '{
-                "kind": "VARCHAR", "rule": "VARCHAR", "request_id": "VARCHAR", "trace_id": "VARCHAR",
+                "kind": "VARCHAR", "rule": "VARCHAR", "request_id": "VARCHAR", "alias_id": "VARCHAR", "trace_id": "VARCHAR",
                 "written_ts": "VARCHAR", "workload": "VARCHAR", "session_id": "VARCHAR", "user_id": "VARCHAR",
                 "model": "VARCHAR", "provider": "VARCHAR", "tools": "JSON", "params": "JSON", "messages": "JSON",
                 "choices": [{"message": "JSON", "finish_reason": "VARCHAR"}], "prompt_tokens": "BIGINT",
@@ -67,6 +67,7 @@ select
     cast(part as integer) as part,
     'otlp' as format,
     call.request_id as request_id,
+    call.alias_id as alias_id,
     call.trace_id as trace_id,
     cast(choice_index as integer) as choice_index,
     call.written_ts as written_ts,
