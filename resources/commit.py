@@ -1,7 +1,7 @@
 """A staged batch into the tables interactions, feedback, quarantine and decisions.
 
-    attach_tables(tables, stage, workload, sources)      # the tables as they are, beside the batch
-    commit(tables, stage)                                # after sql/ingest/{reread,met,judged}
+    attach_tables(tables, stage, workloads_of(workload, sources))    # the tables as they are, beside the batch
+    commit(tables, stage)                                            # after sql/ingest/{reread,met,judged}
 
 Partitions that only gain rows are appended to; those that lose rows (of an object read anew, or beaten by an earlier copy)
 are replaced. Decisions are written first: a run that is killed between two commits leaves rows of objects that the
@@ -9,6 +9,8 @@ ledger does not know as read, and the decisions that name the objects which lost
 """
 
 from __future__ import annotations
+
+import duckdb
 
 from resources.sources import SourceSettings
 from resources.sql_files import attach_files, run, slice_files, stream
@@ -18,12 +20,21 @@ from resources.tables import PARTITIONS, SCHEMAS, Tables
 ORDER = ("decisions", "quarantine", "feedback", "interactions")
 
 
-def attach_tables(tables: Tables, stage: Staging, workload: str, sources: dict[str, SourceSettings]) -> None:
-    """Makes the tables readable in the stage's DuckDB, of all workloads that its records may name."""
-    workloads = sorted({workload, *(name for source in sources.values() for name in source.workloads.values())})
+def workloads_of(workload: str, sources: dict[str, SourceSettings]) -> set[str]:
+    """All workloads that the records of a recipe's sources may go to."""
+    return {workload, *(name for source in sources.values() for name in source.workloads.values())}
+
+
+def attach_tables(tables: Tables, stage: Staging, workloads: set[str]) -> None:
+    """Makes the tables readable in the stage's DuckDB, of these workloads."""
     for name in (*ORDER, "erasures"):
-        files = [file for each in workloads for file in slice_files(tables, name, each)]
-        attach_files(stage.connection, name, SCHEMAS[name], files, PARTITIONS[name])
+        attach(stage.connection, tables, name, workloads)
+
+
+def attach(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, workloads: set[str]) -> None:
+    """Makes several workloads' rows of a table readable under the table's name."""
+    files = [file for each in sorted(workloads) for file in slice_files(tables, name, each)]
+    attach_files(connection, name, SCHEMAS[name], files, PARTITIONS[name])
 
 
 def commit(tables: Tables, stage: Staging) -> None:

@@ -11,14 +11,14 @@ once, the same one whatever the order of reading. Counts are checked in every ru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from resources.commit import ORDER, attach_tables, commit
+from resources.commit import ORDER, attach, attach_tables, commit, workloads_of
 from resources.formats import FORMATS
 from resources.halves import beside
 from resources.ingest_lock import ingesting
@@ -120,11 +120,12 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
     if again := wanted[len(asked):]:
         ledger.put(replace(entry, state="found") for entry in again)  # should this run be killed, the next one reads them
         ledger.save(tables)
-    attach_tables(tables, stage, workload, sources)
+    workloads = workloads_of(workload, sources).union(*(entry.mapped_to for entry in wanted))
+    attach_tables(tables, stage, workloads)
     stage.connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
     run(stage.connection, "ingest/earlier")
     for batch in stage.batches(wanted):
-        attach_tables(tables, stage, workload, sources)
+        attach_tables(tables, stage, workloads)
         for query in ("reread", "met", "judged"):
             run(stage.connection, f"ingest/{query}")
         _count(stage, batch, report)
@@ -135,7 +136,8 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
             records, own_days = found[entry.uri]
             all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
             form = batch.formats.get(entry.uri, "")
-            done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem=""))
+            done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem="",
+                                read_as=sources[entry.source].read_as))
         ledger.put([*done, *batch.failed])
         report.failed_objects += [entry.uri for entry in batch.failed]
         report.first_failure = report.first_failure or next((f"{entry.uri}: {entry.problem}" for entry in batch.failed), "")
@@ -154,7 +156,7 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
     """Brings the ledger up to what the sources hold now, commits it, and returns the number of new or changed objects."""
     new = 0
     for name, source in sources.items():
-        listed, changed = ledger.notice(name, objects_after(name, source))
+        listed, changed = ledger.notice(name, objects_after(name, source), source.read_as)
         if not listed:
             raise nothing_under(name, source)
         new += changed
@@ -171,12 +173,13 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
     return new
 
 
-def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: Collection[str]) -> list[Entry]:
+def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]) -> list[Entry]:
     """Objects that lost a record to a copy in a wanted one: what is about to be replaced may hold that no more."""
     waiting = {entry.uri for entry in wanted}
     chosen, lost = set(waiting), set()
     with workbench() as connection:
-        attach_slice(connection, tables, "decisions", ledger.workload)
+        workloads = workloads_of(ledger.workload, sources).union(*(entry.mapped_to for entry in wanted))
+        attach(connection, tables, "decisions", workloads)
         while waiting:
             connection.register("asked", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
             waiting = {uri for (uri,) in run(connection, "ingest/lost_to").fetchall()} - chosen

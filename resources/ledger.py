@@ -7,13 +7,14 @@
             ledger.save(tables)                                         # one commit
 
 An object is `found` until an ingest has committed all that came of it, then `read`; `failed` when it could not be
-opened, for the reason in `problem`, and tried again. `days` are those its key names, or its records' own. The rows are in DuckDB: a listing of any
-length is compared a page at a time, and an ingest sees a portion at a time.
+opened, for the reason in `problem`, and tried again. `days` are those its key names, or its records' own. The rows
+are in DuckDB: a listing of any length is compared a page at a time, and an ingest sees a portion at a time.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
@@ -50,6 +51,12 @@ class Entry:
     state: Literal["found", "read", "failed"] = "found"
     format: str = ""
     problem: str = ""
+    read_as: str = ""
+
+    @property
+    def mapped_to(self) -> set[str]:
+        """Other workloads that rows of the object may have gone to when it was read."""
+        return set(json.loads(self.read_as)["workloads"].values()) if self.read_as else set()
 
     @property
     def fallback_day(self) -> date:
@@ -81,9 +88,9 @@ class Ledger:
             run(connection, "ledger/seen")
             yield cls(workload, connection)
 
-    def notice(self, source: str, listed: Iterable[LogObject]) -> tuple[int, int]:
-        """Compares a source's whole listing with the ledger; how many objects it has, and how many of them are new or
-        changed. Objects that vanished unread are forgotten.
+    def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
+        """Compares a source's whole listing with the ledger; how many objects it has, and how many of them are new,
+        changed, or were read with other settings than `read_as`. Objects that vanished unread are forgotten.
 
         Raises SourceError for an object that another source, noticed before, lists too: its rows would stand there twice.
         """
@@ -95,9 +102,9 @@ class Ledger:
             for uri, other in run(self._connection, "ledger/in_two_sources").fetchall():
                 raise SourceError(f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
                                   "that is read twice would leave its rows twice")
-            changed = run(self._connection, "ledger/new_or_changed").fetchall()
-            self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)))
-                      for source, uri, size, etag, modified in changed])
+            changed = run(self._connection, "ledger/new_or_changed", read_as=read_as).fetchall()
+            self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then)
+                      for source, uri, size, etag, modified, was, then in changed])
             run(self._connection, "ledger/see")
             self._connection.unregister("listed")
             new += len(changed)
@@ -158,5 +165,7 @@ class Ledger:
         tables.replace("objects", stream(self._connection, "ledger/objects", workload=self.workload), workload=self.workload)
 
     def _entries(self, query: str, **parameters) -> list[Entry]:
-        found = run(self._connection, query, **parameters).fetchall()
-        return [Entry(*row[:6], tuple(row[6]), *row[7:]) for row in found]
+        found = run(self._connection, query, **parameters)
+        names = [column[0] for column in found.description]
+        known = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        return [Entry(**{**row, "days": tuple(row["days"])}) for row in known]

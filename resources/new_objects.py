@@ -23,7 +23,8 @@ from resources.tables import Tables
 
 @dataclass(frozen=True)
 class NewObjects:
-    """New or changed objects of one page of each source. `digest` names them: the same objects, the same digest."""
+    """New or changed objects of one page of each source. `digest` names them and how they are to be read: the same objects
+    under the same recipe, the same digest."""
 
     objects: int
     days: list[date]
@@ -47,8 +48,9 @@ def new_objects(
             if len(page) == limit:
                 after[name] = page[-1].uri
             connection.register("listed", listed_table(page))
-            found = run(connection, "ledger/not_read").fetchall()
+            found = run(connection, "ledger/not_read", read_as=source.read_as).fetchall()
             new += [LogObject(*row) for row in found]
-    lines = "".join(f"{item.uri}\0{item.etag}\n" for item in sorted(new, key=lambda item: item.uri))
+    new.sort(key=lambda item: item.uri)
+    lines = "".join(f"{item.uri}\0{item.etag}\0{sources[item.source].read_as}\n" for item in new)
     days = {day for item in new for day in days_in(item.uri) or [item.modified.date()]}
     return NewObjects(len(new), sorted(days), hashlib.sha256(lines.encode()).hexdigest(), after)

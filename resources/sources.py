@@ -11,6 +11,7 @@ Credentials come from the environment: a uri that carries any is refused, for ur
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from datetime import date
@@ -59,6 +60,11 @@ class SourceSettings(BaseModel):
     workloads: dict[str, str] = Field(
         default_factory=dict, description="the records' own workload names -> workloads of recipes"
     )
+
+    @property
+    def read_as(self) -> str:
+        """What decides how an object of the source is read, as JSON: another text, and it has to be read again."""
+        return json.dumps({"format": self.format, "workloads": self.workloads}, sort_keys=True)
 
     @field_validator("format")
     @classmethod

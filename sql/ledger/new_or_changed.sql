@@ -1,6 +1,15 @@
--- Listed objects that the ledger does not know, or knows with another content.
-select listed.*
-from listed
-left join ledger using (source, uri)
-where ledger.uri is null or ledger.etag <> listed.etag or ledger.bytes <> listed.bytes
-order by listed.source, listed.uri
+-- Listed objects that the ledger does not know, knows with another content or under another source, or has read with other
+-- settings; with what is known of how they were read.
+-- $read_as
+with known as (
+    select listed.*, ledger.* exclude (uri) rename (source as was_source, etag as was_etag, bytes as was_bytes, modified as was_modified)
+    from listed
+    left join ledger on ledger.uri = listed.uri
+    qualify row_number() over (partition by listed.uri order by ledger.source = listed.source desc nulls last) = 1
+)
+
+select source, uri, bytes, etag, modified, coalesce(format, '') as format, coalesce(read_as, '') as read_as
+from known
+where was_source is distinct from source or was_etag <> etag or was_bytes <> bytes
+    or (state = 'read' and read_as is distinct from $read_as)
+order by source, uri

@@ -1,6 +1,8 @@
--- Listed objects that were not read as they are now.
+-- Listed objects that were not read as they are now, with the settings of now.
+-- $read_as
 select listed.source, listed.uri, listed.bytes, listed.etag, listed.modified
 from listed
 left join objects using (source, uri)
 where objects.uri is null or objects.state <> 'read' or objects.etag <> listed.etag or objects.bytes <> listed.bytes
+    or objects.read_as is distinct from $read_as
 order by listed.source, listed.uri

@@ -14,6 +14,7 @@ from resources import staging as staging_module
 from resources.ingest import CountsError, ingest, observe, resolved_feedback
 from resources.lake import Lake
 from resources.ledger import Ledger
+from resources.new_objects import new_objects
 from resources.sources import SourceError, SourceSettings
 from resources.tables import SCHEMAS, Tables
 
@@ -355,3 +356,38 @@ def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch
     found, expected = (sorted(each.open("interactions").to_pyarrow_table().to_pylist(), key=lambda row: row["request_id"])
                        for each in (tables, whole))
     assert found == expected and len(found) == 11
+
+
+def test_a_changed_recipe_reads_its_objects_again(tables, tmp_path):
+    """Another format, or other workloads: what was read before becomes what it would be if it were read now."""
+    logs = tmp_path / "logs"
+    write(logs / "a.jsonl", pair("1", workload_id="x"), pair("2", workload_id="y"), pair("3"))
+
+    def read(into=tables, **settings):
+        sources = {"gateway": SourceSettings(uri=str(logs), **settings)}
+        waits = new_objects(into, "w", sources, {}, 10)
+        return ingest(into, "w", sources).total, waits
+
+    wrong, _ = read(format="litellm")
+    assert wrong.kept == 0 and wrong.quarantined
+    digests = set()
+    for settings in ({}, {"workloads": {"x": "other's"}}, {"workloads": {"y": "third"}}, {"format": "openai_pairs"}):
+        total, waits = read(**settings)
+        assert total.kept == 3 and waits.objects == 1 and waits.days
+        digests.add(waits.digest)
+        anew = Tables(Lake.open(tmp_path / f"lake{len(digests)}"))
+        read(anew, **settings)
+        assert content(tables) == content(anew), settings
+        total, waits = read(**settings)
+        assert total.read == 0 and waits.objects == 0
+    assert len(digests) == 4
+
+
+def test_copies_in_a_mapped_workload_come_back_when_their_double_leaves(tables, tmp_path):
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"), workloads={"x": "other's"})}
+    write(tmp_path / "logs/a.jsonl", pair("1", workload_id="x"))
+    write(tmp_path / "logs/b.jsonl", pair("1", workload_id="x"))
+    assert ingest(tables, "w", sources).total.repeated == 1
+    write(tmp_path / "logs/a.jsonl", pair("2"))
+    ingest(tables, "w", sources)
+    assert sorted(row["request_id"] for row in content(tables)["interactions"]) == ["1", "2"]

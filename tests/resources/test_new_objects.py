@@ -54,7 +54,7 @@ def test_what_was_read_is_not_new_and_what_was_only_seen_still_is(tables, source
         ledger.save(tables)
         assert new_objects(tables, "tutor", {"gateway": source}, {}, 100).objects == len(KEYS)
         [seen] = ledger.portions(["gateway"])
-        ledger.put(replace(entry, state="read") for entry in seen)
+        ledger.put(replace(entry, state="read", read_as=source.read_as) for entry in seen)
         ledger.save(tables)
     assert new_objects(tables, "tutor", {"gateway": source}, {}, 100).objects == 0
 
