@@ -31,11 +31,13 @@ _SPACES = b" \t\n\r\v\f"
 
 @dataclass
 class Records:
-    """Some records of one object. `sample` (the first ones, parsed) comes with the first of them only."""
+    """Some records of one object. `sample` (the first ones, parsed) comes with the first of them only; `chunks` says
+    that some are pieces of streamed answers."""
 
     rows: pa.Array
     raw: pa.Array
     sample: list[dict]
+    chunks: bool = False
 
 
 @dataclass

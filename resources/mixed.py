@@ -1,10 +1,13 @@
-"""Records of other formats than their file's: each goes to its own format's SQL, what no format knows to quarantine.
+"""Which formats the records of one object have: each goes to its own format's SQL, what no format knows to quarantine.
 
-    if not uniform(part.sample, form): ...      # then every record of the file is asked
-    for own, records in by_format(part, form): ...
+    kinds = Kinds(named=None)                   # or the format that the recipe names: all records are read as that
+    for form, found in kinds.add(part): ...     # Records of a format, or a Problem
+    for form, found in kinds.rest(): ...
 
 A file whose first records are all of one format is read as that; of its records only those are asked that the format's
-SQL could make nothing of (`whose`). So a uniform file costs nothing, and none of its odd lines becomes a half-empty row.
+SQL could make nothing of (`stray`). So a uniform file costs nothing, and none of its odd lines becomes a half-empty row.
+Where the first records are of no format, its first part is looked through. Lines of streamed answers are put together
+wherever they stand.
 """
 
 from __future__ import annotations
@@ -14,12 +17,75 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from resources.formats import FORMATS, Format
+from resources.formats import FORMATS, Format, detect
 from resources.log_reader import RAW_BYTES, Problem, Records, record_of
+from resources.streams import StreamFold
+
+CHUNKS = FORMATS["chunks"]
 
 
-def uniform(sample: list[dict], form: Format) -> bool:
-    return all(map(form.recognises, sample))
+class Kinds:
+    """The formats of one object, told part by part. `hopeless`: its first part holds no record, the rest need not be read."""
+
+    def __init__(self, named: Format | None):
+        self._named = self._first = named
+        self._folds = named is None or (named.rows_as or named.name) == CHUNKS.rows_as
+        self._fold: StreamFold | None = None
+        self._mixed = self.hopeless = False
+
+    def add(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
+        """The part's records by format."""
+        whole = None
+        if self._folds and (part.chunks or self._fold):
+            self._fold = self._fold or StreamFold()
+            whole, part = self._fold.add(part)
+        if len(part.rows):
+            yield from self._others(part)
+        if whole is not None and len(whole.rows):
+            yield CHUNKS, whole
+
+    def rest(self) -> Iterator[tuple[Format | None, Records | Problem]]:
+        """What waited for more until the end of the object."""
+        if self._fold:
+            yield CHUNKS, self._fold.rest()
+
+    def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
+        """Records that are no pieces of streams."""
+        if self._first is None:
+            self._first, sample = _first_of(part)
+            if self._first is None and not self._fold:
+                self.hopeless = True
+                yield None, none_known(part)
+                return
+            self._first = self._first or CHUNKS
+            self._mixed = self._first.streamed or not all(map(self._first.recognises, sample))
+        if self._mixed:
+            for own, records in by_format(part, self._first):
+                if own is None:
+                    for row, text in zip(records.rows.to_pylist(), records.raw.to_pylist(), strict=True):
+                        yield None, unknown(row, text)
+                else:
+                    yield own, records
+        else:
+            yield self._first, part
+
+
+def _first_of(part: Records) -> tuple[Format | None, list[dict]]:
+    """The format of an object's first records, and these; where no format knows them, that of the first that is known."""
+    form = detect(part.sample)
+    if form is not None:
+        return form, part.sample
+    for text in part.raw:
+        record = record_of(text.as_py())
+        if record is not None and (form := detect([record])) is not None:
+            return form, [*part.sample, record]
+    return None, part.sample
+
+
+def none_known(part: Records) -> Problem:
+    keys = ", ".join(sorted(map(str, part.sample[0]))[:12]) if part.sample else "none"
+    message = f"none of the first {len(part.rows)} records is of a known log format; the first one's keys: {keys[:200]}"
+    return Problem(0, "unknown_format", message, part.raw[0].as_py().encode()[:RAW_BYTES])
 
 
 def whose(record: dict, first: Format) -> Format | None:
@@ -39,13 +105,18 @@ def by_format(part: Records, first: Format) -> Iterator[tuple[Format | None, Rec
         yield own, Records(part.rows.filter(held), part.raw.filter(held), sample)
 
 
-def unknown(row: int, text: str) -> Problem:
-    """What is said of a record that no format knows."""
+def unknown(row: int, text: str, named: Format | None = None) -> Problem:
+    """What is said of a record that no format knows, or not the one that the recipe names."""
     record = record_of(text) or {}
     keys = ", ".join(sorted(map(str, record))[:12])[:200]
-    return Problem(row, "unknown_format", f"the record is of no known format; its keys: {keys}", text.encode()[:RAW_BYTES])
+    known = f"not of the format {named.name}" if named else "of no known format"
+    return Problem(row, "unknown_format", f"the record is {known}; its keys: {keys}", text.encode()[:RAW_BYTES])
 
 
-def strays(texts: list[str], form: Format) -> list[Format | None]:
-    """Of records that a format's SQL found wanting: whose each one is. `form` itself where it is its own after all."""
-    return [form if (record := record_of(text)) is None else whose(record, form) for text in texts]
+def stray(text: str, form: Format, named: bool) -> Format | None:
+    """Whose a record is that a format's SQL found wanting: `form` where it is its own after all. Of a named format it is
+    that one's or none's."""
+    record = record_of(text)
+    if record is None or form.recognises(record):
+        return form
+    return None if named else whose(record, form)

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -75,19 +76,22 @@ def normalised(part: Records) -> Records:
     needles = _needles_in(part.raw)
     if not needles:
         return part
-    held = pa.array(np.zeros(len(part.raw), dtype=bool))
+    held, chunks = pa.array(np.zeros(len(part.raw), dtype=bool)), False
     for needle in needles:
         found = pc.match_substring(part.raw, needle)
-        if needle == CHUNK:  # else it is a line of chunks, for resources.streams to fold
-            found = pc.and_(found, pc.match_substring(part.raw, '"response"'))
+        if needle == CHUNK:  # in a response, or else lines of chunks, which are put together later on
+            whole = pc.match_substring(part.raw, '"response"')
+            chunks = bool(pc.any(pc.and_not(found, whole)).as_py())
+            found = pc.and_(found, whole)
         held = pc.or_(held, found)
     places = np.flatnonzero(held.to_numpy(zero_copy_only=False))
     if not len(places):
-        return part
+        return replace(part, chunks=chunks)
     raw = part.raw.to_pylist()
     for place in places:
         raw[place] = _normalised_text(raw[place])
-    return Records(part.rows, pa.array(raw, pa.large_string()), [_normalised_record(record) for record in part.sample])
+    sample = [_normalised_record(record) for record in part.sample]
+    return Records(part.rows, pa.array(raw, pa.large_string()), sample, chunks)
 
 
 def _needles_in(raw: pa.Array) -> list[str]:

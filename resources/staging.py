@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 
 from resources import s3
-from resources.formats import FORMATS, Format, detect
+from resources.formats import FORMATS, Format
 from resources.halves import place_of
 from resources.json_text import json_text, mended
 from resources.ledger import Entry
 from resources.log_reader import Problem, Records
-from resources.mixed import by_format, strays, uniform, unknown
+from resources.mixed import Kinds, stray, unknown
 from resources.object_reader import read_object
 from resources.otlp import call_told_by
 from resources.prefetch import Opened, prefetched
@@ -38,7 +38,6 @@ from resources.remote import RemoteError
 from resources.responses_api import chat_of
 from resources.sources import SourceSettings
 from resources.sql_files import rows, run, sql_text, workbench
-from resources.streams import StreamFold
 
 PART_BYTES = 48 << 20
 """Text that is parsed in one go."""
@@ -198,29 +197,20 @@ class Staging:
                 yield Read(index, None, error)
 
     def _read(self, index: int, opened: Opened) -> Iterator[Read]:
-        entry = self._entries[index]
-        wanted = self.sources[entry.source].format
-        form: Format | None = None
-        fold: StreamFold | None = None
-        mixed = False
-        plain_text = wanted != "auto" and FORMATS[wanted].plain_text
+        named = self._named_format(index)
+        kinds = Kinds(named)
         with opened() as file:
-            for found in read_object(file, entry.uri, plain_text):
-                if form is None and isinstance(found, Records):
-                    form = self._format(found, wanted)
-                    if form is None:
-                        yield Read(index, None, _other_format(found, wanted))
-                        return
-                    fold = StreamFold() if form.streamed else None
-                    mixed = wanted == "auto" and fold is None and not uniform(found.sample, form)
-                if fold is not None and isinstance(found, Records):
-                    found = fold.add(found)
-                if mixed and isinstance(found, Records):
-                    yield from _parted(index, form, found)
-                else:
-                    yield Read(index, form, found)
-            if fold is not None:
-                yield Read(index, form, fold.rest())
+            for found in read_object(file, self._entries[index].uri, named is not None and named.plain_text):
+                for form, told in [(None, found)] if isinstance(found, Problem) else kinds.add(found):
+                    yield Read(index, form, told)
+                if kinds.hopeless:
+                    return
+            for form, told in kinds.rest():
+                yield Read(index, form, told)
+
+    def _named_format(self, index: int) -> Format | None:
+        """The format that the recipe names for the object's source; None where each record tells its own."""
+        return FORMATS.get(self.sources[self._entries[index].source].format)
 
     def _set_aside(self, index: int, problem: Problem) -> None:
         self._records[index] += 1
@@ -241,11 +231,6 @@ class Staging:
             name, tables = self._waiting.popitem()
             self._extract(FORMATS[name], pa.concat_tables(tables))
         self._waiting_bytes = 0
-
-    def _format(self, part: Records, wanted: str) -> Format | None:
-        if wanted == "auto":
-            return detect(part.sample)
-        return FORMATS[wanted] if any(map(FORMATS[wanted].recognises, part.sample)) else None
 
     def _wait(self, index: int, form: Format, part: Records) -> None:
         if form.halves:
@@ -297,19 +282,16 @@ class Staging:
         """Records of the part that are of another format go there; those of none, to quarantine."""
         if form.streamed:  # what was put together from a stream's pieces is of no other format
             return
-        found = [
-            (index, row, text) for index, row, text in run(self.connection, "ingest/wanting").fetchall()
-            if self.sources[self._entries[index].source].format == "auto"
-        ]
-        owners = strays([text for *_, text in found], form)
+        found = run(self.connection, "ingest/wanting").fetchall()
+        owners = [stray(text, form, self._named_format(index) is not None) for index, _, text in found]
         others = [(place, own) for place, own in zip(found, owners, strict=True) if own is not form]
         if not others:
             return
-        self._take_out([(index, row) for (index, row, _), _ in others], "staged", "checked_feedback")
+        self._take_out([(index, row) for (index, row, _), _ in others], "staged", "checked_feedback", "halves")
         for (index, row, text), own in others:
             if own is None:
                 self._records[index] -= 1  # it was counted as a line
-                self._set_aside(index, unknown(row, text))
+                self._set_aside(index, unknown(row, text, self._named_format(index)))
             else:
                 if own.halves:
                     self._formats[index] = own.name
@@ -375,22 +357,6 @@ def _reason(error: OSError, uri: str) -> str:
     if isinstance(error, s3.S3Error | RemoteError):
         return str(error).removeprefix(f"{uri}: ")
     return error.strerror or type(error).__name__
-
-
-def _parted(index: int, form: Format, found: Records) -> Iterator[Read]:
-    for own, records in by_format(found, form):
-        if own is None:
-            for row, text in zip(records.rows.to_pylist(), records.raw.to_pylist(), strict=True):
-                yield Read(index, None, unknown(row, text))
-        else:
-            yield Read(index, own, records)
-
-
-def _other_format(part: Records, wanted: str) -> Problem:
-    keys = ", ".join(sorted(map(str, part.sample[0]))[:12]) if part.sample else "none"
-    known = "a known log format" if wanted == "auto" else f"the format {wanted}"
-    return Problem(0, "unknown_format", f"the records are not of {known}; the first one's keys: {keys[:200]}",
-                   part.raw[0].as_py().encode()[:4096] if len(part.raw) else b"")
 
 
 def _arguments_as_text(text: str) -> str:

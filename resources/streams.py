@@ -16,7 +16,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from resources.json_text import json_text
 from resources.log_reader import Records, record_of
@@ -153,11 +155,14 @@ class StreamFold:
         self._requests: dict[str, dict[str, Any]] = {}
         self._seen = 0
 
-    def add(self, part: Records) -> Records:
-        """The answers that are whole by now, and the lines that are neither chunk nor request, as they are."""
-        found: list[tuple[int, str]] = []
-        for row, raw in zip(part.rows.to_pylist(), part.raw.to_pylist(), strict=True):
-            self._seen += 1
+    def add(self, part: Records) -> tuple[Records, Records]:
+        """The answers that are whole by now; and the lines that are neither chunk nor request, as they are."""
+        begun = self._seen
+        taken = np.zeros(len(part.rows), dtype=bool)
+        asked = pc.or_(pc.match_substring(part.raw, CHUNK), pc.match_substring(part.raw, '"request"'))
+        for place in np.flatnonzero(asked.to_numpy(zero_copy_only=False)):
+            row, raw = part.rows[place].as_py(), part.raw[place].as_py()
+            self._seen, taken[place] = begun + int(place), True
             line = record_of(raw)
             if line is not None and is_chunk(line) and isinstance(line.get("id"), str):
                 self._chunk(row, line)
@@ -165,16 +170,18 @@ class StreamFold:
                 name = line.get("id") or line.get("response_id")
                 self._requests[name if isinstance(name, str) else f"\0{row}"] = {"row": row, "line": line}
             else:
-                found.append((row, raw))
-        found += self._settled()
-        return _records(found, part.sample)
+                taken[place] = False
+        self._seen = begun + len(part.rows)
+        others = pa.array(~taken)
+        sample = [record for record in part.sample if not is_chunk(record)]
+        return _records(self._settled()), Records(part.rows.filter(others), part.raw.filter(others), sample)
 
     def rest(self) -> Records:
         """What is left at the end of the object: open answers, and requests without one."""
         found = [self._whole(name) for name in list(self._streams)]
         found += [(each["row"], _written(each["line"])) for each in self._requests.values()]
         self._requests = {}
-        return _records(found, [])
+        return _records(found)
 
     def _chunk(self, row: int, chunk: dict[str, Any]) -> None:
         name = chunk["id"]
@@ -220,7 +227,7 @@ def _written(record: dict[str, Any]) -> str:
         return "0"
 
 
-def _records(found: list[tuple[int, str]], sample: list[dict]) -> Records:
+def _records(found: list[tuple[int, str]]) -> Records:
     found.sort()
     return Records(pa.array([row for row, _ in found], pa.int64()),
-                   pa.array([raw for _, raw in found], pa.large_string()), sample)
+                   pa.array([raw for _, raw in found], pa.large_string()), [])

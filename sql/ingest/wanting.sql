@@ -3,6 +3,8 @@ with faulty as (
     select object, row from staged where error_code <> 'skipped'
     union
     select object, row from checked_feedback where error_code is not null and not extra
+    union
+    select object, row from halves where side is null
 )
 
 select object, row, raw

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from resources import decompress, log_reader
 from resources import staging as staging_module
 from resources.ingest import ingest
 from resources.lake import Lake
@@ -85,6 +86,69 @@ def test_a_records_own_fault_keeps_its_own_reason(tmp_path):
 def test_a_named_format_is_held_to_for_every_record(tmp_path):
     found, total = read(tmp_path, [*map(pair, range(10)), thumb(1)], form="openai_pairs")
     assert total.kept == 10 and total.feedback == 0 and [row["source_row"] for row in found["quarantine"]] == [11]
+
+
+@pytest.mark.parametrize("junk", [8, 30])
+def test_records_behind_others_that_no_format_knows_are_found(tmp_path, junk):
+    lines = [*({"level": "info", "n": number} for number in range(junk)), *map(pair, range(20)), thumb(1)]
+    found, total = read(tmp_path, lines)
+    assert (total.kept, total.feedback, total.quarantined) == (20, 1, junk)
+    assert [row["source_row"] for row in sorted(found["quarantine"], key=lambda row: row["source_row"])] == list(range(1, junk + 1))
+    assert {row["error_code"] for row in found["quarantine"]} == {"unknown_format"}
+
+
+def test_a_file_without_any_known_record_is_one_row_that_says_how_far_it_was_looked_through(tmp_path):
+    found, total = read(tmp_path, [{"level": "info", "n": number} for number in range(30)])
+    (bad,) = found["quarantine"]
+    assert (bad["source_row"], bad["error_code"], total.read) == (0, "unknown_format", 1)
+    assert "none of the first 30 records" in bad["message"] and "level, n" in bad["message"]
+
+
+def test_records_that_are_not_of_the_named_format_are_counted_one_by_one(tmp_path):
+    lines = [*({"level": "info", "n": number} for number in range(30)), *map(pair, range(20)), thumb(1), b"{cut"]
+    found, total = read(tmp_path, lines, form="openai_pairs")
+    assert (total.kept, total.feedback, total.quarantined) == (20, 0, 32)
+    bad = {row["source_row"]: row for row in found["quarantine"]}
+    assert sorted(bad) == [*range(1, 31), 51, 52] and bad[52]["error_code"] == "malformed_json"
+    assert bad[51]["message"] == "the record is not of the format openai_pairs; its keys: response_id, timestamp, value"
+
+
+@pytest.mark.parametrize("form", ["auto", "openai_pairs", "chunks"])
+@pytest.mark.parametrize("first", [0, 1, 15])
+def test_lines_of_streams_between_pairs_are_put_together(tmp_path, form, first):
+    chunks = [{"id": "s", "object": "chat.completion.chunk", "created": 1780300000, "choices": [
+        {"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word, finish in (("hel", None), ("lo", "stop"))]
+    lines = [*map(pair, range(first)), {"request": {"messages": SAID}, "id": "s"}, chunks[0], *map(pair, range(first, 20)),
+             chunks[1]]
+    found, total = read(tmp_path, lines, form)
+    assert not found["quarantine"] and total.kept == total.read == 21
+    assert all(json.loads(row["completion"])["content"] == "hello" for row in found["interactions"])
+    assert {row["request_id"]: row["source_row"] for row in found["interactions"]}["s"] == first + 2
+
+
+def test_chunks_pairs_and_feedback_in_one_file_in_many_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_reader, "HEAD_BYTES", 600)
+    monkeypatch.setattr(log_reader, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(decompress, "READ_BYTES", 300)
+    lines = []
+    for number in range(30):
+        stream = [{"id": f"s{number}", "object": "chat.completion.chunk", "created": 1780300000, "choices": [
+            {"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word, finish in (("hel", None), ("lo", "stop"))]
+        lines += [{**stream[0], "request": {"messages": SAID}}, pair(number), thumb(number), stream[1], {"odd": number}]
+    found, total = read(tmp_path, lines)
+    assert (total.kept, total.feedback, total.quarantined) == (60, 30, 30)
+    assert all(json.loads(row["completion"])["content"] == "hello" for row in found["interactions"])
+
+
+@pytest.mark.parametrize("form", ["auto", "openai_batch"])
+def test_strangers_behind_a_batchs_lines(tmp_path, form):
+    asked = [{"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": SAID}}
+             for number in range(10)]
+    answered = [{"id": f"b{number}", "custom_id": f"c{number}", "error": None, "response": {
+        "status_code": 200, "body": pair(number)["response"]}} for number in range(10)]
+    found, total = read(tmp_path, [*asked, *answered, thumb(1), {"odd": 1}, [1]], form)
+    assert total.kept == 10 and total.feedback == (form == "auto") and total.read == 13
+    assert len(found["quarantine"]) == (2 if form == "auto" else 3)
 
 
 def test_a_file_of_many_kinds_in_many_parts_adds_up(tmp_path, monkeypatch):
