@@ -1,4 +1,4 @@
-"""Where the values of a JSON array, or of objects that span lines, begin and end: one pass over bytes, in machine code.
+"""Where the values of JSON arrays, or of objects that span lines, begin and end: one pass over bytes, in machine code.
 
     seen = Values(in_array=True)
     starts, ends = seen.find(data)        # of the values that end in this piece; the next piece goes on from there
@@ -13,7 +13,7 @@ import numpy as np
 from resources.compiled import compiled
 
 AT_ONCE = 1 << 16
-_POSITION, _BEGIN, _CLOSED, _IN_ARRAY = 0, 4, 5, 6  # of the state; between them depth, in_string, escaped
+_POSITION, _BEGIN, _IN_ARRAY = 0, 4, 5  # of the state; between them depth, in_string, escaped
 _NOWHERE = -1
 
 
@@ -21,19 +21,14 @@ class Values:
     """How far the reading has come. `begin`: where in the last piece an unfinished value began, or None."""
 
     def __init__(self, in_array: bool):
-        self._state = np.zeros(7, np.int64)
+        self._state = np.zeros(6, np.int64)
         self._state[_BEGIN] = _NOWHERE
-        self._state[_IN_ARRAY] = 2 if in_array else 0  # 2: the opening bracket comes first
+        self._state[_IN_ARRAY] = 2 if in_array else 0  # 2: an opening bracket comes first
 
     @property
     def closed(self) -> bool:
-        """Whether the array has ended. What follows is not looked at."""
-        return bool(self._state[_CLOSED])
-
-    @property
-    def position(self) -> int:
-        """Bytes of the last piece that were looked at."""
-        return int(self._state[_POSITION])
+        """Whether no array is open: the last one has ended. Another may follow it."""
+        return bool(self._state[_IN_ARRAY] != 1)
 
     @property
     def begin(self) -> int | None:
@@ -61,9 +56,9 @@ class Values:
 @compiled
 def _find(data, state, starts, ends):
     position, depth, in_string, escaped = state[0], state[1], state[2], state[3]
-    begin, closed, in_array = state[4], state[5], state[6]
+    begin, in_array = state[4], state[5]
     count = 0
-    while position < len(data) and count < len(starts) and not closed:
+    while position < len(data) and count < len(starts):
         octet = data[position]
         if in_string:
             if escaped:
@@ -82,7 +77,7 @@ def _find(data, state, starts, ends):
             if begin < 0:
                 begin = position
         elif octet in (123, 91):  # { [
-            if in_array == 2:
+            if in_array == 2 and octet == 91:
                 in_array = 1
             else:
                 depth += 1
@@ -95,10 +90,10 @@ def _find(data, state, starts, ends):
                 count += 1
                 begin = -1
         elif octet == 93 and in_array:
-            closed = 1
+            in_array = 2
         elif octet not in (32, 9, 10, 13, 44) and begin < 0:
             begin = position
         position += 1
     state[0], state[1], state[2], state[3] = position, depth, in_string, escaped
-    state[4], state[5], state[6] = begin, closed, in_array
+    state[4], state[5] = begin, in_array
     return count

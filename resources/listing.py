@@ -4,7 +4,8 @@
     for item in remote_objects("gateway", "s3://logs/gateway/", after="s3://logs/gateway/dt=2026-06-01/part-7"): ...
 
 One folder's names (local, other filesystems) or one page of 1,000 keys (S3) is in memory at a time. Files and folders that
-are hidden or still being written (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Nothing is opened here.
+are hidden or still being written (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are followed, unless
+they lead to where the listing is already, as `latest` does. Nothing is opened here.
 """
 
 from __future__ import annotations
@@ -101,6 +102,11 @@ def _fixed_part(path: str) -> str:
 
 
 def _one_file(name: str, path: str, after: str) -> Iterator[LogObject]:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"source {name}: the file name {path!r} is not UTF-8 text, as names in tables have to be: rename "
+                          "it (convmv -f latin1 -t utf-8 does so), or give a uri that leaves it out") from None
     if path > after:
         try:
             stat = Path(path).stat()
@@ -110,19 +116,31 @@ def _one_file(name: str, path: str, after: str) -> Iterator[LogObject]:
         yield LogObject(name, path, stat.st_size, f"{stat.st_size:x}-{stat.st_mtime_ns:x}", modified)
 
 
-def _folder(name: str, folder: str, after: str) -> Iterator[LogObject]:
+def _folder(name: str, folder: str, after: str, trees: tuple[Path, ...] = ()) -> Iterator[LogObject]:
+    """`trees`: the folders, without links, that are being listed: the source's own, and those that links have led to."""
+    trees = trees or (Path(folder).resolve(),)
     with os.scandir(folder) as children:
-        names = sorted(
-            child.name + "/" if child.is_dir(follow_symlinks=False) else child.name
-            for child in children
-            if not is_skipped(child.name) and (child.is_dir(follow_symlinks=False) or child.is_file())
-        )
-    for child in names:
+        found = [(child, _ending(child)) for child in children if not is_skipped(child.name)]
+        names = sorted((child.name + ending, child.is_symlink()) for child, ending in found if ending is not None)
+    for child, linked in names:
         path = f"{folder.rstrip('/')}/{child}"
         if not child.endswith("/"):
             yield from _one_file(name, path, after)
         elif not after or after < path or after.startswith(path):
-            yield from _folder(name, path.rstrip("/"), after)
+            if not linked:
+                yield from _folder(name, path.rstrip("/"), after, trees)
+                continue
+            tree = Path(path).resolve()
+            if not any(tree.is_relative_to(other) or other.is_relative_to(tree) for other in trees):
+                yield from _folder(name, path.rstrip("/"), after, (*trees, tree))
+
+
+def _ending(child: os.DirEntry) -> str | None:
+    """A slash for a folder, nothing for a file, None for what is neither: a pipe, a link to nothing or in a circle."""
+    path = Path(child.path)
+    if not child.is_symlink():
+        return "/" if child.is_dir() else "" if child.is_file() else None
+    return "/" if path.is_dir() else "" if path.is_file() else None
 
 
 def _s3_objects(name: str, uri: str, after: str) -> Iterator[LogObject]:

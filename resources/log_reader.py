@@ -8,6 +8,7 @@ Lines are split on Arrow buffers, not one by one in Python. What cannot be text 
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ SAMPLE = 8
 RAW_BYTES = 4096
 _BLANK = 8
 _SPACES = b" \t\n\r\v\f"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"[\0", b"\0{", b"\0[")
+"""First bytes of a UTF-16 text: its mark, or JSON's opening."""
 
 
 @dataclass
@@ -84,8 +87,9 @@ def _form(head: bytes, whole: bool) -> str:
     first_line, _, others = head.partition(b"\n")
     if opening not in (b"[", b"{") or record_of(first_line) is not None:
         return "lines"
-    if opening == b"[" and others.strip() and _value(first_line) is not None:
-        return "lines"
+    if opening == b"[" and others.strip() and (first := _value(first_line)) is not None:
+        # a page of records a line, or lines of which one happens to be a list
+        return "array" if not first or isinstance(first[0], dict) else "lines"
     from resources.json_values import Values  # not needed for JSON lines; numba takes a while to import
 
     form = "array" if opening == b"[" else "objects"
@@ -94,7 +98,7 @@ def _form(head: bytes, whole: bool) -> str:
     if len(starts):
         return form if record_of(head[starts[0] : ends[0]]) is not None else "lines"
     if opening == b"[":
-        return form if head[1:].lstrip()[:1] == b"{" else "lines"
+        return form if head[1:].lstrip()[:1] == b"{" or seen.closed else "lines"
     return "lines" if whole or not others or _sample(head) else form
 
 
@@ -126,13 +130,22 @@ def _sample(data: bytes) -> list[dict]:
 
 
 def _no_records(head: bytes) -> Problem:
-    if head.lstrip()[:1] in (b"{", b"["):
-        return Problem(0, "malformed_json", "no line of the file is a whole JSON object", head[:RAW_BYTES])
+    opens = head.lstrip()[:1] in (b"{", b"[")
+    if head.startswith(_UTF_16):
+        return Problem(0, "invalid_utf8", f"the file is UTF-16; {convert('UTF-16')}", head[:RAW_BYTES])
     try:
-        head[: len(head) - 4].decode("utf-8")
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the head may end within a character
     except UnicodeDecodeError:
-        return Problem(0, "invalid_utf8", "the file is binary, not a log in UTF-8 text", head[:RAW_BYTES])
+        found = f"the file is not UTF-8 text; {convert()}" if opens else "the file is binary, not a log in UTF-8 text"
+        return Problem(0, "invalid_utf8", found, head[:RAW_BYTES])
+    if opens:
+        return Problem(0, "malformed_json", "no line of the file is a whole JSON object", head[:RAW_BYTES])
     return Problem(0, "unknown_format", "no line of the file is a JSON object", head[:RAW_BYTES])
+
+
+def convert(encoding: str = "LATIN1") -> str:
+    """What is to be done about a text of another encoding."""
+    return f"convert it from its encoding, as with: iconv -f {encoding} -t UTF-8 old > new"
 
 
 def _damaged(damage: DamagedError, raw: bytes) -> Problem:
@@ -218,8 +231,8 @@ def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: s
                 record.decode("utf-8")
             except UnicodeDecodeError:
                 kept[index] = False
-                problems.append(Problem(int(rows[index]), "invalid_utf8", f"the {what} is not UTF-8 text",
-                                        record.rstrip(b"\r\n")[:RAW_BYTES]))
+                message = f"the {what} is not UTF-8 text; if the file is of another encoding, {convert()}"
+                problems.append(Problem(int(rows[index]), "invalid_utf8", message, record.rstrip(b"\r\n")[:RAW_BYTES]))
     numbers = pa.array(rows, pa.int64())
     if not kept.all():
         numbers, text = numbers.filter(pa.array(kept)), text.filter(pa.array(kept)).cast(pa.large_string())
@@ -229,7 +242,7 @@ def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: s
 def _values(
     head: bytes, rest: Iterator[bytes], damage: DamagedError | None, in_array: bool
 ) -> Iterator[Records | Problem]:
-    """Elements of one JSON array, or objects that span lines, in parts of whole ones."""
+    """Elements of JSON arrays, one after the other, or objects that span lines, in parts of whole ones."""
     from resources.json_values import Values
 
     what, seen, data, row, known, passing_over = "element" if in_array else "object", Values(in_array), head, 1, False, False
@@ -250,7 +263,7 @@ def _values(
                 known = True
                 yield Records(*records, [record for record in parsed if record is not None])
             yield from problems
-        if seen.closed or damage:
+        if damage:
             break
         keep = len(data) if seen.begin is None else seen.begin
         if not passing_over and len(data) - keep > RECORD_BYTES:
@@ -265,26 +278,14 @@ def _values(
             break
         data = data[keep:] + more
         seen.shift(keep)
-    yield from _leftover(seen, data, rest, damage, row, what, in_array)
+    yield from _leftover(seen, data, damage, row, what, in_array)
 
 
-def _leftover(seen, data: bytes, rest: Iterator[bytes], damage, row: int, what: str, in_array: bool) -> Iterator[Problem]:
+def _leftover(seen, data: bytes, damage, row: int, what: str, in_array: bool) -> Iterator[Problem]:
     """What is to be said of the end."""
     if damage:
         yield _damaged(damage, data[seen.begin :] if seen.begin is not None else b"")
-    elif seen.closed:
-        beyond = data[seen.position :].strip()
-        while not beyond and not damage:
-            more, rest, damage = _take(rest, HEAD_BYTES)
-            if not more:
-                break
-            beyond = more.strip()
-        if damage:
-            yield _damaged(damage, b"")
-        elif beyond:
-            yield Problem(row, "malformed_json", "there is more after the end of the JSON array; write JSON lines",
-                          beyond[:RAW_BYTES])
-    elif in_array or seen.begin is not None:
+    elif seen.begin is not None or not seen.closed:
         text = "array" if in_array else "text"
         message = f"the JSON {text} breaks off after {what} {row - 1}; write it anew, or as JSON lines"
         yield Problem(row, "malformed_json", message, data[seen.begin or 0 :][:RAW_BYTES])

@@ -28,7 +28,7 @@ class Kinds:
     """The formats of one object, told part by part. `hopeless`: its first part holds no record, the rest need not be read."""
 
     def __init__(self, named: Format | None):
-        self._named = self._first = named
+        self._named, self._first = named, None
         self._folds = named is None or (named.rows_as or named.name) == CHUNKS.rows_as
         self._fold: StreamFold | None = None
         self._mixed = self.hopeless = False
@@ -52,13 +52,15 @@ class Kinds:
     def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
         """Records that are no pieces of streams."""
         if self._first is None:
-            self._first, sample = _first_of(part)
+            self._first, sample = _first_of(part, self._named)
             if self._first is None and not self._fold:
                 self.hopeless = True
-                yield None, none_known(part)
+                yield None, _none_known(part, self._named)
                 return
-            self._first = self._first or CHUNKS
-            self._mixed = self._first.streamed or not all(map(self._first.recognises, sample))
+            self._first = self._first or self._named or CHUNKS
+            self._mixed = self._named is None and (
+                self._first.streamed or not all(map(self._first.recognises, sample))
+            )
         if self._mixed:
             for own, records in by_format(part, self._first):
                 if own is None:
@@ -70,21 +72,25 @@ class Kinds:
             yield self._first, part
 
 
-def _first_of(part: Records) -> tuple[Format | None, list[dict]]:
+def _first_of(part: Records, named: Format | None) -> tuple[Format | None, list[dict]]:
     """The format of an object's first records, and these; where no format knows them, that of the first that is known."""
-    form = detect(part.sample)
+    def told(records: list[dict]) -> Format | None:
+        return detect(records) if named is None else named if any(map(named.accepts, records)) else None
+
+    form = told(part.sample)
     if form is not None:
         return form, part.sample
     for text in part.raw:
         record = record_of(text.as_py())
-        if record is not None and (form := detect([record])) is not None:
+        if record is not None and (form := told([record])) is not None:
             return form, [*part.sample, record]
     return None, part.sample
 
 
-def none_known(part: Records) -> Problem:
+def _none_known(part: Records, named: Format | None) -> Problem:
     keys = ", ".join(sorted(map(str, part.sample[0]))[:12]) if part.sample else "none"
-    message = f"none of the first {len(part.rows)} records is of a known log format; the first one's keys: {keys[:200]}"
+    known = f"the format {named.name}" if named else "a known log format"
+    message = f"none of the first {len(part.rows)} records is of {known}; the first one's keys: {keys[:200]}"
     return Problem(0, "unknown_format", message, part.raw[0].as_py().encode()[:RAW_BYTES])
 
 
@@ -117,6 +123,6 @@ def stray(text: str, form: Format, named: bool) -> Format | None:
     """Whose a record is that a format's SQL found wanting: `form` where it is its own after all. Of a named format it is
     that one's or none's."""
     record = record_of(text)
-    if record is None or form.recognises(record):
-        return form
-    return None if named else whose(record, form)
+    if named:
+        return form if record is None or form.accepts(record) else None
+    return form if record is None else whose(record, form)

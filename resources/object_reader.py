@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from resources.decompress import DamagedError, decompressed
 from resources.inline_media import NEEDLES, referenced
 from resources.json_text import json_text
-from resources.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of
+from resources.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, convert, read_records, record_of
 from resources.parquet_reader import MAGIC, read_parquet
 from resources.streams import CHUNK, with_joined_response
 
@@ -146,7 +146,7 @@ def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
         try:
             record = {"text": content.decode("utf-8")}
         except UnicodeDecodeError:
-            yield Problem(0, "invalid_utf8", "the file is binary, not a text in UTF-8", content[:RAW_BYTES])
+            yield Problem(0, "invalid_utf8", f"the file is not text in UTF-8; if it is text, {convert()}", content[:RAW_BYTES])
             return
         raw = pa.array([json_text(record)], pa.large_string())
         yield Records(pa.array([1], pa.int64()), raw, [record])

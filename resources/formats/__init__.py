@@ -39,7 +39,7 @@ FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
         litellm, otlp, openai_batch, langfuse, langfuse_scores, sglang, openai_pairs, chunks, stored_completions, trajectories,
-        oasst, preferences, tokens, sharegpt, alpaca, prompt_completion, messages, text, feedback,
+        oasst, preferences, tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
     )
 }
 """In the order in which they are tried: unmistakable keys first."""

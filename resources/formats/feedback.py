@@ -1,6 +1,6 @@
 """Judgements of people or graders: a value or a label, and the id of what it is about.
 
-{response_id | request_id | trace_id | session_id, name, value | score | rating | reward | label, comment, source,
+{response_id | request_id | trace_id | session_id, name, value | score | rating | reward | label, comment | text, source,
 timestamp}. up, down, true, false, like, dislike and the like are 1 and -1; numbers stay as they are.
 """
 

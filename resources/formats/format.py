@@ -13,7 +13,8 @@ class Format:
     turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is no JSON is one
     record {text}, where the recipe names the format. streamed: its lines are pieces of answers, put together before all
     else. rows_as: the format whose SQL is used. halves: its records are sides of pairs that lie in different objects;
-    sql/ingest/<name>/ puts them together.
+    sql/ingest/<name>/ puts them together. when_named: how it recognises records where the recipe names the format, if not
+    as elsewhere.
     """
 
     name: str
@@ -24,3 +25,8 @@ class Format:
     streamed: bool = False
     rows_as: str = ""
     halves: bool = False
+    when_named: Callable[[dict], bool] | None = None
+
+    def accepts(self, record: dict) -> bool:
+        """Whether a record is of this format where the recipe says that the records are."""
+        return (self.when_named or self.recognises)(record)

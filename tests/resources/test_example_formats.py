@@ -220,7 +220,7 @@ def test_every_fixture_is_recognised_as_its_own_format_only():
 @pytest.mark.parametrize("name", ["messages", "preferences", "sharegpt", "alpaca", "tokens", "stored_completions"])
 def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
     rows, (bad,), _, _ = fixture(tmp_path, "text.jsonl", format=name)
-    assert not rows and bad["message"].startswith(f"the records are not of the format {name}; the first one's keys: ")
+    assert not rows and bad["message"].startswith(f"none of the first 2 records is of the format {name}; the first one's keys: ")
 
 
 def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -14,7 +16,7 @@ from resources.formats import FORMATS, detect
 from resources.ingest import ingest, resolved_feedback
 from resources.lake import Lake
 from resources.responses_api import chat_of
-from resources.sources import SourceError, SourceSettings, days_in, list_objects
+from resources.sources import SourceError, SourceSettings, days_in, list_objects, objects_after
 from resources.sql_files import attach_slice, run, workbench
 from resources.tables import Tables
 
@@ -374,6 +376,40 @@ def test_listing_skips_hidden_files_and_names_an_empty_prefix(tmp_path):
         list_objects("s", SourceSettings(uri=f"{tmp_path}/nowhere"))
     with pytest.raises(SourceError, match="more than 1"):
         list_objects("s", SourceSettings(uri=str(tmp_path)), limit=1)
+
+
+def test_linked_folders_are_listed_once_and_circles_end(tmp_path):
+    logs, other = tmp_path / "logs", tmp_path / "other"
+    for name in (logs / "2026-06-01/a.jsonl", other / "deep/b.jsonl", other / "c.jsonl"):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.write_text("{}")
+    (logs / "latest").symlink_to(logs / "2026-06-01")
+    (logs / "more").symlink_to(other)
+    (logs / "up").symlink_to(tmp_path)
+    (other / "back").symlink_to(logs)
+    (other / "deep/round").symlink_to(other)
+    (logs / "self").symlink_to(logs / "self")
+    (logs / "gone").symlink_to(tmp_path / "nowhere")
+    wanted = ["2026-06-01/a.jsonl", "more/c.jsonl", "more/deep/b.jsonl"]
+    source = SourceSettings(uri=str(logs))
+    listed = [item.uri.removeprefix(f"{logs}/") for item in list_objects("s", source)]
+    assert listed == wanted
+    for place, name in enumerate(wanted):
+        assert [item.uri.removeprefix(f"{logs}/") for item in objects_after("s", source, f"{logs}/{name}")] == wanted[place + 1 :]
+
+
+def test_a_file_name_that_is_no_text_is_named(tmp_path):
+    try:
+        Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.jsonl")).write_text("{}")
+    except OSError:
+        pytest.skip("this filesystem takes UTF-8 names only")
+    with pytest.raises(SourceError, match=r"source s: the file name '.*caf.udce9.jsonl' is not UTF-8 .*rename") as told:
+        list_objects("s", SourceSettings(uri=str(tmp_path)))
+    assert str(told.value).encode()
+
+
+def test_an_empty_list_is_a_file_of_no_records(tmp_path):
+    assert read(tmp_path, b"[]\n")[3].total.read == 0
 
 
 def test_remote_listing_through_fsspec(tmp_path):

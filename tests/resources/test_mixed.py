@@ -37,7 +37,7 @@ KINDS = {"openai_pairs": pair, "feedback": thumb, "litellm": proxied, "messages"
 
 def read(tmp_path, lines, form="auto"):
     path = tmp_path / "logs/a.jsonl"
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True, parents=True)
     path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
     tables = Tables(Lake.open(tmp_path / "lake"))
     total = ingest(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "logs"), format=form)}).total
@@ -149,6 +149,21 @@ def test_strangers_behind_a_batchs_lines(tmp_path, form):
     found, total = read(tmp_path, [*asked, *answered, thumb(1), {"odd": 1}, [1]], form)
     assert total.kept == 10 and total.feedback == (form == "auto") and total.read == 13
     assert len(found["quarantine"]) == (2 if form == "auto" else 3)
+
+
+def test_feedback_with_words_is_feedback_and_log_lines_with_a_text_are_no_corpus(tmp_path):
+    said = {"response_id": "p1", "rating": "up", "text": "great thanks"}
+    found, total = read(tmp_path, [pair(1), said, {"ts": 1780300000, "level": "info", "text": "GET /health"}])
+    (told,), (bad,) = found["feedback"], found["quarantine"]
+    assert (total.kept, told["value"], told["comment"]) == (1, 1, "great thanks")
+    assert bad["error_code"] == "unknown_format" and "level, text, ts" in bad["message"]
+
+
+def test_a_text_has_any_keys_where_the_recipe_says_so(tmp_path):
+    lines = [{"text": f"page {number}", "quality": number} for number in range(20)]
+    assert read(tmp_path / "named", lines, form="text")[1].kept == 20
+    assert read(tmp_path / "auto", lines)[1].kept == 0
+    assert read(tmp_path / "known", [{"text": f"page {number}", "url": "x"} for number in range(20)])[1].kept == 20
 
 
 def test_a_file_of_many_kinds_in_many_parts_adds_up(tmp_path, monkeypatch):

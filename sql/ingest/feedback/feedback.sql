@@ -7,7 +7,7 @@ with parsed as (
             "session_id": "VARCHAR", "conversation_id": "VARCHAR", "interaction_id": "VARCHAR",
             "workload_id": "VARCHAR", "workload": "VARCHAR", "name": "VARCHAR", "metric": "VARCHAR",
             "value": "VARCHAR", "score": "VARCHAR", "rating": "VARCHAR", "reward": "VARCHAR", "thumb": "VARCHAR",
-            "thumbs": "VARCHAR", "feedback": "VARCHAR", "label": "VARCHAR", "source": "VARCHAR", "comment": "VARCHAR",
+            "thumbs": "VARCHAR", "feedback": "VARCHAR", "label": "VARCHAR", "source": "VARCHAR", "comment": "VARCHAR", "text": "VARCHAR",
             "timestamp": "VARCHAR", "ts": "VARCHAR", "created_at": "VARCHAR"
         }') as record
     from records
@@ -29,6 +29,6 @@ select
              record.label) as written_value,
     record.label as label,
     record.source as source,
-    record.comment as comment,
+    coalesce(record.comment, record.text) as comment,
     coalesce(record.timestamp, record.ts, record.created_at) as written_ts
 from parsed
