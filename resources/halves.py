@@ -28,12 +28,17 @@ def place_of(uri: str) -> tuple[str, str]:
 
 
 def beside(halved: Sequence[Entry], wanted: Sequence[Entry]) -> list[Entry]:
-    """Of objects that hold halves, those in a folder where something is read now: they are read again with it."""
+    """Of objects that hold halves, those in a folder where something is read now: they are read again with it. But not those
+    whose other halves are gone: what came of them stays."""
     if not halved:
         return []
     chosen = {(entry.source, entry.uri) for entry in wanted}
+    here = {entry.uri for entry in (*halved, *wanted)}
+    while torn := {entry.uri for entry in halved
+                   if entry.uri in here and (entry.source, entry.uri) not in chosen and not here.issuperset(entry.partners)}:
+        here -= torn
     folders = {(entry.source, place_of(entry.uri)[0]) for entry in wanted}
     return [
         entry for entry in halved
-        if (entry.source, entry.uri) not in chosen and (entry.source, place_of(entry.uri)[0]) in folders
+        if entry.uri in here and (entry.source, entry.uri) not in chosen and (entry.source, place_of(entry.uri)[0]) in folders
     ]

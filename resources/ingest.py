@@ -137,7 +137,7 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
             all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
             form = batch.formats.get(entry.uri, "")
             done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem="",
-                                read_as=sources[entry.source].read_as))
+                                read_as=sources[entry.source].read_as, partners=batch.partners.get(entry.uri, ())))
         ledger.put([*done, *batch.failed])
         report.failed_objects += [entry.uri for entry in batch.failed]
         report.first_failure = report.first_failure or next((f"{entry.uri}: {entry.problem}" for entry in batch.failed), "")

@@ -52,6 +52,7 @@ class Entry:
     format: str = ""
     problem: str = ""
     read_as: str = ""
+    partners: tuple[str, ...] = ()
 
     @property
     def mapped_to(self) -> set[str]:
@@ -103,8 +104,9 @@ class Ledger:
                 raise SourceError(f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
                                   "that is read twice would leave its rows twice")
             changed = run(self._connection, "ledger/new_or_changed", read_as=read_as).fetchall()
-            self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then)
-                      for source, uri, size, etag, modified, was, then in changed])
+            self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then,
+                            partners=tuple(partners))
+                      for source, uri, size, etag, modified, was, then, partners in changed])
             run(self._connection, "ledger/see")
             self._connection.unregister("listed")
             new += len(changed)
@@ -139,13 +141,14 @@ class Ledger:
         return self._entries("ledger/named", sources=list(sources))
 
     def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[Entry]:
+        """Objects of some formats, of those that the listings of now hold."""
         return self._entries("ledger/of_formats", formats=list(formats), sources=list(sources))
 
     def entries(self) -> Iterator[Entry]:
         """Everything, by source and uri."""
         for batch in stream(self._connection, "ledger/objects", workload=self.workload):
             for row in batch.drop_columns("workload").to_pylist():
-                yield Entry(**{**row, "days": tuple(row["days"])})
+                yield Entry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])})
 
     def days(self) -> list[date]:
         """The days that objects are known to be of, in order."""
@@ -168,4 +171,4 @@ class Ledger:
         found = run(self._connection, query, **parameters)
         names = [column[0] for column in found.description]
         known = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-        return [Entry(**{**row, "days": tuple(row["days"])}) for row in known]
+        return [Entry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])}) for row in known]

@@ -96,6 +96,7 @@ class Batch:
     failed: list[Entry]
     records: int
     formats: dict[str, str]
+    partners: dict[str, tuple[str, ...]]
 
 
 class Staging:
@@ -104,6 +105,7 @@ class Staging:
     def __init__(self, connection: duckdb.DuckDBPyConnection, workload: str, sources: dict[str, SourceSettings]):
         self.connection, self.workload, self.sources = connection, workload, sources
         self._entries: list[Entry] = []
+        self._lost: set[str] = set()  # objects that could not be read
         self._begin()
 
     def batches(self, entries: list[Entry]) -> Iterator[Batch]:
@@ -112,7 +114,7 @@ class Staging:
         A batch is complete with the object that takes it past BATCH_BYTES of text; the next ones are being read while
         the caller works on it.
         """
-        self._entries = entries
+        self._entries, self._lost = entries, set()
         self._begin()
         for read in read_ahead(self._read_objects(), PARTS_AHEAD):
             if isinstance(read.found, Problem):
@@ -139,6 +141,7 @@ class Staging:
         self._failures: dict[int, str] = {}
         self._named: set[int] = set()
         self._halved: set[str] = set()
+        self._partners: dict[int, set[str]] = {}
         self._formats: dict[int, str] = {}
         self._records: Counter[int] = Counter()
         self._waiting: dict[str, list[pa.Table]] = {}
@@ -149,6 +152,7 @@ class Staging:
         self._flush()
         self._quarantine()
         self._name(set(self._ended))
+        self._spread_failures()
         failed = [index for index, whole in self._ended.items() if not whole]
         for name in sorted(self._halved):
             self._pair(FORMATS[name], failed)
@@ -167,7 +171,23 @@ class Staging:
             ],
             records=sum(self._records.values()),
             formats={self._entries[index].uri: name for index, name in self._formats.items()},
+            partners={self._entries[index].uri: tuple(sorted(others)) for index, others in self._partners.items()},
         )
+
+    def _spread_failures(self) -> None:
+        """Where an object cannot be read, or is gone, those that hold other halves of its records wait with it: read alone,
+        they would lose the pairs that are in the tables."""
+        self._lost.update(self._entries[index].uri for index, whole in self._ended.items() if not whole)
+        here = {entry.uri for entry in self._entries}
+        spreading = True
+        while spreading:
+            spreading = False
+            for index, whole in self._ended.items():
+                missing = [uri for uri in self._entries[index].partners if uri not in here or uri in self._lost]
+                if whole and missing:
+                    self._ended[index], spreading = False, True
+                    self._failures[index] = f"{missing[0]} holds the other halves of its records and cannot be read"
+                    self._lost.add(self._entries[index].uri)
 
     def _name(self, objects: set[int]) -> None:
         """The objects' rows in the table `batch`."""
@@ -325,6 +345,8 @@ class Staging:
         self.connection.unregister("places")
         for index, number in run(self.connection, f"ingest/{form.name}/joined").fetchall():
             self._records[index] -= number
+        for index, other in run(self.connection, f"ingest/{form.name}/partners").fetchall():
+            self._partners.setdefault(index, set()).add(self._entries[other].uri)
         begin = 0
         while page := rows(self.connection, f"ingest/{form.name}/page", begin=begin, number=PAIRS_TOGETHER).cast(_LINES):
             self._rows_of(form, page)

@@ -2,5 +2,5 @@
 create or replace temp table ledger as
 select
     source, uri, etag, bytes, modified, rows, coalesce(days, []) as days, state, coalesce(format, '') as format,
-    coalesce(problem, '') as problem, coalesce(read_as, '') as read_as
+    coalesce(problem, '') as problem, coalesce(read_as, '') as read_as, coalesce(partners, []) as partners
 from objects

@@ -8,7 +8,8 @@ with known as (
     qualify row_number() over (partition by listed.uri order by ledger.source = listed.source desc nulls last) = 1
 )
 
-select source, uri, bytes, etag, modified, coalesce(format, '') as format, coalesce(read_as, '') as read_as
+select source, uri, bytes, etag, modified, coalesce(format, '') as format, coalesce(read_as, '') as read_as,
+    coalesce(partners, []) as partners
 from known
 where was_source is distinct from source or was_etag <> etag or was_bytes <> bytes
     or (state = 'read' and read_as is distinct from $read_as)

@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import os
 
 import pytest
 
+from resources import prefetch
 from resources.formats import detect
 from resources.halves import place_of
 from resources.ingest import ingest
@@ -130,3 +132,78 @@ def test_places_leave_the_words_of_the_sides_out():
 @pytest.mark.parametrize("record", [request("a", "b"), response("a", "b"), FAILED, REFUSED])
 def test_both_sides_are_recognised(record):
     assert detect([record]).name == "openai_batch"
+
+
+def test_pairs_stay_while_one_of_their_sides_is_gone_or_cannot_be_read(tmp_path, monkeypatch):
+    put(tmp_path, ["day1/b1_input.jsonl", "day1/b1_output.jsonl"])
+    whole, _ = read(tmp_path)
+    assert len(whole["interactions"]) == 2
+    open_object = prefetch.open_object
+    requests = tmp_path / "logs/day1/b1_input.jsonl"
+
+    def shut(item):
+        if item.uri == str(requests):
+            raise PermissionError(item.uri)
+        return open_object(item)
+
+    monkeypatch.setattr(prefetch, "open_object", shut)
+    put(tmp_path, ["day1/b2_input.jsonl", "day1/b2_output.jsonl"])
+    found, report = read(tmp_path)
+    assert sorted(report.failed_objects) == [str(requests), str(requests.with_name("b1_output.jsonl"))]
+    assert len(found["interactions"]) == 3  # the old ones, and the new batch's
+    monkeypatch.setattr(prefetch, "open_object", open_object)
+    found, report = read(tmp_path)
+    assert not report.failed_objects and plain(found) == plain(read(tmp_path, "anew")[0])
+    requests.unlink()
+    put(tmp_path, ["day1/b1_errors.jsonl"])
+    found, report = read(tmp_path)
+    assert not report.failed_objects and len(found["interactions"]) == 3
+    assert [row["source_uri"][-15:] for row in found["quarantine"] if "errors" in row["source_uri"]] == ["b1_errors.jsonl"] * 2
+    responses = requests.with_name("b1_output.jsonl")
+    os.utime(responses, (5, 5))  # changed, it seems: without its requests nothing could come of it
+    found, report = read(tmp_path)
+    assert report.failed_objects == [str(responses)] and len(found["interactions"]) == 3
+    assert f"{requests} holds the other halves" in report.first_failure
+    put(tmp_path, ["day1/b1_input.jsonl"])
+    found, report = read(tmp_path)
+    assert not report.failed_objects and plain(found) == plain(read(tmp_path, "whole")[0])
+
+
+def test_killed_before_any_commit_while_sides_arrive_and_change(tmp_path, monkeypatch):
+    write = Tables._write
+
+    def states(name, commits):
+        """The tables after three arrivals, the later ones killed before a commit and run again; None where none was killed."""
+        for path in (tmp_path / "logs").rglob("*.jsonl"):
+            path.unlink()
+        killed = False
+        for number, names in enumerate((["day1/b1_output.jsonl", "day2/input/x.jsonl"],
+                                        ["day1/b1_input.jsonl", "day2/output/x.jsonl", "day1/b2_output.jsonl"],
+                                        ["day1/b1_errors.jsonl", "day1/b2_input.jsonl"])):
+            put(tmp_path, names)
+            done = []
+
+            def struck(self, *arguments, _done=done, **options):
+                if len(_done) == commits:
+                    raise KeyboardInterrupt
+                _done.append(1)
+                write(self, *arguments, **options)
+
+            if number:
+                monkeypatch.setattr(Tables, "_write", struck)
+                try:
+                    read(tmp_path, name)
+                except KeyboardInterrupt:
+                    killed = True
+                monkeypatch.setattr(Tables, "_write", write)
+            found, _ = read(tmp_path, name)
+        return plain(found) if killed else None
+
+    calm = None
+    for commits in range(100):
+        found = states(f"struck{commits}", commits)
+        calm = calm or plain(read(tmp_path, "calm")[0])
+        if found is None:
+            break
+        assert found == calm, f"killed before commit {commits + 1}"
+    assert commits > 5 and len(calm["interactions"]) == 6
