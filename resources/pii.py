@@ -7,8 +7,8 @@
 The same value gets the same placeholder for as long as one redactor is used; numbers count up from 1 in the order in
 which values first appear. `resources.pii_patterns` says what is found, or another finder: see `resources.presidio`.
 
-JSON stays JSON: values are replaced, never keys; a string that holds JSON itself (a tool call's arguments) is taken
-apart and put together again. A number that is a payment card's becomes a string.
+JSON stays JSON: keys and values are replaced each by itself; a string that holds JSON itself (a tool call's arguments) is
+taken apart and put together again. A number that is a card's or, by its key, a telephone's becomes a string.
 """
 
 from __future__ import annotations
@@ -68,13 +68,24 @@ class Redactor:
         if isinstance(value, list):
             return [self._walk(item) for item in value]
         if isinstance(value, dict):
-            return {key: self._named(key, item) for key, item in value.items()}
+            named: dict[str, Any] = {}
+            for key, item in value.items():
+                told = self.redact(key)
+                while told in named:   # two spellings of one address: neither value may be lost
+                    told += "'"
+                named[told] = self._named(key, item)
+            return named
         if isinstance(value, int) and value >= 10**12 and card(str(value)):
             return self._holder("CARD", str(value))
         return value
 
     def _named(self, key: str, value: Any) -> Any:
         """A value under its key: "password": "..." says of the value what the value alone does not."""
+        if type(value) is int and value >= 10**6:
+            text = str(value)
+            spans = self._find(f"{key}: {text}")
+            whole = next((span for span in spans if (span.start, span.end) == (len(key) + 2, len(key) + 2 + len(text))), None)
+            return self._holder(whole.kind, whole.identity) if whole else value
         if not isinstance(value, str) or key in _PLAIN_KEYS or len(value) > 512 or value[:1] in ("{", "["):
             return self._walk(value)
         begin = len(key) + 2

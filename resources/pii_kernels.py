@@ -99,6 +99,7 @@ def _alnum(byte):
 @compiled
 def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs, iban_lengths):
     at = 0
+    address = 0
     while at < size:
         byte = plain[at]
         if _digit(byte):
@@ -111,8 +112,10 @@ def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs
             if before > 32 and before != 34 and before != 39 and (_alnum(after) or after >= 0x80 or after == 91):
                 return True
         elif byte == 58:  # :
-            if plain[at + 1] == 47 and plain[at + 2] == 47 and _query(plain, at + 3, size):
-                return True
+            if at >= address and plain[at + 1] == 47 and plain[at + 2] == 47:
+                told, address = _query(plain, at + 3, size)   # an address may hold others: it is read once
+                if told:
+                    return True
             if _ipv6(plain, at, size):
                 return True
         if word_signs[np.int64(byte) << 8 | np.int64(plain[at + 1])]:
@@ -188,20 +191,20 @@ def _value_follows(plain, at, size, kind):
 
 @compiled
 def _query(plain, at, size):
-    """Whether a URL that begins here has parameters, or a user."""
+    """Whether a URL that begins here has parameters, or a user; and where it ends."""
     asked = False
     while at < size:
         byte = plain[at]
         if byte <= 32 or byte == 34 or byte == 39 or byte == 60 or byte == 62 or byte == 96:
-            return False
+            return False, at
         if byte == 63 or byte == 38 or byte == 59:
             asked = True
         if byte == 61 and asked:
-            return True
+            return True, at
         if byte == 64:
-            return True
+            return True, at
         at += 1
-    return False
+    return False, at
 
 
 @compiled

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from hashlib import blake2b
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "SSN", "IP", "PHONE")
@@ -32,20 +34,33 @@ class Span(NamedTuple):
     identity: str
 
 
-@lru_cache(maxsize=1 << 15)
+REMEMBERED = 1 << 15
+"""Texts whose spans are kept in mind, by their digest: chats repeat their history and their instructions."""
+_known: dict[bytes, tuple[Span, ...]] = {}
+
+
 def find(text: str) -> tuple[Span, ...]:
-    """The spans of a text, in order. Remembered: chats repeat their history and their instructions."""
-    return without_overlaps(_proposals(text))
+    """The spans of a text, in order."""
+    key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    spans = _known.get(key)
+    if spans is None:
+        spans = without_overlaps(_proposals(text))
+        if len(_known) >= REMEMBERED:
+            _known.clear()
+        if len(spans) < 100:
+            _known[key] = spans
+    return spans
 
 
 def without_overlaps(spans: Iterator[Span] | list[Span]) -> tuple[Span, ...]:
     """Of spans that overlap the one whose kind comes first in KINDS (unknown kinds last), then the earlier, then the longer."""
     rank = {kind: place for place, kind in enumerate(KINDS)}
-    taken: list[Span] = []
+    taken: list[Span] = []   # in order
     for span in sorted(spans, key=lambda span: (rank.get(span.kind, len(rank)), span.start, -span.end)):
-        if all(span.end <= other.start or span.start >= other.end for other in taken):
-            taken.append(span)
-    return tuple(sorted(taken))
+        place = bisect_left(taken, span.end, key=attrgetter("start"))
+        if place == 0 or taken[place - 1].end <= span.start:
+            taken.insert(place, span)
+    return tuple(taken)
 
 
 _NUMBER = re.compile(r"[0-9](?:[ \u00a0().\-/]{0,3}[0-9]){6,}")
@@ -90,7 +105,7 @@ def _emails(text: str) -> Iterator[Span]:
         if local and domain and domain.group(1).lower() not in _FILE_ENDINGS:
             name = local.group().lstrip(".'-+%")
             is_remote = name == "git" and text[domain.end() : domain.end() + 1] in (":", "/")
-            if name and not name.endswith(".") and ".." not in name and not is_remote:
+            if name and name[-1] not in ".'" and ".." not in name and not is_remote:
                 yield Span(at - len(name), domain.end(), "EMAIL", f"{name}@{domain.group()}".lower())
         at = text.find("@", at + 1)
 
@@ -391,16 +406,20 @@ _QUERY = re.compile(
 )
 
 
+_ADDRESS = re.compile(r"[^\s\"'<>`]*")
+
+
 def _url_credentials(text: str) -> Iterator[Span]:
-    at = text.find("://")
+    at, end = text.find("://"), 0
     while at >= 0:
         user = _USERINFO.match(text, at + 3)
         if user and not _is_stand_in(user.group("secret")):
             yield Span(at + 3, user.end() - 1, "SECRET", user.group()[:-1])
-        end = re.compile(r"[^\s\"'<>`]*").match(text, at).end()
-        for match in _QUERY.finditer(text, at, end):
-            if not _is_stand_in(match.group("secret")):
-                yield Span(*match.span("secret"), "SECRET", match.group("secret"))
+        if at >= end:   # an address may hold others: its parameters are read once
+            end = _ADDRESS.match(text, at).end()
+            for match in _QUERY.finditer(text, at, end):
+                if not _is_stand_in(match.group("secret")):
+                    yield Span(*match.span("secret"), "SECRET", match.group("secret"))
         at = text.find("://", at + 3)
 
 

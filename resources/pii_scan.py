@@ -20,18 +20,18 @@ from resources.shingles import TextBuffer, in_groups, plain_buffer
 # Words after which a value may be secret or a number a telephone's, in lower case; ASCII letters are folded.
 _SECRET_WORDS = (
     "passw", "passphrase", "passcode", "pwd", "contrase", "mot de passe", "senha", "wachtwoord", "пароль",
-    "Пароль", "密码", "パスワード", "secret", "token", "credential", "api_key", "apikey", "api-key",
+    "密码", "パスワード", "secret", "token", "credential", "api_key", "apikey", "api-key",
     "api key", "api.key", "access_key", "access-key", "access key", "accesskey", "private_key", "private-key",
     "private key", "privatekey", "auth_key", "auth-key", "auth key", "authkey", "account_key", "account-key",
     "account key", "accountkey", "encryption_key", "encryption-key", "encryption key", "encryptionkey", "signing_key",
     "signing-key", "signing key", "signingkey", "client_key", "client-key", "client key", "clientkey", "master_key",
     "master-key", "master key", "masterkey", "shared_key", "shared-key", "shared key", "sharedkey", "secret_key",
-    "bearer", "basic ",
+    "bearer",
 )
 _PHONE_WORDS = (
     "phone", "mobile", "cell", "whatsapp", "tel", "fax", "hotline", "call ", "text me", "reach me", "handy", "mobil",
     "téléphone", "télephone", "portable", "teléfono", "telefono", "móvil", "movil", "celular", "telefo",
-    "телефон", "Телефон", "тел", "Тел", "电话", "手机", "電話", "携帯", "전화",
+    "телефон", "тел", "电话", "手机", "電話", "携帯", "전화",
     "휴대폰", "ssn", "social security",
 )
 _TOKEN, _SECRET_WORD, _NUMBER_WORD = 1, 2, 3
@@ -53,8 +53,8 @@ def might_hold(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
 def _words() -> tuple[np.ndarray, ...]:
     """The words one after another, their edges and kinds, grouped by their first two bytes, where each group begins,
     and which two bytes begin a word in any case."""
-    words = [(word.encode(), kind) for kind, list_ in
-             ((_TOKEN, TOKEN_PREFIXES), (_SECRET_WORD, _SECRET_WORDS), (_NUMBER_WORD, _PHONE_WORDS)) for word in list_]
+    kinds = {_TOKEN: (*TOKEN_PREFIXES, "uthorization"), _SECRET_WORD: _SECRET_WORDS, _NUMBER_WORD: _PHONE_WORDS}
+    words = [(spelt.encode(), kind) for kind, list_ in kinds.items() for word in list_ for spelt in _spellings(word)]
     words.sort(key=lambda pair: (pair[0][:2], pair[0]))
     starts = np.full(1 << 16, -1, dtype=np.int32)
     for number in reversed(range(len(words))):
@@ -67,6 +67,15 @@ def _words() -> tuple[np.ndarray, ...]:
     edges = np.concatenate([[0], np.cumsum([len(word) for word, _ in words])]).astype(np.int32)
     return (np.frombuffer(b"".join(word for word, _ in words), dtype=np.uint8), edges,
             np.array([kind for _, kind in words], dtype=np.uint8), starts, signs)
+
+
+def _spellings(word: str) -> set[str]:
+    """A word in every case that it is written in, but for ASCII letters, whose case the loops fold themselves."""
+    if word.isascii():
+        return {word}
+    return {
+        "".join(sign.lower() if sign.isascii() else sign for sign in spelt) for spelt in (word, word.title(), word.upper())
+    }
 
 
 @cache

@@ -14,7 +14,7 @@ its model, so that cleaning takes as long as the model does.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -22,6 +22,9 @@ from resources.pii_patterns import Span, find, without_overlaps
 
 LEAST_SCORE = 0.5
 """Of Presidio's 0 to 1: below it are its guesses."""
+
+PIECE = 50_000
+"""Characters that its model reads at a time; spaCy refuses more than a million."""
 
 OURS = {"EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "US_SSN", "IP_ADDRESS"}
 """Kinds that our own patterns look for, more strictly."""
@@ -55,13 +58,31 @@ def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
     )
     engine = AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
 
-    @lru_cache(maxsize=1 << 15)
     def found(text: str) -> tuple[Span, ...]:
         theirs = [
-            Span(result.start, result.end, result.entity_type, text[result.start : result.end])
-            for result in engine.analyze(text=text, language="en", score_threshold=LEAST_SCORE)
-            if result.entity_type not in OURS | NOT_PERSONAL
+            Span(begin + start, begin + end, kind, piece[start:end])
+            for begin, piece in _pieces(text) for start, end, kind in analyzed(piece)
         ]
         return without_overlaps([*find(text), *theirs])
 
+    @lru_cache(maxsize=1 << 11)
+    def analyzed(piece: str) -> tuple[tuple[int, int, str], ...]:
+        return tuple(
+            (result.start, result.end, result.entity_type)
+            for result in engine.analyze(text=piece, language="en", score_threshold=LEAST_SCORE)
+            if result.entity_type not in OURS | NOT_PERSONAL
+        )
+
     return found
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """A text in pieces that spaCy takes, each with its place; cut at a space where one is near."""
+    begin = 0
+    while begin < len(text):
+        end = begin + PIECE
+        if end < len(text):
+            space = max(text.rfind(" ", begin + PIECE // 2, end), text.rfind("\n", begin + PIECE // 2, end))
+            end = space if space >= 0 else end
+        yield begin, text[begin:end]
+        begin = end

@@ -1,6 +1,7 @@
 """What is replaced, what is left alone, and that JSON stays JSON."""
 
 import json
+import random
 import sys
 import time
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from resources.pii import Redactor, finder
-from resources.pii_patterns import iban, luhn
+from resources.pii_patterns import KINDS, Span, find, iban, luhn, without_overlaps
 from resources.pii_scan import might_hold
 from resources.presidio import PresidioError, presidio_finder
 
@@ -123,12 +124,60 @@ def test_what_holds_nothing_comes_back_byte_for_byte():
     assert Redactor().redact_json(text) == text
 
 
+@pytest.mark.parametrize(
+    ("arguments", "redacted"),
+    [
+        ('{"ann@example.org": 1, "note": "a\\nb"}', {"<EMAIL_1>": 1, "note": "a\nb"}),
+        ('{"ANN@example.org": 1, "ann@example.org": 2, "n": "\\n"}', {"<EMAIL_1>": 1, "<EMAIL_1>'": 2, "n": "\n"}),
+        ('{"phone": 4915112345677, "note": "a\\nb", "order": 4915112345677}',
+         {"phone": "<PHONE_1>", "note": "a\nb", "order": 4915112345677}),
+        ('{"half": "\\ud83d", "mail": "ann@example.org"}', {"half": "\ufffd", "mail": "<EMAIL_1>"}),
+    ],
+)
+def test_keys_numbers_and_half_characters_between_escapes(arguments, redacted):
+    text = json.dumps([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}])
+    after = Redactor().redact_json(text)
+    assert json.loads(json.loads(after.encode())[0]["tool_calls"][0]["function"]["arguments"]) == redacted
+
+
+@pytest.mark.parametrize(
+    "unit", ["ann{}@example.org ", "http://", "http://a?", "http://a?key=", "://a:", "https://h/?token={}&to=http://"]
+)
+def test_time_grows_as_the_text_does(unit):
+    def seconds(count):
+        text = "".join(unit.format(n) for n in range(count))
+        began = time.process_time()
+        might_hold(pa.array([text]))
+        find(text)
+        return time.process_time() - began
+
+    seconds(10)
+    assert seconds(16_000) < 8 * seconds(4_000) + 0.2
+
+
+def test_of_spans_that_overlap_the_first_kind_stays():
+    generator = random.Random(5)
+    spans = [Span(start, start + generator.randint(1, 9), generator.choice(KINDS), "")
+             for start in (generator.randint(0, 300) for _ in range(120))]
+    taken = []
+    for span in sorted(spans, key=lambda span: (KINDS.index(span.kind), span.start, -span.end)):
+        if all(span.end <= other.start or span.start >= other.end for other in taken):
+            taken.append(span)
+    assert without_overlaps(spans) == tuple(sorted(taken))
+
+
+@pytest.mark.parametrize("text", ["Authorization: Basic dXNlcjpwYXNz", "ПАРОЛЬ: HUNTER2X", "ТЕЛЕФОН 5552345678", "MÓVIL 5552345678"])
+def test_the_scan_overlooks_nothing_that_the_patterns_find(text):
+    assert find(text) and might_hold(pa.array([json.dumps([{"role": "user", "content": text}], ensure_ascii=False)]))[0]
+
+
 def test_presidio_adds_to_the_patterns(monkeypatch):
     class Engine:
         def __init__(self, **_):
             pass
 
         def analyze(self, text, language, score_threshold):
+            assert len(text) <= 50_000
             at = text.find("Ann Lee")
             person = SimpleNamespace(start=at, end=at + 7, entity_type="PERSON")
             phone = SimpleNamespace(start=0, end=4, entity_type="PHONE_NUMBER")
@@ -141,6 +190,8 @@ def test_presidio_adds_to_the_patterns(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy.util", SimpleNamespace(is_package=lambda name: name == "en_core_web_lg"))
     presidio_finder.cache_clear()
     assert Redactor(finder("presidio")).redact("from Ann Lee, ann@example.org") == "from <PERSON_1>, <EMAIL_1>"
+    long = "a rather long text " * 10_000 + "from Ann Lee"   # spaCy refuses a million characters at once
+    assert Redactor(finder("presidio")).redact(long).endswith("a rather long text from <PERSON_1>")
     presidio_finder.cache_clear()
     monkeypatch.setenv("MILLRACE_PRESIDIO_MODEL", "no_such_model")
     with pytest.raises(PresidioError, match=r"no_such_model is not installed: python -m spacy download"):
