@@ -76,6 +76,17 @@ def test_each_row_gets_a_verdict_and_one_decision(tables):
     assert found["i3"]["signature"] == [] and len(found["i1"]["signature"]) == 29
 
 
+def test_text_that_is_no_json_takes_its_own_row_only(tables):
+    """Tables of older lakes hold such texts; a day must not fail for one of them."""
+    broken = ['{not json', '', '"text"', 'null', None, '[{"role":"user","content":"\\ud83d x"}]']
+    calling = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+    rows = [interaction(n, TEXT, "Fine.", messages=messages, session_id=None) for n, messages in enumerate(broken)]
+    rows += [interaction(6, TEXT, "Fine.", tools="{bad"), interaction(7, TEXT, calling, tools="{bad")]
+    report, found = cleaned(tables, rows)
+    assert [found[f"i{n}"]["status"] for n in range(6)] == ["unreadable"] * 6
+    assert report.read == 8 and found["i6"]["status"] == found["i7"]["status"] == "ok"
+
+
 def test_a_rule_that_is_off_lets_rows_through(tables):
     rows = [interaction(1, TEXT, "It marks and", finish_reason="length")]
     _, found = cleaned(tables, rows, CurationSettings(status={"drop_truncated": False}))

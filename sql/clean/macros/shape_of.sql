@@ -13,5 +13,5 @@ create or replace temp macro shape_of(new_role, new_turn, messages, tools, clien
         else coalesce(lower(regexp_extract(new_turn[1:200], '\pL+')), '')
     end || '#' || md5(concat_ws(
         chr(1), coalesce(client, ''), regexp_replace(coalesce(instructions, ''), '[0-9]+', '0', 'g'),
-        try(array_to_string(list_sort(tools ->> '$[*].function.name'), ','))
+        array_to_string(list_sort(try_cast(tools as json) ->> '$[*].function.name'), ',')
     ))[1:8]

@@ -9,7 +9,8 @@ with calling as (
 calls as (
     select
         interaction_id,
-        coalesce(tools ->> '$[*].function.name', []) || coalesce(tools ->> '$[*].name', []) as offered,
+        coalesce(try_cast(tools as json) ->> '$[*].function.name', [])
+            || coalesce(try_cast(tools as json) ->> '$[*].name', []) as offered,
         unnest(cast(completion -> '$.tool_calls' as json[])) as call
     from calling
     where json_type(completion, '$.tool_calls') = 'ARRAY'
