@@ -3,8 +3,9 @@
     {"operation": "embed", "inputs": {"model": "...", "texts": "..."}, "output": "...", "settings": {"max_length": 512}}
 
 Reads texts.parquet (column `text`) in the directory `texts`; writes embeddings.npy, float32 [rows, hidden], in the rows'
-order. Any model of the Hugging Face layout that has hidden states will do: an encoder made for the purpose is best. Texts
-are cut at max_length tokens; one without tokens becomes a vector of zeros, alike to nothing.
+order. Any model of the Hugging Face layout that has hidden states will do: an encoder made for the purpose is best. A text
+without words, or of more than max_length tokens, becomes a vector of zeros, alike to nothing: two texts that begin alike
+need not mean the same, and rows must not leave for what was never read.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ def run(job: Job, progress: Progress) -> dict[str, int]:
     partial = job.output / "embeddings.npy.part"
     vectors = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float32, shape=shape) if texts else np.zeros(shape)
     order = sorted(range(len(texts)), key=lambda row: (len(texts[row]), row))
+    embedded = 0
     for first in range(0, len(order), settings.batch):
         progress.report("embed", first, len(order), "texts")
         progress.stop_if_requested()
         rows = order[first : first + settings.batch]
-        vectors[rows] = _embed([texts[row] for row in rows], tokenizer, model, settings.max_length)
+        vectors[rows], read = _embed([texts[row] for row in rows], tokenizer, model, settings.max_length)
+        embedded += read
     if texts:
         vectors.flush()
     else:
@@ -42,7 +45,7 @@ def run(job: Job, progress: Progress) -> dict[str, int]:
             np.save(file, vectors.astype(np.float32))
     partial.replace(job.output / "embeddings.npy")
     progress.report("embed", len(order), len(order), "texts")
-    return {"texts": len(texts), "hidden_size": shape[1]}
+    return {"texts": len(texts), "embedded": embedded, "hidden_size": shape[1]}
 
 
 def _load(directory: Path):
@@ -65,12 +68,16 @@ def _load(directory: Path):
 
 
 @torch.inference_mode()
-def _embed(texts: list[str], tokenizer, model, max_length: int) -> np.ndarray:
-    tokens = tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=max_length)
-    mask = tokens["attention_mask"]
-    if not mask.sum():
-        return np.zeros((len(texts), model.config.hidden_size), np.float32)
-    hidden = model(input_ids=tokens["input_ids"], attention_mask=mask).last_hidden_state.float()
-    weights = mask.unsqueeze(-1).float()
-    mean = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
-    return torch.nn.functional.normalize(mean, dim=-1).numpy()
+def _embed(texts: list[str], tokenizer, model, max_length: int) -> tuple[np.ndarray, int]:
+    """A vector for each text, and how many are not zeros."""
+    vectors = np.zeros((len(texts), model.config.hidden_size), np.float32)
+    ids = tokenizer(texts, truncation=True, max_length=max_length + 1)["input_ids"]
+    chosen = [at for at, text in enumerate(texts) if text.strip() and 0 < len(ids[at]) <= max_length]
+    if not chosen:
+        return vectors, 0
+    tokens = tokenizer.pad({"input_ids": [ids[at] for at in chosen]}, return_tensors="pt")
+    hidden = model(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).last_hidden_state.float()
+    weights = tokens["attention_mask"].unsqueeze(-1).float()
+    mean = (hidden * weights).sum(1) / weights.sum(1)
+    vectors[chosen] = torch.nn.functional.normalize(mean, dim=-1).numpy()
+    return vectors, len(chosen)

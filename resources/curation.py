@@ -44,7 +44,7 @@ class SemanticDuplicates(_Settings):
     enabled: bool = False
     model: str | None = Field(None, description="directory of an embedding model in the Hugging Face layout")
     similarity: float = Field(0.95, gt=0, le=1, description="cosine from which two rows are one")
-    max_length: int = Field(512, ge=8, description="tokens of a row that are looked at")
+    max_length: int = Field(512, ge=8, description="tokens; a longer row is compared with none")
 
     @model_validator(mode="after")
     def _named(self):

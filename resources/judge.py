@@ -10,6 +10,7 @@ score is recorded with none (`answer` says why) and asked again next time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -24,6 +25,9 @@ from resources.tables import SCHEMAS, Tables
 
 AT_A_TIME = 256
 """Rows between commits."""
+
+NONSENSE = 32
+"""So many replies between two commits without one score among them: a judge that is not worth asking on."""
 
 
 @dataclass
@@ -44,7 +48,7 @@ def judge(
 ) -> JudgeReport:
     """Asks the judge about every wanted row that it has not scored yet.
 
-    Raises JudgeError where the endpoint cannot be reached or refuses; what it scored before that is kept.
+    Raises JudgeError where the endpoint cannot be reached, refuses, or gives no scores; what it scored before that is kept.
     """
     asked_with = {"model": settings.model, "prompt_sha256": settings.prompt_sha256}
     report = JudgeReport()
@@ -91,6 +95,12 @@ def _judge_part(
         raise JudgeError(
             f"the judge at {settings.base_url} does not answer ({first}): {report.scored} rows were judged and "
             f"kept, {report.wanted - report.known - report.scored} wait; run again when it is up"
+        )
+    if len(replies) >= NONSENSE and not scored:
+        reason = Counter(reply.answer if reply.no_text else "no scores in its text" for reply in replies).most_common(1)[0][0]
+        raise JudgeError(
+            f"the judge {settings.model} at {settings.base_url} gave no score in {len(replies)} replies (mostly: {reason}): "
+            "check its prompt, `request` (max_tokens) and the column `answer` of the table judgements"
         )
 
 

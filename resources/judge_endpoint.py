@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,9 @@ Reply with one JSON object and nothing else: {"quality": <1 to 10>, "difficulty"
 
 SCORES = ("quality", "difficulty")
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_LONGEST_PAUSE_S = 60
+_MOST_BYTES = 4 << 20
+"""Of a reply: what is longer is no verdict."""
 _KEPT = 2000
 """Characters of a reply that are kept."""
 
@@ -81,10 +85,20 @@ class Reply:
     difficulty: float | None
     answer: str
     unreachable: bool = False
+    no_text: bool = False
+    """`answer` says why the judge said nothing."""
 
     @property
     def complete(self) -> bool:
         return self.quality is not None and self.difficulty is not None
+
+
+class _Retry(urllib3.Retry):
+    """Waits as Retry-After says, but not for hours."""
+
+    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
+        seconds = super().get_retry_after(response)
+        return None if seconds is None else min(seconds, _LONGEST_PAUSE_S)
 
 
 class JudgeEndpoint:
@@ -99,7 +113,7 @@ class JudgeEndpoint:
             if not key:
                 raise JudgeError(f"curation.judge: there is no key in the environment variable {settings.api_key_env}")
             self._headers["Authorization"] = f"Bearer {key}"
-        retries = urllib3.Retry(
+        retries = _Retry(
             total=settings.retries, status_forcelist=_AGAIN, allowed_methods=None, backoff_factor=0.5, backoff_jitter=0.5,
             redirect=False, raise_on_status=False,
         )
@@ -134,8 +148,10 @@ class JudgeEndpoint:
             {"role": "system", "content": settings.prompt}, {"role": "user", "content": shown}]}
         try:
             response = self._pool.request(
-                "POST", f"{settings.base_url}/chat/completions", body=json.dumps(body).encode(), headers=self._headers
+                "POST", f"{settings.base_url}/chat/completions", body=json.dumps(body).encode(), headers=self._headers,
+                preload_content=False,
             )
+            content = self._read(response)
         except urllib3.exceptions.HTTPError as error:
             self._silent += 1
             reason = getattr(error, "reason", None) or error
@@ -150,18 +166,32 @@ class JudgeEndpoint:
             return Reply(None, None, f"HTTP {response.status}", unreachable=True)
         self._silent = 0
         if response.status != 200:
-            return Reply(None, None, f"HTTP {response.status}")
-        return read_reply(response.data)
+            return Reply(None, None, f"HTTP {response.status}", no_text=True)
+        return Reply(None, None, "the reply does not end", no_text=True) if content is None else read_reply(content)
+
+    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes | None:
+        """A reply's content; None where it is too long, or comes so slowly that it takes longer than the timeout."""
+        until = time.monotonic() + self.settings.timeout_s
+        parts: list[bytes] = []
+        size = 0
+        while part := response.read1(1 << 16):
+            parts.append(part)
+            size += len(part)
+            if size > _MOST_BYTES or time.monotonic() > until:
+                response.close()
+                return None
+        response.release_conn()
+        return b"".join(parts)
 
 
 def read_reply(content: bytes) -> Reply:
     """A chat completion's scores. What is no number from 1 to 10 is no score."""
     try:
         text = json.loads(content)["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError):
-        return Reply(None, None, "the reply is no chat completion")
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return Reply(None, None, "the reply is no chat completion", no_text=True)
     if not isinstance(text, str):
-        return Reply(None, None, "the reply holds no text")
+        return Reply(None, None, "the reply holds no text", no_text=True)
     found: dict[str, float | None] = dict.fromkeys(SCORES)
     for candidate in reversed(re.findall(r"\{[^{}]*\}", text)):
         try:
@@ -171,13 +201,13 @@ def read_reply(content: bytes) -> Reply:
         if any(name in value for name in SCORES):
             found = {name: _score(value.get(name)) for name in SCORES}
             break
-    return Reply(found["quality"], found["difficulty"], text[:_KEPT])
+    return Reply(found["quality"], found["difficulty"], text[:_KEPT].encode("utf-8", "replace").decode())
 
 
 def _score(value: Any) -> float | None:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if 1 <= number <= 10 and not isinstance(value, bool) else None
 

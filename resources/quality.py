@@ -3,7 +3,8 @@
     measures(pa.array(["again and again " * 40]))    # a table: repeats, repeats_of, words, code_share, duplicate_lines, ...
 
 `repeats` is the longest run of one pattern of 1 to 13 words said again and again, what a model does that has lost its
-thread; `repeats_of` the pattern's words. The shares are those of Gopher's repetition rules (Rae et al. 2021, table A1,
+thread; `repeats_of` the pattern's words, 0 where it is no words but signs ("!!!!", "hahaha", line ends) that are said
+again and again for more than half of the answer. The shares are those of Gopher's repetition rules (Rae et al. 2021, table A1,
 as datatrove computes them) that make sense for chat, over the answer's prose: fenced code, lines that look like code,
 tables and JSON are left out, since they repeat by nature, and nothing is measured in an answer of fewer than
 `least_words` words of prose: a villanelle, a song or a list of ten similar steps repeats itself as well. Shares are
@@ -19,6 +20,9 @@ from resources.shingles import TextBuffer, in_groups, plain_buffer, word_hashes
 
 LONGEST_PATTERN = 13
 """Words of a pattern whose repetition is looked for."""
+
+LONGEST_SIGNS = 32
+"""Bytes of a pattern of signs: an emoji of a family takes 25."""
 
 SHARES = (
     "duplicate_lines", "duplicate_paragraphs", "duplicate_line_characters", "duplicate_paragraph_characters",
@@ -37,7 +41,10 @@ def measures(answers: pa.Array | pa.ChunkedArray, least_words: int = 300) -> pa.
     def work(_: int, texts: TextBuffer) -> np.ndarray:
         return quality_kernels.gopher(texts.content, texts.edges, least_words)
 
-    shares = np.concatenate([np.zeros((0, 15)), *in_groups(work, plain_buffer(answers))])
+    plain = plain_buffer(answers)
+    shares = np.concatenate([np.zeros((0, 15)), *in_groups(work, plain)])
+    signs = quality_kernels.loops(plain.content, plain.edges, LONGEST_SIGNS)
+    sizes, repeats = np.where(signs > repeats, 0, sizes), np.maximum(repeats, signs)
     columns = {
         "repeats": pa.array(repeats), "repeats_of": pa.array(sizes), "answer_words": pa.array(words.lengths),
         "code_share": pa.array(shares[:, 1]),

@@ -65,7 +65,8 @@ class LanguageRules(RuleSettings):
 class RepetitionRules(RuleSettings):
     """Answers that go round in circles.
 
-    `repeats`: a pattern of 1 to 13 words said so often in a row, the sign of a model that lost its thread. The shares are
+    `repeats`: a pattern of 1 to 13 words said so often in a row, the sign of a model that lost its thread, or a pattern
+    of signs ("!!!!", "hahaha", line ends) that takes more than half of the answer. The shares are
     Gopher's (Rae et al. 2021, table A1) for answers of `min_words` words of prose and more; see resources/quality.py.
 
     Gopher's bounds are for web pages. Its bounds on frequent n-grams (0.20, 0.18, 0.16) hold for chats as well; those on

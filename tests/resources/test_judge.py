@@ -1,7 +1,11 @@
 """Scores from a judge: asked once for each text, kept whatever happens, columns of what is curated; secrets stay outside."""
 
+import contextlib
 import json
 import socket
+import threading
+import time
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +19,7 @@ from resources.curate import curate, slice_digest
 from resources.curation import CurationSettings
 from resources.datasets import DatasetSettings, build_sft_dataset
 from resources.judge import judge
-from resources.judge_endpoint import JudgeError, JudgeSettings, read_reply
+from resources.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings, _Retry, read_reply
 from resources.lake import Lake
 from resources.tables import Tables
 
@@ -115,6 +119,52 @@ def test_a_silent_judge_is_given_up_long_before_every_row_was_tried(tables, monk
     with silent as (base_url, seen), pytest.raises(JudgeError, match="does not answer"):
         judge(tables, "tutor", settings(base_url, retries=0, concurrency=1))
     assert len(seen) == 2
+
+
+def test_a_judge_that_talks_nonsense_is_not_asked_about_every_row(tables, monkeypatch):
+    store(tables, "interactions", [interaction(n, f"what is number {n}", f"it is {n}") for n in range(80)])
+    clean(tables, "tutor", days_of(read(tables, "interactions")), CurationSettings())
+    monkeypatch.setattr(judging, "AT_A_TIME", 40)
+    for status, text, reason in ((200, "user text", "no scores in its text"), (400, "user text", "HTTP 400")):
+        nonsense = judge_server(lambda body, number, status=status, text=text: (status, completion(text)[1]))
+        with nonsense as (base_url, seen), pytest.raises(JudgeError, match=f"no score in 40 replies .mostly: {reason}") as caught:
+            judge(tables, "tutor", settings(base_url))
+        assert len(seen) == 40 and "user text" not in str(caught.value)
+
+
+def test_half_characters_and_a_pause_of_hours_do_no_harm(tables):
+    def answer(body, number):
+        return completion('\ud83d {"quality": 4, "difficulty": 4}')
+
+    with judge_server(answer) as (base_url, _):
+        assert counts(judge(tables, "tutor", settings(base_url))) == (4, 0, 4, 0)
+    assert {row["answer"][0] for row in read(tables, "judgements")} == {"?"}
+    response = SimpleNamespace(headers={"Retry-After": "86400"})
+    assert _Retry().get_retry_after(response) == 60
+
+
+def test_a_reply_without_an_end_is_given_up(tables):
+    """A byte now and then keeps any socket's timeout from passing."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def drip():
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            with contextlib.suppress(OSError):
+                for _ in range(200):
+                    connection.sendall(b" ")
+                    time.sleep(0.05)
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    began = time.monotonic()
+    with JudgeEndpoint(settings(f"http://127.0.0.1:{listening.getsockname()[1]}/v1", timeout_s=0.5, retries=0)) as endpoint:
+        assert endpoint.ask("[]", "{}").answer == "the reply does not end"
+    assert time.monotonic() - began < 5
+    thread.join()
+    listening.close()
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

@@ -103,6 +103,16 @@ def test_one_pattern_again_and_again_is_a_loop(judge):
     assert set(rules(judge(rows, off)).values()) == {"kept"}
 
 
+def test_signs_without_words_go_round_in_circles_too(judge):
+    family = "\U0001F468\u200d\U0001F469\u200d\U0001F467\u200d\U0001F466"
+    loops = ["!" * 500, "a" * 500, "Sure: " + "ha" * 200, "Yes." + "\n" * 100, family * 32, "\U0001F389" * 40, "It is 0." + "3" * 90]
+    fine = ["Title\n" + "=" * 70 + "\nand then a text that is longer than the line above it, as texts with a title are.",
+            "!" * 31, "\U0001F389" * 31, "-" * 40 + "\n" + " | ".join("abcdefghijklmnopqrstuvwxyz"), "aaaaaaaaaaargh"]
+    found = judge([interaction(n, TEXT, answer) for n, answer in enumerate(loops + fine)])
+    assert [found[f"i{n}"][0] for n in range(len(found))] == ["repeated_pattern"] * len(loops) + ["kept"] * len(fine)
+    assert found["i0"][1] == "the same signs 500 times in a row" and dict(found["i4"][2]["quality"])["repeats"] == 32
+
+
 VILLANELLE = "\n".join(
     line
     for stanza in range(6)
@@ -133,8 +143,11 @@ def test_answers_that_go_round_in_circles_leave_and_what_repeats_by_nature_stays
     assert dict(found["i2"][2]["quality"])["code_share"] > 0.9
 
 
+MIXED = "".join(chr(97 + n * n * n % 26) for n in range(26)) + "".join(chr(97 + n * 7 % 25) for n in range(80))
+
+
 def test_lengths_and_ratios(judge):
-    rows = [interaction(1, "x" * 100, "y" * 10), interaction(2, "x" * 10, "y" * 100), interaction(3, "x" * 50, "y" * 50)]
+    rows = [interaction(1, MIXED[:100], MIXED[:10]), interaction(2, MIXED[:10], MIXED[:100]), interaction(3, MIXED[:50], MIXED[:50])]
     assert set(rules(judge(rows, {"repetition": {"drop_repetitive": False}})).values()) == {"kept"}
     assert rules(judge(rows, {"length": {"min_prompt": 20, "min_answer": 20}})) == {
         "i1": "answer_too_short", "i2": "prompt_too_short", "i3": "kept"}

@@ -102,15 +102,16 @@ def test_a_worker_embeds_and_equal_texts_are_equal_vectors(tmp_path, monkeypatch
     from resources.launcher import LocalLauncher, WorkerError
 
     write_target(tmp_path / "model", layers=2)
-    texts = ["def add(a, b):", "print('hello world')", "", "def add(a, b):", None, "x" * 5_000]
+    texts = ["def add(a, b):", "print('hello world')", "", "def add(a, b):", None, "x = 1\n" * 5_000, "\n"]
     (tmp_path / "texts").mkdir()
     pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), tmp_path / "texts" / "texts.parquet")
     inputs = {"model": tmp_path / "model", "texts": tmp_path / "texts"}
     with LocalLauncher() as launcher:
         job = Job(operation="embed", output=tmp_path / "out", inputs=inputs, settings={"max_length": 64, "batch": 2})
-        assert launcher.run(job) == {"texts": 6, "hidden_size": 32}
+        assert launcher.run(job) == {"texts": 7, "embedded": 3, "hidden_size": 32}
         with pytest.raises(WorkerError, match=r"config\.json"):
             launcher.run(job.model_copy(update={"inputs": {**inputs, "model": tmp_path}, "output": tmp_path / "no"}))
     vectors = np.load(tmp_path / "out" / "embeddings.npy")
-    assert np.allclose(np.linalg.norm(vectors[[0, 1, 3, 5]], axis=1), 1, atol=1e-5)
+    assert np.allclose(np.linalg.norm(vectors[[0, 1, 3]], axis=1), 1, atol=1e-5)
+    assert not vectors[[2, 4, 5, 6]].any()   # no words, or more than were read: alike to nothing
     assert np.allclose(vectors[0], vectors[3], atol=1e-5) and vectors[0] @ vectors[1] < 0.999

@@ -26,7 +26,7 @@ broken as (
     select
         interaction_id,
         $drop_repeated_patterns and repeats >= $repeats as is_loop,
-        printf('%d words %d times in a row', repeats_of, repeats) as loop,
+        printf('%s %d times in a row', if(repeats_of > 0, repeats_of || ' words', 'the same signs'), repeats) as loop,
         case when $drop_repetitive then list_filter(shares, lambda each: each.share > each.most)[1] end as worst
     from passed
 )
