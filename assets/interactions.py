@@ -1,5 +1,6 @@
 """interactions and feedback: every log line as a row, each in the UTC day it was written, or in quarantine."""
 
+import os
 from collections.abc import Iterator
 
 import dagster as dg
@@ -9,6 +10,7 @@ from assets.partitions import DAYS, ONE_RUN, days_of, report_days
 from resources.ingest import ingest
 from resources.source_digest import source_digest
 from resources.sources import SourceSettings
+from resources.staging import USER_HASH_KEY
 from resources.workshop import Workshop
 
 CODE = source_digest("resources/ingest.py", "sql/ingest")[:12]
@@ -37,6 +39,11 @@ def interactions(
     if report.failed_objects:
         context.log.warning(f"{len(report.failed_objects)} objects could not be read and are tried again by the next run; "
                             f"the first: {report.first_failure}")
+    if report.total.kept and not os.environ.get(USER_HASH_KEY) and workshop.tables.holds(
+        "interactions", workshop.workload, "user_hash"
+    ):
+        context.log.warning(f"user ids were hashed without a key: who has a list of ids can find theirs among the hashes. Set "
+                            f"{USER_HASH_KEY} before the first ingest of a lake and keep it: another key gives other hashes")
     workshop.publish_catalog()
     read_now = {day: counts.model_dump(exclude_defaults=True) for day, counts in report.days.items()}
     yield from report_days(context, workshop, "interactions", read_now)

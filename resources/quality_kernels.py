@@ -106,10 +106,10 @@ def gopher(content, edges, least_words):
     while room < longest + 2:
         room *= 2
     table = np.zeros(room, dtype=np.uint64)
-    marks = np.zeros(room, dtype=np.int64)
+    marks = np.zeros(room, dtype=np.int32)
     counts = np.zeros(room, dtype=np.int32)
-    hashes = np.zeros(longest + 1, dtype=np.uint64)
-    sizes = np.zeros(longest + 1, dtype=np.int32)
+    hashes = np.zeros(longest // 2 + 2, dtype=np.uint64)   # a word takes two bytes, but for the last
+    sizes = np.zeros(longest // 2 + 2, dtype=np.int32)
     stamp = 0
     for text in range(texts):
         start, stop = edges[text], edges[text + 1]

@@ -51,6 +51,9 @@ PROBLEMS_TOGETHER = 1024
 """Problems of the line reader that go to quarantine in one go."""
 PAIRS_TOGETHER = 20_000
 """Pairs that are put together and parsed in one go."""
+USER_HASH_KEY = "MILLRACE_USER_HASH_KEY"
+"""The environment variable with the key of the hashes of user ids."""
+
 BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
@@ -361,7 +364,7 @@ class Staging:
 
     def _stage(self, form: Format) -> None:
         self._view("extracted", f"ingest/{form.rows_as or form.name}/interactions")
-        key = os.environ.get("MILLRACE_USER_HASH_KEY", "")
+        key = os.environ.get(USER_HASH_KEY, "")
         run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
 
     def _view(self, name: str, select: str | None) -> None:

@@ -163,6 +163,18 @@ class Tables:
                 counted[day] = counted.get(day, 0) + part["num_records"]
         return counted
 
+    def holds(self, name: str, workload: str, column: str) -> bool:
+        """Whether a workload has any value in a column, from the commit log alone; True where the log does not say."""
+        table = self.open(name)
+        if table is None:
+            return False
+        parts = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return any(
+            part["num_records"] is None or part.get(f"null_count.{column}") is None
+            or part[f"null_count.{column}"] < part["num_records"]
+            for part in parts if part["partition.workload"] == workload
+        )
+
     def compact(self, name: str, workload: str) -> int:
         """Merges the files of partitions that have more than MANY_FILES, and returns how many partitions that were.
 

@@ -122,7 +122,7 @@ def test_a_silent_judge_is_given_up_long_before_every_row_was_tried(tables, monk
 
 
 def test_a_judge_that_talks_nonsense_is_not_asked_about_every_row(tables, monkeypatch):
-    store(tables, "interactions", [interaction(n, f"what is number {n}", f"it is {n}") for n in range(80)])
+    store(tables, "interactions", [interaction(100 + n, f"what is number {n}", f"it is {n}") for n in range(80)])
     clean(tables, "tutor", days_of(read(tables, "interactions")), CurationSettings())
     monkeypatch.setattr(judging, "AT_A_TIME", 40)
     for status, text, reason in ((200, "user text", "no scores in its text"), (400, "user text", "HTTP 400")):
