@@ -20,7 +20,7 @@ ENDED = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 def chat_of(text: str) -> str:
-    """The messages, the answer and its finish_reason, as JSON text."""
+    """The messages, the answer, its finish_reason and usage, as JSON text."""
     try:
         call = json.loads(text)
         response = call.get("response") or {}
@@ -30,7 +30,8 @@ def chat_of(text: str) -> str:
         said = _messages([{"role": "assistant", **item} if item.get("type") == "message" else item
                           for item in _listed(response.get("output"))])
         answer = _one(said)
-        return json_text({"messages": asked or None, "message": answer, "finish_reason": _ended(response, answer)})
+        return json_text({"messages": asked or None, "message": answer, "finish_reason": _ended(response, answer),
+                          "usage": _usage(response.get("usage") or {})})
     except (ValueError, TypeError, AttributeError, RecursionError):
         return "{}"
 
@@ -116,6 +117,14 @@ def _one(said: list[dict[str, Any]]) -> dict[str, Any] | None:
         answer |= {key: value for key, value in message.items() if key != "content"} | ({"tool_calls": calls} if calls else {})
         answer["content"] = "\n\n".join(texts) if texts else None
     return answer
+
+
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.get("input_tokens"), "output_tokens": usage.get("output_tokens"),
+        "cached_tokens": (usage.get("input_tokens_details") or {}).get("cached_tokens"),
+        "reasoning_tokens": (usage.get("output_tokens_details") or {}).get("reasoning_tokens"),
+    }
 
 
 def _ended(response: dict[str, Any], answer: dict[str, Any] | None) -> str | None:

@@ -2,7 +2,8 @@
 
 {timestamp, workload_id, client_id, request: {model, messages, tools, ...}, response: {id, choices, usage, ...}}; around
 them also session_id, trace_id, request_id, latency_ms, ttft_ms, cost, cache_hit, served_model_digest where a gateway
-adds them. Several choices are several interactions. vLLM's prompt_token_ids and token_ids are kept.
+adds them. A call of the Responses API ({input, instructions}, {output}) is put into messages (resources/responses_api.py).
+Several choices are several interactions. vLLM's prompt_token_ids and token_ids are kept.
 """
 
 from __future__ import annotations

@@ -245,6 +245,29 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
     assert second["finish_reason"] == "tool_calls" and [row["source_row"] for row in bad] == [3]
 
 
+def test_pairs_and_batches_of_the_responses_api(tmp_path):
+    asked = {"model": "m", "instructions": "Be brief.", "input": "hi", "temperature": 1,
+             "tools": [{"type": "function", "name": "f", "parameters": {}}]}
+    said = {"id": "resp_1", "object": "response", "created_at": 1780300000, "model": "m-1", "status": "incomplete", "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"}, "output": [
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
+            "usage": {"input_tokens": 3, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 1},
+                      "output_tokens_details": {"reasoning_tokens": 0}}}
+    rows, bad, _, _ = read(tmp_path, [
+        {"request": asked, "response": said}, {"request": asked, "response": {**said, "id": "resp_2", "output": []}},
+        {"request": {"model": "m"}, "response": {**said, "id": "resp_3"}},
+        {"custom_id": "c", "method": "POST", "url": "/v1/responses", "body": asked},
+        {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": {**said, "id": "resp_4"}}, "error": None},
+    ])
+    assert [row["request_id"] for row in rows] == ["resp_1", "resp_4"] and [row["source_row"] for row in bad] == [2, 3]
+    for row in rows:
+        assert json.loads(row["messages"]) == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+        assert json.loads(row["completion"]) == {"role": "assistant", "content": "yes"} and row["finish_reason"] == "length"
+        assert [row[f"{kind}_tokens"] for kind in ("prompt", "completion", "cached", "reasoning")] == [3, 2, 1, 0]
+        assert json.loads(row["tools"])[0]["function"]["name"] == "f" and json.loads(row["params"]) == {"temperature": 1}
+        assert row["ts"] == datetime.fromtimestamp(1780300000, UTC) and row["status"] == "success"
+
+
 values = st.recursive(st.none() | st.integers() | st.text(max_size=6), lambda inner: st.lists(inner, max_size=3)
                       | st.dictionaries(st.sampled_from(["type", "role", "content", "output", "text", "summary"]), inner,
                                         max_size=3), max_leaves=8)

@@ -21,7 +21,7 @@ with parsed as (
                 "logit_bias": "JSON"
             },
             "response": {
-                "id": "VARCHAR", "created": "VARCHAR", "model": "VARCHAR", "provider": "VARCHAR", "error": "JSON",
+                "id": "VARCHAR", "created": "VARCHAR", "created_at": "VARCHAR", "model": "VARCHAR", "provider": "VARCHAR", "error": "JSON",
                 "prompt_token_ids": ["INTEGER"],
                 "choices": [{"index": "INTEGER", "finish_reason": "VARCHAR", "message": "JSON",
                              "token_ids": ["INTEGER"]}],
@@ -33,17 +33,33 @@ with parsed as (
     from records
 ),
 
+-- OpenAI's Responses API has items where the chat API has messages
+told as (
+    select
+        *,
+        case when record.request.messages is null and json_type(raw, '$.response.output') = 'ARRAY' then json_transform(
+            chat_of(cast(json_object(
+                'input', json_extract(raw, '$.request.input'), 'instructions', json_extract(raw, '$.request.instructions'),
+                'response', json_extract(raw, '$.response')
+            ) as varchar)),
+            '{"messages": "JSON", "message": "JSON", "finish_reason": "VARCHAR", "usage": {"input_tokens": "BIGINT",
+              "output_tokens": "BIGINT", "cached_tokens": "BIGINT", "reasoning_tokens": "BIGINT"}}'
+        ) end as chat
+    from parsed
+),
+
 choices as (
     select
         object,
         row,
         raw,
         record,
+        chat,
         record.request as request,
         record.response as response,
         coalesce(fault(record.response.error), fault(record.error)) as failure,
         unnest(range(greatest(coalesce(len(record.response.choices), 0), 1))) as part
-    from parsed
+    from told
 ),
 
 -- Of a record that lacks something, what: one case, so that only such records are looked through once more
@@ -52,13 +68,13 @@ chosen as (
         *,
         response.choices[part + 1] as choice,
         case
-            when request.messages is null then
+            when request.messages is null and chat.messages is null then
                 case
                     when coalesce(json_type(raw, '$.request'), 'OBJECT') = 'OBJECT'
                         then struct_pack(code := 'missing_field', words := 'request.messages is missing')
                     else struct_pack(code := 'wrong_type', words := 'request is not an object')
                 end
-            when failure is null and response.choices[part + 1] is null then
+            when failure is null and response.choices[part + 1] is null and chat.message is null then
                 case
                     when coalesce(json_type(raw, '$.response'), 'OBJECT') = 'OBJECT'
                         then struct_pack(
@@ -79,7 +95,8 @@ select
     record.request_id as alias_id,
     coalesce(record.trace_id, request.metadata.trace_id, record.request_id) as trace_id,
     choice_number(response.choices, part) as choice_index,
-    coalesce(record.timestamp, record.ts, record.created_at, response.created) as written_ts,
+    coalesce(record.timestamp, record.ts, record.created_at, response.created, response.created_at)
+        as written_ts,
     coalesce(record.workload_id, record.workload, request.metadata.workload_id) as workload_name,
     coalesce(record.client_id, record.client) as client,
     coalesce(record.session_id, request.metadata.session_id, request.metadata.conversation_id) as session_id,
@@ -87,8 +104,8 @@ select
     coalesce(response.model, request.model) as model,
     coalesce(record.provider, response.provider) as provider,
     coalesce(record.served_model_digest, request.metadata.served_model_digest) as served_model_digest,
-    request.messages as messages,
-    request.tools as tools,
+    coalesce(request.messages, chat.messages) as messages,
+    case when chat is null then request.tools else offered(request.tools) end as tools,
     json_merge_patch('{}', to_json(struct_pack(
         temperature := request.temperature, top_p := request.top_p, top_k := request.top_k, min_p := request.min_p,
         max_tokens := request.max_tokens, max_completion_tokens := request.max_completion_tokens,
@@ -98,17 +115,18 @@ select
         frequency_penalty := request.frequency_penalty, reasoning_effort := request.reasoning_effort,
         logit_bias := request.logit_bias
     ))) as params,
-    choice.message as completion,
+    coalesce(choice.message, chat.message) as completion,
     coalesce(choice.message ->> '$.reasoning_content', choice.message ->> '$.reasoning') as reasoning,
     response.prompt_token_ids as prompt_token_ids,
     choice.token_ids as completion_token_ids,
-    choice.finish_reason as finish_reason,
+    coalesce(choice.finish_reason, chat.finish_reason) as finish_reason,
     failure as error,
     record.cache_hit as cache_hit,
-    response.usage.prompt_tokens as prompt_tokens,
-    response.usage.completion_tokens as completion_tokens,
-    response.usage.prompt_tokens_details.cached_tokens as cached_tokens,
-    response.usage.completion_tokens_details.reasoning_tokens as reasoning_tokens,
+    coalesce(response.usage.prompt_tokens, chat.usage.input_tokens) as prompt_tokens,
+    coalesce(response.usage.completion_tokens, chat.usage.output_tokens) as completion_tokens,
+    coalesce(response.usage.prompt_tokens_details.cached_tokens, chat.usage.cached_tokens) as cached_tokens,
+    coalesce(response.usage.completion_tokens_details.reasoning_tokens, chat.usage.reasoning_tokens)
+        as reasoning_tokens,
     record.latency_ms as latency_ms,
     record.ttft_ms as ttft_ms,
     record.cost as cost,
