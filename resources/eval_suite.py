@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
+from resources.json_text import whole
 from resources.sources import Uri
 
 EVAL_ITEMS = pa.schema(
@@ -74,7 +75,7 @@ def build_eval_suite(evals: dict[str, EvalSettings], output: Path) -> dict[str, 
 def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each record of JSON Lines or JSON-array files, with its place for messages."""
     try:
-        files = fsspec.open_files(uri, "rt", compression="infer", encoding="utf-8")
+        files = fsspec.open_files(uri, "rt", compression="infer", encoding="utf-8-sig")
         files.sort(key=lambda file: file.path)
         if not files:
             raise FileNotFoundError(uri)
@@ -118,7 +119,7 @@ def _guess(record: dict[str, Any]) -> str:
 
 def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: str) -> list[dict[str, str | None]]:
     """The items of one record."""
-    identity = next((str(record[name]) for name in IDS if record.get(name) is not None), str(number))
+    identity = next((whole(str(record[name])) for name in IDS if record.get(name) is not None), str(number))
     if kind == "gsm8k":
         pairs = [(_text(record, "question", kind, place), _text(record, "answer", kind, place))]
     elif kind == "humaneval":
@@ -137,7 +138,8 @@ def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: st
         pairs = [_jsonl_pair(record, place)]
     many = len(pairs) > 1
     return [
-        {"suite": suite, "item_id": f"{identity}/{at}" if many else identity, "prompt": prompt, "answer": answer}
+        {"suite": suite, "item_id": f"{identity}/{at}" if many else identity, "prompt": whole(prompt),
+         "answer": None if answer is None else whole(answer)}
         for at, (prompt, answer) in enumerate(pairs, start=1)
     ]
 
