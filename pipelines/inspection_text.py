@@ -7,19 +7,21 @@ from rich.table import Table
 from rich.text import Text
 
 from resources.inspection import Inspection
-from resources.inspection_page import headline, sections
+from resources.inspection_page import day_bars, headline, sections
 
 MARKS = {"yes": "green", "possible": "yellow"}
 
 
 def print_inspection(found: Inspection, console: Console) -> None:
     """Prints the figures, the tables, and the verdicts last, where one looks first."""
-    line = Text()
+    figures = Table.grid(padding=(0, 2, 0, 0))
+    figures.add_column(justify="right", style="bold")
+    figures.add_column(style="dim", overflow="fold")
     for number, what in headline(found):
-        line.append(number, style="bold").append(f" {what}   ", style="dim")
-    console.print(line)
-    if found.days:
-        console.print(Text(f"{found.days[0]['day']} to {found.days[-1]['day']}   {_bars([day['rows'] for day in found.days])}"))
+        figures.add_row(number, what)
+    console.print(figures)
+    if days := day_bars(found):
+        console.print(Text(f"\n{days['first']} to {days['last']}   {_bars([bar['height'] for bar in days['bars']])}"))
     for section in sections(found):
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         for place, column in enumerate(section.columns):
@@ -42,8 +44,8 @@ def print_inspection(found: Inspection, console: Console) -> None:
                 f" (wanted: {check.wanted}; {check.why})", style="dim"))
 
 
-def _bars(counts: list[int]) -> str:
-    """Counts as a line of blocks, at most 60 of them."""
-    step = -(-len(counts) // 60)
-    sums = [sum(counts[place : place + step]) for place in range(0, len(counts), step)]
-    return "".join("▁▂▃▄▅▆▇█"[min(int(count / max(sums) * 7.999), 7)] for count in sums)
+def _bars(heights: list[float]) -> str:
+    """Heights as a line of blocks, at most 60 of them; days without traffic are blanks."""
+    step = -(-len(heights) // 60)
+    sums = [sum(heights[place : place + step]) for place in range(0, len(heights), step)]
+    return "".join("▁▂▃▄▅▆▇█"[min(int(each / max(sums) * 7.999), 7)] if each else " " for each in sums)

@@ -30,7 +30,7 @@ from resources.curation import CurationSettings
 from resources.ingest import IngestReport, ingest
 from resources.lake import Lake
 from resources.shingles import Ragged
-from resources.sources import SourceSettings, list_objects
+from resources.sources import SourceError, SourceSettings, list_objects
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.tables import Tables
 from resources.verdicts import Verdict, verdicts_of
@@ -76,6 +76,7 @@ class Inspection:
     heard: dict[str, Any] = field(default_factory=dict)
     acceptance: dict[str, Any] = field(default_factory=dict)
     limited_to: int | None = None
+    failed: list[dict[str, Any]] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
 
     @property
@@ -98,11 +99,13 @@ def inspect(
 
     Raises SourceError for a uri with nothing under it and InspectError where no record of any known format was found.
     """
-    sources = _sources(uris, format, limit_objects)
     with TemporaryDirectory(prefix="millrace-inspect-") as folder:
         tables = Tables(Lake.open(Path(folder) / "all"))
         tell(f"reading {', '.join(uris)}")
-        report = ingest(tables, WORKLOAD, sources)
+        try:
+            report = ingest(tables, WORKLOAD, _sources(uris, format, limit_objects))
+        except SourceError as error:  # its source has a name that nobody gave
+            raise SourceError(str(error).partition(": ")[2]) from error
         found = _counted(tables, list(uris), report, limit_objects)
         if found.totals["rows"]:
             found.sampled = found.totals["rows"] > sample or found.totals["characters"] > SAMPLE_CHARACTERS
@@ -147,7 +150,7 @@ def _counted(tables: Tables, uris: list[str], report: IngestReport, limit: int |
             uris=uris, sampled=False, sample_rows=0, read=report.total.read, totals=listed("totals")[0],
             formats=listed("formats"), days=listed("days"), workloads=listed("by_workload_name"),
             clients=listed("by_client"), models=listed("by_model"), quarantined=listed("quarantined"),
-            repeated=listed("repeated")[0], feedback=listed("feedback"), limited_to=limit,
+            repeated=listed("repeated")[0], feedback=listed("feedback"), limited_to=limit, failed=listed("failed"),
         )
     if not found.totals["rows"] and not found.feedback:
         raise InspectError(_nothing(found, report))
@@ -159,8 +162,8 @@ def _nothing(found: Inspection, report: IngestReport) -> str:
     where = ", ".join(found.uris)
     objects = sum(item["objects"] for item in found.formats)
     if len(report.failed_objects) == objects:
-        first = report.failed_objects[0]
-        return f"none of the {objects} objects under {where} can be opened, the first being {first}: check their access"
+        first = found.failed[0]
+        return f"none of the {objects} objects under {where} can be read; {first['first_object']}: {first['problem']}"
     if found.quarantined:
         worst = found.quarantined[0]
         said = "is of a known log format" if worst["code"] == "unknown_format" else "can be used"

@@ -48,14 +48,23 @@ def headline(found: Inspection) -> list[tuple[str, str]]:
     """The figures one wants first: a number and what it counts."""
     totals = found.totals
     lost = sum(item["lines"] for item in found.quarantined)
-    figures = [(f"{totals['rows']:,}", "requests with answers"), (f"{totals['days']:,}", "days with traffic"),
+    figures = [(f"{totals['rows']:,}", _one("request", totals["rows"])),
+               (f"{totals['days']:,}", f"{_one('day', totals['days'])} with traffic"),
                (short(totals["tokens_in"]), "prompt tokens"), (short(totals["tokens_out"]), "answer tokens"),
-               (f"{lost:,}", "lines that cannot be read")]
+               (f"{lost:,}", f"{_one('line', lost)} that cannot be read")]
     if totals["rows"]:
         figures.append((("≤ " if found.sampled else "") + f"{found.usable_share:.0%}", "would survive curation"))
         if found.acceptance.get("K3"):
             figures.append((f"{found.acceptance['K3']:.2f}", "tokens a forward, n-gram drafter, K = 3"))
     return figures
+
+
+def _one(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {_one(word, count)}"
 
 
 def short(number: float) -> str:
@@ -86,7 +95,9 @@ def _formats(found: Inspection) -> Section:
         for item in found.formats
     ]
     note = f"Only {found.limited_to:,} objects, spread evenly, were read: all counts are of those." if found.limited_to else ""
-    return Section("Files", ("format", "objects", "MB", "records", "first object"), rows, note, frozenset({1, 2, 3}))
+    for item in found.failed:
+        note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
+    return Section("Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3}))
 
 
 def _quarantine(found: Inspection) -> Section:
@@ -127,9 +138,12 @@ def _sizes(found: Inspection) -> Section:
                 ("latency, ms", totals["latency_ms_at"]), ("time to the first token, ms", totals["ttft_ms_at"]),
                 ("requests in a session", sessions.get("requests_at"))]
     rows = [(name, *(f"{value:,.0f}" for value in at)) for name, at in measured if at and at[0] is not None]
-    note = (f"{sessions['sessions']:,} sessions, {_share(sessions['single'], sessions['sessions'])} of one request, "
+    note = (f"{_counted(sessions['sessions'], 'session')}, {_share(sessions['single'], sessions['sessions'])} of one request, "
             f"the longest of {sessions['longest']:,}.") if sessions.get("sessions") else ""
-    return Section("Sizes and times", ("", "median", "90 %", "99 %"), rows, note, frozenset({1, 2, 3}))
+    if totals["at_midnight"]:
+        note += (f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to carry no time of their own: "
+                 "their day is their file's, and what is said of a day is not to be relied on.")
+    return Section("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
 
 
 def _fates(found: Inspection) -> Section:
@@ -160,8 +174,8 @@ def _shapes(found: Inspection) -> Section:
     for shape in found.shapes[:MOST_NAMED]:
         taus = shape["acceptance"] or {}
         rows.append((shape["shape"], f"{shape['rows']:,}", f"{shape['share']:.1%}", *(_tau(taus.get(f"K{k}")) for k in DRAFTS)))
-    note = (f"{len(found.shapes):,} shapes: the first word of what is new in a request, or the tool whose result it brings, "
-            "and a hash of who asks with which instructions and tools. The drafter's acceptance where there are 20 answers.")
+    note = (f"{_counted(len(found.shapes), 'shape')}: the first word of what is new in a request, or the tool whose "
+            "result it brings, and a hash of who asks with which instructions and tools. The drafter's acceptance where there are 20 answers.")
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
     return Section("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
 
@@ -172,13 +186,13 @@ def _tau(value: float | None) -> str:
 
 def _acceptance(found: Inspection) -> Section:
     measured = found.acceptance
-    if not measured.get("rows"):
+    if measured.get("K3") is None:
         return Section("", (), [])
     rows = [("all", *(_tau(measured[f"K{k}"]) for k in DRAFTS))]
     rows += [(name or "(not named)", *(_tau(taus[f"K{k}"]) for k in DRAFTS)) for name, taus in
              list(measured["workloads"].items())[:MOST_NAMED] if len(measured["workloads"]) > 1]
-    how = f"on {measured['exact_rows']:,} answers with the log's own token ids" if measured["exact_rows"] else ""
-    pieces = (f"on {measured['pieces_rows']:,} answers cut into pieces of words and bytes (about as long as a large "
+    how = f"on {_counted(measured['exact_rows'], 'answer')} with the log's own token ids" if measured["exact_rows"] else ""
+    pieces = (f"on {_counted(measured['pieces_rows'], 'answer')} cut into pieces of words and bytes (about as long as a large "
               "vocabulary's tokens)" if measured["pieces_rows"] else "")
     note = ("Acceptance length (tokens emitted per forward) of prompt lookup along the logged answers, "
             f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter has to beat it.")
@@ -212,7 +226,8 @@ def day_bars(found: Inspection) -> dict[str, Any]:
 
 
 def shape_bars(found: Inspection) -> list[dict[str, Any]]:
-    """The most frequent prompt shapes: share of the rows, and the acceptance length at K = 3 on a scale from 1 to 4."""
+    """The most frequent prompt shapes: share of the rows, and the acceptance length at K = 3 on a scale from 1 to 4; widths
+    are percentages of their column."""
     top = found.shapes[:MOST_NAMED]
     most = top[0]["share"] if top else 1
     bars = []
@@ -221,6 +236,6 @@ def shape_bars(found: Inspection) -> list[dict[str, Any]]:
         tau = (shape["acceptance"] or {}).get("K3")
         bars.append({
             "shape": word or "(no word)", "key": key, "share": f"{shape['share']:.1%}", "tau": _tau(tau),
-            "width": round(shape["share"] / most * 300, 1), "reach": round(min((tau or 1) - 1, 3) / 3 * 170, 1),
+            "width": round(shape["share"] / most * 100, 1), "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
         })
     return bars

@@ -10,6 +10,7 @@ Credentials come from the environment: a uri that carries any is refused, for ur
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import re
@@ -118,6 +119,9 @@ def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) ->
 
 
 def nothing_under(name: str, source: SourceSettings) -> SourceError:
+    local = source.uri.removeprefix("file://")
+    if "://" not in local and not glob.has_magic(local) and not Path(local).expanduser().exists():
+        return SourceError(f"source {name}: there is no file or directory {local}")
     return SourceError(f"source {name}: no log objects under {source.uri}; give a uri that holds at least one file")
 
 

@@ -61,7 +61,7 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
         VOLUME, f"{a_day:,.0f}", f"{TOKENS_A_DAY:,}", a_day >= TOKENS_A_DAY,
         "below it a GPU mostly waits: faster or smaller weights save little money, though they may still save time",
     )
-    healthy = 1 - found.dropped("error", "unreadable", "empty") if found.sample_rows else 0.0
+    healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
     health = Check(
         "requests that failed or hold no answer", f"{1 - healthy:.1%}", f"at most {MOST_FAILED:.0%}",
         1 - healthy <= MOST_FAILED, "more than that is a fault of the producer: mend it before training on the rest",
@@ -74,7 +74,7 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
 
 def _drafter(found: Inspection, usable: int, about: str, volume: Check, health: Check) -> Verdict:
     mean = found.totals["tokens_out"] / found.totals["rows"]
-    tau = found.acceptance.get("K3") or 1.0
+    tau = found.acceptance.get("K3")
     checks = [
         Check("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{DRAFTER_ROWS:,}", usable >= DRAFTER_ROWS,
               "a drafter of one layer begins to follow its target after some thousand answers"),
@@ -82,7 +82,9 @@ def _drafter(found: Inspection, usable: int, about: str, volume: Check, health: 
               "drafting saves decoding steps; a short answer spends its time on the prompt"),
         volume, health,
     ]
-    if tau >= COPYING:
+    if tau is None:
+        copying = "No answer was long enough to try an n-gram drafter on."
+    elif tau >= COPYING:
         copying = (f"Answers copy much: an n-gram drafter, which needs no training, would emit {tau:.2f} tokens a forward with "
                    "K = 3. Switch that on first; a trained drafter has to beat it.")
     elif tau >= SOME_COPYING:

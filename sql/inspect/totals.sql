@@ -1,4 +1,5 @@
--- Counts over all rows, exact. Copies are rows whose messages, tools and answer another row has too.
+-- Counts over all rows, exact. Copies are rows whose messages, tools and answer another row has too. A row without a time of its
+-- own is at midnight.
 select
     count(*) as rows,
     count(distinct content_sha256) as different_rows,
@@ -10,6 +11,7 @@ select
     count(*) filter (is_truncated) as truncated,
     count(*) filter (is_logged) as logged,
     count(*) filter (has_token_ids) as with_token_ids,
+    count(*) filter (ts = date_trunc('day', ts)) as at_midnight,
     coalesce(sum(tokens_in), 0)::bigint as tokens_in,
     coalesce(sum(tokens_out), 0)::bigint as tokens_out,
     coalesce(sum(characters), 0)::bigint as characters,

@@ -395,7 +395,7 @@ def test_listing_skips_hidden_files_and_names_an_empty_prefix(tmp_path):
     assert [item.uri.removeprefix(f"{tmp_path}/") for item in listed] == ["a.jsonl", "b/c.jsonl"]
     (found,) = list_objects("s", SourceSettings(uri=f"{tmp_path}/*/*.jsonl"))
     assert found.uri == f"{tmp_path}/b/c.jsonl" and found.bytes == 2
-    with pytest.raises(SourceError, match=r"source s: no log objects under .*/nowhere"):
+    with pytest.raises(SourceError, match=r"source s: there is no file or directory .*/nowhere"):
         list_objects("s", SourceSettings(uri=f"{tmp_path}/nowhere"))
     with pytest.raises(SourceError, match="more than 1"):
         list_objects("s", SourceSettings(uri=str(tmp_path)), limit=1)

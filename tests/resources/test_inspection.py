@@ -133,10 +133,10 @@ def test_only_feedback_is_said(tmp_path):
 
 
 def test_what_cannot_be_looked_at_is_said_in_a_sentence(tmp_path):
-    with pytest.raises(SourceError, match="no log objects under"):
+    with pytest.raises(SourceError, match="^there is no file or directory .*missing"):
         inspect([str(tmp_path / "missing")])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SourceError, match="no log objects under"):
+    with pytest.raises(SourceError, match="^no log objects under"):
         inspect([str(tmp_path / "empty")])
     with pytest.raises(InspectError, match=r"of a known log format; .*strange.jsonl:0: unknown_format"):
         inspect([write(tmp_path / "strange.jsonl", [{"a": 1}])])
@@ -171,3 +171,40 @@ def test_logs_on_s3_are_looked_at_where_they_lie_and_a_bucket_that_is_not_there_
         assert (found.totals["rows"], found.formats[0]["format"]) == (40, "openai_pairs")
         with pytest.raises(SourceError, match="nowhere"):
             inspect(["s3://nowhere/logs/"])
+
+
+def test_what_was_not_measured_is_not_said(tmp_path):
+    tokens = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}]
+    found = inspect([write(tmp_path / "tokens.jsonl", tokens)])
+    assert found.acceptance.get("K3") is None
+    assert "long enough to try" in found.verdicts[0].sentence and "n-gram:" not in found.verdicts[0].sentence
+    assert "An n-gram drafter" not in [section.title for section in sections(found)]
+
+
+def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
+    prompts = [{"messages": [{"role": "user", "content": f"what is {n} and two"}], "reference_answer": str(n)} for n in range(3)]
+    found = inspect([write(tmp_path / "rft.jsonl", prompts)], format="messages")
+    health = next(check for check in found.verdicts[0].checks if "hold no answer" in check.name)
+    assert not health.passed and health.found == "100.0%"
+    assert any("100.0% of the requests seem to carry no time" in section.note for section in sections(found))
+    timed = inspect([write(tmp_path / "pairs.jsonl", [pair(1, "ask", "an answer of some words")])])
+    assert not any("no time" in section.note for section in sections(timed))
+
+
+def test_objects_that_cannot_be_read_are_named_with_the_reason(tmp_path, monkeypatch):
+    import resources.prefetch as module
+
+    write(tmp_path / "a.jsonl", [pair(1, "ask", "an answer of some words")])
+    write(tmp_path / "shut.jsonl", [pair(2, "ask again", "an answer of some words")])
+    whole = module.open_object
+
+    def opened(item):
+        if item.uri.endswith("shut.jsonl"):
+            raise PermissionError(13, "Permission denied", item.uri)
+        return whole(item)
+
+    monkeypatch.setattr(module, "open_object", opened)
+    files = next(section for section in sections(inspect([str(tmp_path)])) if section.title == "Files")
+    assert files.note == f"1 cannot be read, {tmp_path}/shut.jsonl first: Permission denied."
+    with pytest.raises(InspectError, match=r"none of the 1 objects .*shut.jsonl: Permission denied$"):
+        inspect([str(tmp_path / "shut.jsonl")])
