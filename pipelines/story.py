@@ -21,7 +21,7 @@ MOST_STORIES = 10
 STAGES = {
     "ingest": "ingest", "interactions": "read", "clean": "cleaned", "judge": "judged", "curate": "curated",
     "dataset": "sampled", "dataset row": "dataset", "context": "context", "model": "weights", "release": "release",
-    "endpoint": "endpoint", "quarantine": "quarantine", "feedback": "feedback",
+    "endpoint": "endpoint", "quarantine": "quarantine", "feedback": "feedback", "object": "object",
 }
 
 WORDS = {
@@ -45,12 +45,16 @@ def print_fate(fate: Fate, format: str, console: Console) -> None:
         return
     steps = fate.steps.to_pylist()
     for step in steps:
-        if step["interaction_id"] is None:
+        if step["interaction_id"] is None and not fate.what.startswith("log object "):
             console.print(_story([step], fate.what))
+    if fate.what.startswith("log object "):
+        console.print(Text(fate.what, style="bold"), soft_wrap=True)
+        console.print(_story(steps, ""))
     ids = list(dict.fromkeys(step["interaction_id"] for step in steps if step["interaction_id"]))
     if len(ids) > 1:
-        console.print(Text(f"{fate.what} {fate.asked} is {len(ids):,} interactions" if fate.asked not in fate.what
-                           else f"{fate.what}: {len(ids):,} interactions", style="bold"))
+        by_id = not fate.what.startswith("line ") and fate.asked not in fate.what
+        console.print(Text(f"{fate.what} {fate.asked} is {len(ids):,} interactions" if by_id
+                           else f"{fate.what}: {len(ids):,} interactions", style="bold"), soft_wrap=True)
     for interaction, own in groupby((step for step in steps if step["interaction_id"]), lambda step: step["interaction_id"]):
         if interaction in ids[:MOST_STORIES]:
             _print_interaction(list(own), fate.subjects.get(interaction, {}), console)
@@ -91,6 +95,8 @@ def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any]) -> Text:
     kept = (step["kept_id"] or "")[:16]
     artefact = f"{step['name']}@{step['version']}" if step["name"] else step["version"]
     more = f" ({detail})" if detail else ""
+    if not what and not subject:  # of a log object as a whole
+        return Text(detail if stage in ("object", "interactions") else f"{WORDS.get(rule, rule)}: {detail}")
     if stage == "interactions":
         tokens = [f"{subject[name]:,} {word} tokens" for name, word in
                   (("prompt_tokens", "prompt"), ("completion_tokens", "answer")) if subject.get(name) is not None]

@@ -174,8 +174,9 @@ def _shapes(found: Inspection) -> Section:
     for shape in found.shapes[:MOST_NAMED]:
         taus = shape["acceptance"] or {}
         rows.append((shape["shape"], f"{shape['rows']:,}", f"{shape['share']:.1%}", *(_tau(taus.get(f"K{k}")) for k in DRAFTS)))
-    note = (f"{_counted(len(found.shapes), 'shape')}: the first word of what is new in a request, or the tool whose "
-            "result it brings, and a hash of who asks with which instructions and tools. The drafter's acceptance where there are 20 answers.")
+    note = (f"{_counted(len(found.shapes), 'shape')}: the first word of what is new in a request, or the tool whose result it "
+            "brings, and a hash of who asks with which instructions and tools. The drafter's acceptance where there are 20 "
+            "answers.")
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
     return Section("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
 

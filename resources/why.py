@@ -2,6 +2,7 @@
 
     fate = fate_of(lake, "chatcmpl-123")                       # an interaction (8 or more digits do), request, trace or session
     fate = fate_of(lake, "logs/gateway/part-0.jsonl.gz:12")    # a line: kept, repeated, feedback or in quarantine
+    fate = fate_of(lake, "logs/gateway/part-0.jsonl.gz")       # a log object: what came of its records, or why it was not read
     fate.steps                                                 # one row a step, in the order of the way
 
 Only ids, names and the project's own words are in it, never what a user wrote. The path of a line may be the end of the
@@ -61,6 +62,8 @@ def fate_of(lake: Lake, identifier: str) -> Fate:
         path, _, row = identifier.rpartition(":")
         if path and row.isascii() and row.isdecimal():
             return _line(connection, lake, identifier, path, int(row))
+        if objects := _objects(connection, identifier):
+            return _object(connection, lake, identifier, objects)
         about = rows(connection, "why/feedback_about", identifier=identifier).to_pylist()
         if about:
             steps = [_step("feedback", item["name"], item["line"], True) for item in about]
@@ -71,18 +74,40 @@ def fate_of(lake: Lake, identifier: str) -> Fate:
     )
 
 
-def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path: str, row: int) -> Fate:
+def _objects(connection: duckdb.DuckDBPyConnection, path: str) -> list[dict[str, Any]]:
+    """The log object that a path, or its end, means: a row for each workload that reads it. Raises CatalogError for several."""
+    if not path:
+        return []
     absolute = path if "://" in path else str(Path(path).expanduser().absolute())
-    objects = rows(connection, "why/objects", uri=path, absolute=absolute).to_pylist()
+    found = rows(connection, "why/objects", uri=path, absolute=absolute).to_pylist()
+    uris = sorted({item["uri"] for item in found})
+    if len(uris) > 1:
+        raise CatalogError(f"{path} may be any of {len(uris)} log objects ({', '.join(uris[:3])}, ...): give more of it")
+    return found
+
+
+def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objects: list[dict[str, Any]]) -> Fate:
+    """What came of a log object as a whole, by workload, and of its records."""
+    steps = []
+    for item in objects:
+        said = {"found": "waits to be read", "failed": f"could not be read: {item['problem']}; the next run tries again"}.get(
+            item["state"], f"{item['rows'] or 0:,} records of the format {item['format'] or 'unknown'}")
+        steps.append(_step("object", item["state"], f"{item['workload']}: {said}", item["state"] == "read"))
+    for fate in rows(connection, "why/of_object", uri=objects[0]["uri"]).to_pylist():
+        first = f", the first at line {fate['first_row']}" if fate["first_row"] else ""
+        what = " interactions" if fate["stage"] == "interactions" else ""
+        steps.append(_step(fate["stage"], fate["rule"], f"{fate['records']:,}{what}{first}", fate["kept"]))
+    return _told(connection, lake, asked, f"log object {objects[0]['uri']}", [], steps)
+
+
+def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path: str, row: int) -> Fate:
+    objects = _objects(connection, path)
     if not objects:
         raise UnknownIdError(
             f"no log object {path} is known to {lake.root}, and no id is {asked}: "
             "`millrace sql \"select uri from objects\"` lists the objects"
         )
-    uris = sorted({item["uri"] for item in objects})
-    if len(uris) > 1:
-        raise CatalogError(f"{path} may be any of {len(uris)} log objects ({', '.join(uris[:3])}, ...): give more of it")
-    uri = uris[0]
+    uri = objects[0]["uri"]
     found = rows(connection, "why/line", uri=uri, row=row).to_pylist()
     if not found:
         raise UnknownIdError(_no_such_line(connection, objects[0], row))
@@ -99,6 +124,8 @@ def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path: s
 
 
 def _no_such_line(connection: duckdb.DuckDBPyConnection, item: dict[str, Any], row: int) -> str:
+    if item["state"] == "failed":
+        return f"{item['uri']} could not be read: {item['problem']}; the next run tries again"
     if item["state"] != "read":
         return f"{item['uri']} is known, but was not read yet (state {item['state']}): run its recipe first"
     last = rows(connection, "why/last_row", uri=item["uri"]).to_pylist()[0]
@@ -106,8 +133,9 @@ def _no_such_line(connection: duckdb.DuckDBPyConnection, item: dict[str, Any], r
     if last["row"] is None or row > last["row"]:
         return f"{item['uri']} was read, and has no record at line {row}: the last one is at {last['row'] or 0}{whole}"
     return (
-        f"{item['uri']} was read, and no record of it begins at line {row} (lines count from 1; a blank line, or one inside "
-        f"a longer record, has no fate of its own){whole}"
+        f"{item['uri']} was read, and no row came of line {row} (a blank line, one inside a longer record, a piece of a "
+        "stream, a request whose response stands elsewhere, or a record that is no interaction has no fate of its own: "
+        f"`millrace why {item['uri']}` counts what came of all of them){whole}"
     )
 
 

@@ -1,7 +1,7 @@
 -- The log objects that a person may mean by a path: the uri itself, else its end.
 -- $uri, $absolute
 with named as (
-    select workload, uri, state, rows, days, format, uri in ($uri, $absolute) as is_exact
+    select workload, uri, state, rows, days, format, problem, uri in ($uri, $absolute) as is_exact
     from objects
     where uri in ($uri, $absolute) or ends_with(uri, '/' || ltrim($uri, './'))
 )

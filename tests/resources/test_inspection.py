@@ -133,10 +133,10 @@ def test_only_feedback_is_said(tmp_path):
 
 
 def test_what_cannot_be_looked_at_is_said_in_a_sentence(tmp_path):
-    with pytest.raises(SourceError, match="^there is no file or directory .*missing"):
+    with pytest.raises(SourceError, match=r"^there is no file or directory .*missing"):
         inspect([str(tmp_path / "missing")])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SourceError, match="^no log objects under"):
+    with pytest.raises(SourceError, match=r"^no log objects under"):
         inspect([str(tmp_path / "empty")])
     with pytest.raises(InspectError, match=r"of a known log format; .*strange.jsonl:0: unknown_format"):
         inspect([write(tmp_path / "strange.jsonl", [{"a": 1}])])

@@ -80,8 +80,8 @@ def test_lines_in_quarantine_and_lines_of_feedback(read):
     [
         ("zzz", "no interaction, request, trace, session or feedback has the id zzz"),
         ("elsewhere.jsonl:3", "no log object elsewhere.jsonl is known"),
-        ("gateway.jsonl:3", "no record of it begins at line 3"),
-        ("gateway.jsonl:0", "no record of it begins at line 0"),
+        ("gateway.jsonl:3", "no row came of line 3 "),
+        ("gateway.jsonl:0", "no row came of line 0 "),
         ("gateway.jsonl:99", "no record at line 99: the last one is at 6"),
         ("picture.jsonl:2", "as a whole it is in quarantine: invalid_utf8"),
         ("deadbeefdeadbeef", "has the id deadbeefdeadbeef"),
@@ -138,3 +138,49 @@ def test_an_erased_interaction_is_still_answered_for(tmp_path):
     Tables(lake).append("decisions", pa.Table.from_pylist([decision], schema=SCHEMAS["decisions"]))
     rebuild(lake)
     assert steps(lake, "abababab") == [("ingest", "erased")]
+
+
+def test_a_log_object_as_a_whole_says_what_came_of_its_records(read):
+    fate = fate_of(read, "logs/gateway.jsonl")
+    assert [(step["stage"], step["rule"], step["detail"], step["kept"]) for step in fate.steps.to_pylist()] == [
+        ("object", "read", "tutor: 5 records of the format openai_pairs", True),
+        ("interactions", "read", "2 interactions, the first at line 1", True),
+        ("ingest", "repeated_record", "1, the first at line 5", False),
+        ("quarantine", "malformed_json", "1, the first at line 4", False),
+        ("quarantine", "missing_field", "1, the first at line 6", False),
+    ]
+
+
+def test_an_object_that_could_not_be_read_says_why(tmp_path, monkeypatch):
+    import resources.prefetch as module
+
+    def shut(item):
+        raise PermissionError(13, "Permission denied", item.uri)
+
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "shut.jsonl").write_text(json.dumps(pair(1)) + "\n")
+    lake = Lake.open(tmp_path / "lake")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "open_object", shut)
+        ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
+    rebuild(lake)
+    [step] = fate_of(lake, "shut.jsonl").steps.to_pylist()
+    assert not step["kept"] and step["detail"] == "tutor: could not be read: Permission denied; the next run tries again"
+    with pytest.raises(UnknownIdError, match=r"shut.jsonl could not be read: Permission denied; the next run tries again"):
+        fate_of(lake, "shut.jsonl:1")
+    ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
+    rebuild(lake)
+    assert steps(lake, "shut.jsonl:1") == [("interactions", "read")]
+
+
+def test_the_story_of_an_object_and_of_a_line_reads_well(read, tmp_path):
+    from rich.console import Console
+
+    from pipelines.story import print_fate
+
+    console = Console(width=200, record=True)
+    print_fate(fate_of(read, "gateway.jsonl"), "table", console)
+    print_fate(fate_of(read, "gateway.jsonl:2"), "table", console)
+    said = console.export_text()
+    assert "log object " in said and "2 interactions, the first at line 1" in said and "a copy was dropped: 1, the first" in said
+    assert "waits to be cleaned" in said
