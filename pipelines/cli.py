@@ -154,7 +154,8 @@ def lineage(
 @app.command()
 def why(
     identifier: Annotated[
-        str, typer.Argument(help="id of an interaction (8 or more digits), request, trace or session, or a log line URI:ROW")
+        str, typer.Argument(help="id of an interaction (8 or more digits), request, trace or session, a log object's URI, or its "
+                                 "line URI:ROW")
     ],
     lake: LakeOption = None,
     format: Annotated[Format, typer.Option(help="the story, or its steps as JSON or CSV")] = Format.table,
