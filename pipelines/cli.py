@@ -154,7 +154,7 @@ def lineage(
 @app.command()
 def why(
     identifier: Annotated[
-        str, typer.Argument(help="id of an interaction (8 or more digits), request, trace or session, a log object's URI, or its "
+        str, typer.Argument(help="id of an interaction (8 or more digits), request, trace or session, a log object, or its "
                                  "line URI:ROW")
     ],
     lake: LakeOption = None,
