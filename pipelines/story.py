@@ -29,6 +29,7 @@ WORDS = {
     "exact_duplicate": "the same as {kept}, which stayed",
     "subsumed_by_later_turn": "carried by a later turn that repeats it, {kept}",
     "repeated_record": "a copy was dropped",
+    "repeated_id": "another record of the same id was dropped",
     "sampled_out": "not drawn: the source had more rows than its share",
     "source_not_in_mix": "its source is not in the recipe's mix",
     "thumbs_down": "people did not like it",

@@ -58,8 +58,8 @@ BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
 MACROS = ("ingest/moment", *(f"ingest/macros/{name}" for name in (
-    "role_called", "spoken", "turns", "offered", "called", "otlp_items", "transcript", "untemplated", "fault", "choice_number",
-    "parameters",
+    "record_digest", "role_called", "spoken", "turns", "offered", "called", "otlp_items", "transcript", "untemplated",
+    "fault", "choice_number", "parameters"
 )))
 
 _LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])

@@ -59,7 +59,7 @@ steps as (
     select
         interaction_id, 0 as step, 'ingest' as stage, null as name, null as version, rule, kept,
         case
-            when rule = 'repeated_record' then printf(
+            when rule in ('repeated_record', 'repeated_id') then printf(
                 '%s:%s gave way to %s:%s, %s', detail ->> '$.uri', detail ->> '$.row', detail ->> '$.kept_uri',
                 detail ->> '$.kept_row',
                 case when (detail ->> '$.same_content') = 'true' then 'the same content' else 'other content under the same id' end

@@ -2,4 +2,4 @@
 select distinct detail ->> '$.uri' as uri
 from decisions
 semi join asked on decisions.detail ->> '$.kept_uri' = asked.uri
-where stage = 'ingest' and rule = 'repeated_record'
+where stage = 'ingest' and rule in ('repeated_record', 'repeated_id')

@@ -5,7 +5,7 @@ select
     workload, 'ingest' as stage, null as version, dt, interaction_id, rule, false as kept,
     to_json(struct_pack(uri := source_uri, row := source_row, content_sha256 := content_sha256, kept_uri := kept_uri,
                         kept_row := kept_row, same_content := kept_content = content_sha256)) as detail,
-    case when rule = 'repeated_record' then interaction_id end as kept_id
+    case when rule in ('repeated_record', 'repeated_id') then interaction_id end as kept_id
 from judged
 where not kept
 union all by name

@@ -1,7 +1,7 @@
 -- The columns that a format's interactions.sql may fill.
 create or replace temp table no_interactions (
     object integer, row bigint, part integer, format varchar,
-    request_id varchar, alias_id varchar, trace_id varchar, choice_index integer, written_ts varchar, workload_name varchar,
+    record_digest varchar, request_id varchar, alias_id varchar, trace_id varchar, choice_index integer, written_ts varchar, workload_name varchar,
     client varchar, session_id varchar, user_id varchar, model varchar, provider varchar, served_model_digest varchar,
     messages varchar, tools varchar, params varchar, completion varchar, reasoning varchar,
     prompt_token_ids integer[], completion_token_ids integer[], finish_reason varchar, error varchar,

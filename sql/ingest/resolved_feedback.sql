@@ -38,6 +38,7 @@ select
 from closest
 inner join keyed using (judgement)
 qualify row_number() over (
-    partition by closest.interaction_id, keyed.name order by closest.closeness, keyed.ts desc, keyed.source_row desc
+    partition by closest.interaction_id, keyed.name order by
+        closest.closeness, keyed.ts desc, keyed.value, keyed.source_uri, keyed.source_row desc, keyed.label, keyed.comment
 ) = 1
 order by closest.interaction_id, keyed.name

@@ -1,6 +1,6 @@
 -- Ids, hashes and the checks that all formats share. Rows that fail a check carry an error_code into `staged`, from where
 -- they go to quarantine at once.
--- interaction_id: the request's own id where the log has one; else its content and its time, which do not depend on
+-- interaction_id: the request's own id where the log has one (with a digest of the record, where ids are a file's own); else its content and its time, which do not depend on
 -- what else was read before.
 insert into staged by name
 with shaped as (
@@ -132,7 +132,7 @@ select
     workload,
     cast(ts as date) as dt,
     sha256(concat_ws(
-        chr(31), source, coalesce('id:' || request_id, concat('content:', content_sha256, ':', epoch_us(read_ts))),
+        chr(31), source, coalesce('id:' || request_id || coalesce(chr(31) || record_digest, ''), concat('content:', content_sha256, ':', epoch_us(read_ts))),
         choice_index
     )) as interaction_id,
     request_id,

@@ -109,7 +109,7 @@ def test_sharegpt_gives_an_interaction_for_each_answer(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "sharegpt.jsonl")
     assert not bad and [row["source_row"] for row in rows] == [1, 1, 2, 2, 3, 3, 3, 4] and report.total.read == 8
     assert said(rows[1]["messages"]) == [("user", "Who are you?"), ("assistant", "A model."), ("user", "Since when?")]
-    assert rows[0]["session_id"] == rows[1]["session_id"] == "identity_0" and rows[0]["request_id"] != rows[1]["request_id"]
+    assert rows[0]["session_id"] == rows[1]["session_id"] and rows[0]["session_id"].startswith("identity_0:") and rows[0]["request_id"] != rows[1]["request_id"]
     call, final = rows[2], rows[3]
     assert call["completion"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"place": "Kyiv"}'} or \
         json.loads(call["completion"]["tool_calls"][0]["function"]["arguments"]) == {"place": "Kyiv"}

@@ -317,7 +317,7 @@ def test_tau_bench_conversations(tables):
     assert len(rewards) == turns and {row["name"] for row in rewards} == {"reward"}
     solved = {f"{each['task_id']}/{each['trial']}" for each in trajectories if each["reward"] == 1}
     sessions = {row["interaction_id"]: row["session_id"] for row in rows}
-    assert {sessions[row["interaction_id"]] for row in rewards if row["value"] == 1} == solved
+    assert {sessions[row["interaction_id"]].split(":")[0] for row in rewards if row["value"] == 1} == solved
 
 
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
@@ -391,3 +391,59 @@ def test_copies_in_a_mapped_workload_come_back_when_their_double_leaves(tables, 
     write(tmp_path / "logs/a.jsonl", pair("2"))
     ingest(tables, "w", sources)
     assert sorted(row["request_id"] for row in content(tables)["interactions"]) == ["1", "2"]
+
+
+def trajectory(say, reward):
+    return {"task_id": 0, "trial": 0, "reward": reward, "traj": [
+        {"role": "user", "content": "q"}, {"role": "assistant", "content": "same"}, {"role": "user", "content": "and"},
+        {"role": "assistant", "content": say}]}
+
+
+@pytest.mark.parametrize("one, two, answers", [
+    (trajectory("good", 1), trajectory("bad", 0), 2),
+    ({"id": "0", "conversations": [{"from": "human", "value": "q1"}, {"from": "gpt", "value": "a1"}]},
+     {"id": "0", "conversations": [{"from": "human", "value": "q2"}, {"from": "gpt", "value": "a2"}]}, 1),
+    ({"id": "0", "messages": [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}]},
+     {"id": "0", "messages": [{"role": "user", "content": "q2"}, {"role": "assistant", "content": "a2"}]}, 1),
+    ({"id": "0", "instruction": "q1", "output": "a"}, {"id": "0", "instruction": "q2", "output": "a"}, 1),
+    ({"id": "0", "prompt": "q1", "completion": "a"}, {"id": "0", "prompt": "q2", "completion": "a"}, 1),
+    ({"id": "0", "text": "one"}, {"id": "0", "text": "two"}, 1),
+    ({"id": "0", "input_ids": [1, 2]}, {"id": "0", "input_ids": [1, 3]}, 1),
+    ({"id": "0", "prompt": "q", "chosen": "a", "rejected": "b"}, {"id": "0", "prompt": "r", "chosen": "a", "rejected": "b"}, 2),
+], ids=["trajectories", "sharegpt", "messages", "alpaca", "prompt_completion", "text", "tokens", "preferences"])
+def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables, tmp_path, one, two, answers):
+    write(tmp_path / "logs/a.jsonl", one)
+    write(tmp_path / "logs/b.jsonl", two)
+    (tmp_path / "logs/c.json").write_text(json.dumps(one))  # the same record once more, without a line's end
+    total = ingest(tables, "w", {"sets": SourceSettings(uri=str(tmp_path / "logs"))}).total
+    rows = content(tables)["interactions"]
+    assert total.kept == len(rows) == 2 * answers and total.repeated == answers
+    assert len({row["session_id"] for row in rows}) == 2 and {row["rule"] for row in content(tables)["decisions"]} == {"repeated_record"}
+    rewards = {row["interaction_id"]: row["value"] for row in resolved_feedback(tables, "w").to_pylist() if row["name"] == "reward"}
+    if rewards:
+        assert {row["source_uri"][-7:]: rewards[row["interaction_id"]] for row in rows} == {"a.jsonl": 1, "b.jsonl": 0}
+
+
+def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
+    sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
+    write(tmp_path / "logs/a.jsonl", pair("1"), pair("1"), pair("1", "another"))
+    ingest(tables, "w", sources)
+    assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {
+        ("repeated_record", 2), ("repeated_id", 3)}
+    write(tmp_path / "logs/b.jsonl", pair("1", "another", ts=1780200000))  # beats them all
+    ingest(tables, "w", sources)
+    assert sorted((row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]) == [
+        ("repeated_id", 1), ("repeated_id", 2), ("repeated_record", 3)]
+
+
+def test_of_two_thumbs_of_one_moment_the_lower_holds_whatever_their_order(tmp_path):
+    values = {}
+    for place, names in (("one", "ab"), ("two", "ba")):
+        tables = Tables(Lake.open(tmp_path / f"lake-{place}"))
+        write(tmp_path / place / "r.jsonl", pair("1"))
+        for name, value in zip(names, ("up", "down"), strict=True):
+            write(tmp_path / place / f"{name}.jsonl", {"response_id": "1", "value": value, "timestamp": 1780300001})
+        ingest(tables, "w", {"g": SourceSettings(uri=str(tmp_path / place))})
+        [judgement] = resolved_feedback(tables, "w").to_pylist()
+        values[place] = judgement["value"]
+    assert values == {"one": -1.0, "two": -1.0}

@@ -9,14 +9,19 @@ with beaten as (
 select
     decisions.* replace (
         case
-            when beaten.kept_uri is null or decisions.rule <> 'repeated_record' then decisions.detail
+            when beaten.kept_uri is null or decisions.rule = 'erased' then decisions.detail
             else to_json(struct_pack(
                 uri := decisions.detail ->> '$.uri', row := cast(decisions.detail ->> '$.row' as bigint),
                 content_sha256 := decisions.detail ->> '$.content_sha256', kept_uri := beaten.kept_uri,
                 kept_row := beaten.kept_row,
                 same_content := decisions.detail ->> '$.content_sha256' = beaten.kept_content
             ))
-        end as detail
+        end as detail,
+        case
+            when beaten.kept_uri is null or decisions.rule = 'erased' then decisions.rule
+            when decisions.detail ->> '$.content_sha256' = beaten.kept_content then 'repeated_record'
+            else 'repeated_id'
+        end as rule
     )
 from decisions
 left join beaten using (workload, interaction_id)

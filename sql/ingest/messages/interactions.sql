@@ -3,6 +3,7 @@ with parsed as (
         object,
         row,
         raw,
+        record_digest(raw) as digest,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
             "model": "VARCHAR", "tools": "JSON", "functions": "JSON", "call_type": "JSON", "request": "JSON",
@@ -51,12 +52,13 @@ select
     row,
     part,
     'messages' as format,
+    digest as record_digest,
     record.id || case when len(taught) > 1 then '#' || part else '' end as request_id,
     record.id as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     record.workload_id as workload_name,
-    coalesce(record.session_id, record.id, case when len(taught) > 1 then concat('conversation:', md5(raw)) end)
+    coalesce(record.session_id, record.id || ':' || digest[:16], case when len(taught) > 1 then 'conversation:' || digest end)
         as session_id,
     record.model as model,
     to_json(case when is_prompt then record.messages else record.messages[:answer - 1] end) as messages,

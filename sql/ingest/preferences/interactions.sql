@@ -2,6 +2,7 @@ with parsed as (
     select
         object,
         row,
+        record_digest(raw) as digest,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
             "model": "VARCHAR", "system": "VARCHAR", "tools": "JSON",
@@ -38,6 +39,7 @@ asked as (
     select
         object,
         row,
+        digest,
         record,
         list_concat(
             case when record.system <> '' then turns(to_json(record.system), 'system') else [] end,
@@ -77,11 +79,13 @@ select
     row,
     part,
     'preferences' as format,
+    digest as record_digest,
     record.id as request_id,
+    record.id as trace_id,
     part as choice_index,
     record.timestamp as written_ts,
     record.workload_id as workload_name,
-    coalesce(record.session_id, record.id) as session_id,
+    coalesce(record.session_id, record.id || ':' || digest[:16]) as session_id,
     record.model as model,
     to_json(conversation[:-2]) as messages,
     offered(coalesce(record.tools, json_extract(record.input, '$.tools'))) as tools,

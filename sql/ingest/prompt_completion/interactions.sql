@@ -2,6 +2,7 @@ with parsed as (
     select
         object,
         row,
+        record_digest(raw) as digest,
         raw,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
@@ -29,11 +30,13 @@ select
     row,
     0 as part,
     'prompt_completion' as format,
+    digest as record_digest,
     record.id as request_id,
+    record.id as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     record.workload_id as workload_name,
-    coalesce(record.session_id, record.id) as session_id,
+    coalesce(record.session_id, record.id || ':' || digest[:16]) as session_id,
     record.model as model,
     to_json(case when said is null then conversation else conversation[:-2] end) as messages,
     offered(record.tools) as tools,

@@ -20,7 +20,10 @@ conversations as (
             case when record.system <> '' then turns(to_json(record.system), 'system') else [] end,
             turns(coalesce(record.conversations, record.conversation), 'user')
         ) as told,
-        coalesce(record.session_id, record.conversation_id, record.id, concat('conversation:', md5(raw))) as session
+        record_digest(raw) as digest,
+        coalesce(
+            record.session_id, record.conversation_id, record.id || ':' || digest[:16], 'conversation:' || digest
+        ) as session
     from parsed
 ),
 
@@ -49,7 +52,9 @@ select
     row,
     part,
     'sharegpt' as format,
+    digest as record_digest,
     coalesce(record.id, record.conversation_id) || '#' || part as request_id,
+    coalesce(record.id, record.conversation_id) as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     record.workload_id as workload_name,

@@ -2,6 +2,7 @@ with parsed as (
     select
         object,
         row,
+        record_digest(raw) as digest,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
             "model": "VARCHAR", "token_ids": ["BIGINT"], "input_ids": ["BIGINT"], "labels": ["BIGINT"],
@@ -30,6 +31,7 @@ streams as (
     select
         object,
         row,
+        digest,
         record,
         coalesce(record.token_ids, record.input_ids, list_concat(asked, answered)) as written_ids,
         coalesce(
@@ -90,11 +92,13 @@ select
     row,
     0 as part,
     'tokens' as format,
+    digest as record_digest,
     record.id as request_id,
+    record.id as trace_id,
     0 as choice_index,
     record.timestamp as written_ts,
     coalesce(record.workload_id, record.workload) as workload_name,
-    coalesce(record.session_id, record.id) as session_id,
+    coalesce(record.session_id, record.id || ':' || digest[:16]) as session_id,
     record.model as model,
     '[]' as messages,
     case when len(begins) > 0 then to_json(struct_pack("masked" := list_transform(

@@ -2,6 +2,7 @@ with parsed as (
     select
         object,
         row,
+        raw,
         json_transform(raw, '{
             "task_id": "VARCHAR", "trial": "VARCHAR", "reward": "VARCHAR", "timestamp": "VARCHAR", "traj": ["JSON"]
         }') as record
@@ -13,7 +14,7 @@ select
     row,
     0 as part,
     true as extra,
-    concat_ws('/', coalesce(record.task_id, cast(row as varchar)), record.trial) as session_id,
+    concat_ws(':', nullif(concat_ws('/', record.task_id, record.trial), ''), record_digest(raw)[:16]) as session_id,
     'reward' as name,
     record.reward as written_value,
     'outcome' as source,

@@ -2,6 +2,7 @@ with parsed as (
     select
         object,
         row,
+        raw,
         json_transform(raw, '{
             "task_id": "VARCHAR", "trial": "VARCHAR", "timestamp": "VARCHAR", "model": "VARCHAR",
             "tools": "JSON", "traj": ["JSON"]
@@ -12,7 +13,8 @@ with parsed as (
 conversations as (
     select
         *,
-        concat_ws('/', coalesce(record.task_id, cast(row as varchar)), record.trial) as conversation,
+        record_digest(raw) as digest,
+        concat_ws(':', nullif(concat_ws('/', record.task_id, record.trial), ''), digest[:16]) as conversation,
         list_filter(
             range(2, coalesce(len(record.traj), 0) + 1),
             lambda place: record.traj[place] ->> '$.role' = 'assistant'
@@ -33,6 +35,7 @@ select
     row,
     part,
     'trajectories' as format,
+    digest as record_digest,
     concat(conversation, '#', part) as request_id,
     conversation as trace_id,
     0 as choice_index,
