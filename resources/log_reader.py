@@ -22,7 +22,7 @@ HEAD_BYTES = 1 << 20
 """Looked at to tell how the records are written."""
 RECORD_BYTES = 64 << 20
 """A longer line, or element of an array, goes to quarantine; no more than this of it is ever held."""
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 16 << 20
 SAMPLE = 8
 """Records looked at to tell a file's format."""
 RAW_BYTES = 4096

@@ -45,7 +45,7 @@ BATCH_BYTES = 512 << 20
 """Text whose rows are committed together; an object is never parted."""
 MEMORY_MIB = 1280
 """What DuckDB keeps in memory; beyond that it spills to disk. Text being read and Delta's writer come on top."""
-PARTS_AHEAD = 2
+PARTS_AHEAD = 6
 """Parts of objects that wait, read and split, while others are parsed."""
 PROBLEMS_TOGETHER = 1024
 """Problems of the line reader that go to quarantine in one go."""
@@ -109,7 +109,6 @@ class Staging:
         self.connection, self.workload, self.sources = connection, workload, sources
         self._entries: list[Entry] = []
         self._lost: set[str] = set()  # objects that could not be read
-        self._begin()
 
     def batches(self, entries: list[Entry]) -> Iterator[Batch]:
         """Stages the objects in their order. What a batch left in the tables is gone when the next one is asked for.
@@ -134,8 +133,12 @@ class Staging:
                     self._begin()
         if self._ended:
             yield self._complete()
+        else:
+            self.connection.commit()
 
     def _begin(self) -> None:
+        # One transaction for a batch: DuckDB copies a table's last rows anew with every insert that is committed by itself
+        self.connection.begin()
         for table in (
             "batch", "quarantined", "skipped", "halves", "staged", "staged_feedback", "no_interactions", "no_feedback"
         ):
@@ -167,6 +170,7 @@ class Staging:
                 self.connection.execute(sql_text("ingest/forget").format(table=table), {"objects": failed})
             for index in failed:
                 del self._records[index]
+        self.connection.commit()
         return Batch(
             read=[self._entries[index] for index, whole in self._ended.items() if whole],
             failed=[

@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 PROJECT = Path(__file__).resolve().parents[1]
 SHARED = PROJECT.parent / "shared"
@@ -18,6 +19,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 for name in ("MILLRACE_LAKE", "MILLRACE_HOME", "MILLRACE_RECIPES", "MILLRACE_PROGRESS", "DAGSTER_HOME"):
     os.environ.pop(name, None)
+
+# How fast the machine is says nothing of a law
+settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("millrace")
 
 
 @pytest.fixture(scope="session")

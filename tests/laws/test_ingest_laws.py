@@ -4,7 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.ingest import ingest
@@ -13,7 +13,7 @@ from resources.sources import SourceSettings
 from resources.tables import Tables
 
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
-LAWS = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LAWS = settings(max_examples=12)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -23,7 +23,10 @@ PINNED_SIGNATURE = [-519976278, -459099639, -1390493830]
 
 
 def is_alone(character):
-    names = ("CJK UNIFIED", "CJK COMPATIBILITY IDEO", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+    names = (
+        "CJK UNIFIED", "CJK COMPATIBILITY IDEO", "IDEOGRAPHIC", "VERTICAL IDEO", "HANGZHOU", "HIRAGANA", "HENTAIGANA", "KATAKANA",
+        "HALFWIDTH KATAKANA", "COMBINING KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR",
+    )
     return unicodedata.name(character, "").startswith(names)
 
 
