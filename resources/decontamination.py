@@ -35,7 +35,7 @@ from resources.tables import SCHEMAS, Tables
 WHOLE_MESSAGE_BELOW = 4
 """Words under which an item counts only where it is a whole message."""
 
-_VERSION = 1
+_VERSION = 2
 """Of what a search finds: with another one, all days are searched again."""
 
 

@@ -1,5 +1,6 @@
--- Everything that is said in the rows to be searched, message by message, but for a product's instructions. What a tool is
--- called with is read a second time with JSON's escapes undone: "\nthe" is not the word "nthe".
+-- Everything that is said in the rows to be searched, message by message, but for a product's instructions. What holds JSON's
+-- escapes (a tool call, a record in a prompt, whole, cut short or after a sentence) is read a second time with them undone:
+-- "\nthe" is not the word "nthe". By pattern, not by parsing: JSON in prose is no JSON document.
 with told as (
     select
         row_id,
@@ -18,19 +19,16 @@ messages as (
     from told
 ),
 texts as (
-    select
-        row_id,
-        message_text(message) as said,
-        case when message.tool_calls is not null or message.function_call is not null then
-            list_concat(
-                coalesce(message.tool_calls ->> '$[*].function.arguments', []), [message.function_call ->> '$.arguments']
-            )
-        end as called_with
+    select row_id, message_text(message) as said
     from messages
     where coalesce(message.role, '') not in ('system', 'developer')
+),
+unescaped as (  -- but for \u00e9, which the JSON reader undoes where nothing is left that it would stumble over
+    select row_id, regexp_replace(regexp_replace(said, '\\["\\/bfnrt]', ' ', 'g'), '["\x00-\x1f]', ' ', 'g') as said
+    from texts
+    where contains(said, '\')
 )
 select row_id, said from texts
 union all
-select row_id, array_to_string(try_cast(arguments as json) ->> '$.*', ' ')
-from (select row_id, unnest(called_with) as arguments from texts where called_with is not null)
-where arguments is not null
+select row_id, case when contains(said, '\u') then coalesce(try_cast('"' || said || '"' as json) ->> '$', said) else said end
+from unescaped

@@ -75,6 +75,10 @@ WAYS = {
         {"role": "assistant", "content": None, "tool_calls": [
             {"id": "1", "type": "function", "function": {"name": "save", "arguments": json.dumps({"text": text})}}]},
     ),
+    "in JSON": lambda text, rng: (json.dumps({"q": text}), "Let me see."),
+    "in JSON, deep and indented": lambda text, rng: (json.dumps([{"tasks": [{"id": 1, "body": text}]}], indent=1), "Let me see."),
+    "in JSON after a sentence": lambda text, rng: (f"Rate this record: {json.dumps({'q': text})}", "Let me see."),
+    "in JSON cut short": lambda text, rng: ("Go on.", json.dumps({"q": text, "then": "nothing"})[:-9]),
 }
 
 
@@ -160,6 +164,29 @@ def test_other_suites_or_settings_search_again(tables, tmp_path):
     assert curate(tables, "tutor", tmp_path / "v5", strict, one).suites["quiz"]["items_found"] == 1
     off = CurationSettings(decontamination={"enabled": False})
     assert curate(tables, "tutor", tmp_path / "v6", off, one).kept == 2
+
+
+def test_json_in_a_message_is_read_with_its_escapes_undone(tables, tmp_path):
+    word = "un café à côté"
+    item = f"Où se trouve\n{word}\tde la gare\nqui vend \\frac et \"noir\" même le\ndimanche soir"
+    cleaned(tables, [
+        interaction(1, json.dumps({"q": item}), "Là-bas."), interaction(2, "Où?", json.dumps([[item]], ensure_ascii=False)),
+        interaction(3, json.dumps({"q": "Où\nse\ntrouve\nla\nmairie\nde la\nville"}), "Là-bas."),
+        interaction(4, [{"role": "system", "content": json.dumps({"q": item})}, {"role": "user", "content": "Hello"}], "Yes?"),
+    ])
+    items = suite_file(tmp_path / "items.parquet", [("quiz", "1", item, None)])
+    assert found(tables, tmp_path / "v1", items)[0] == {"i1", "i2"}
+
+
+def test_what_an_older_search_found_is_not_kept(tables, tmp_path, monkeypatch):
+    items = suite_file(tmp_path / "items.parquet", [("quiz", "1", QUESTION, None)])
+    cleaned(tables, [interaction(1, json.dumps({"q": QUESTION.replace(" ", "\n")}), "About nine hundred.")])
+    with monkeypatch.context() as before:
+        before.setattr(decontamination, "_VERSION", 1)
+        before.setattr(decontamination, "stream", lambda connection, _: connection.sql(
+            "select '' as row_id, '' as said").to_arrow_reader())
+        assert found(tables, tmp_path / "v1", items)[0] == set()
+    assert found(tables, tmp_path / "v2", items)[0] == {"i1"}
 
 
 def test_words_do_not_run_from_one_message_into_the_next(tables, tmp_path):
