@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.lake import Lake
-from resources.sql_files import HIVE_TYPES, rows, run, sql_text
+from resources.sql_files import create_view, rows, run, sql_text
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 
 SPLITS = {"train", "validation", "test"}
@@ -154,14 +154,7 @@ def _as_name(artefact: str) -> str:
 def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str) -> None:
     files = tables.files(name)
     if files:
-        connection.execute(
-            sql_text("catalog/table").format(
-                view=name,
-                columns=", ".join(SCHEMAS[name].names),
-                files=_paths(tables.lake, files),
-                types=", ".join(f"{column}: {HIVE_TYPES[column]}" for column in PARTITIONS[name]),
-            )
-        )
+        create_view(connection, "catalog/table", name, SCHEMAS[name], _paths(tables.lake, files), PARTITIONS[name])
         return
     connection.register("no_rows", SCHEMAS[name].empty_table())
     columns = connection.execute("describe no_rows").fetchall()

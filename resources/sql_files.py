@@ -97,17 +97,34 @@ def attach_files(
         connection.execute(f"drop view if exists {name}")
         connection.register(name, schema.empty_table())
         return
-    pieces = {"view": name, "files": ", ".join(sql_literal(file) for file in files),
-              "types": ", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar"}
+    create_view(connection, "tables/slice", name, schema, ", ".join(sql_literal(file) for file in files), partitions)
+
+
+def create_view(
+    connection: duckdb.DuckDBPyConnection,
+    query: str,
+    name: str,
+    schema: pa.Schema,
+    files: str,
+    partitions: Sequence[str] = (),
+) -> None:
+    """Creates the view `name` over Parquet files, `files` being SQL: the schema's columns, null where no file has one.
+
+    sql/<query>.sql is a `create or replace` with the pieces view, columns, files and types.
+    """
+    types = ", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar"
+
+    def create(columns: Sequence[str]) -> None:
+        connection.execute(sql_text(query).format(view=name, columns=", ".join(columns), files=files, types=types))
+
     try:
-        connection.execute(sql_text("tables/slice").format(columns=", ".join(schema.names), **pieces))
+        create(schema.names)
     except duckdb.BinderException:  # a lake of before a column was added; asking first would cost a look into every file
-        connection.execute(sql_text("tables/slice").format(columns="*", **pieces))
+        create("*")
         held = set(connection.table(name).columns)
         empty = connection.from_arrow(schema.empty_table())
-        columns = [column if column in held else f"cast(null as {kind}) as {column}"
-                   for column, kind in zip(schema.names, empty.types, strict=True)]
-        connection.execute(sql_text("tables/slice").format(columns=", ".join(columns), **pieces))
+        create([column if column in held else f"cast(null as {kind}) as {column}"
+                for column, kind in zip(schema.names, empty.types, strict=True)])
 
 
 def attach_parquet(connection: duckdb.DuckDBPyConnection, view: str, path: Path) -> None:

@@ -279,6 +279,22 @@ def test_an_empty_lake_and_odd_names(tmp_path):
     assert not list(lake.root.glob(".catalog-*"))
 
 
+def test_a_lake_of_before_a_column_was_added_reads_null_there(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=n % 2) for n in range(4)])
+    clean(Tables(lake), "tutor", days_of([interaction(n, "", "", day=n) for n in range(2)]), CurationSettings())
+    files = Tables(lake).files("cleaned_interactions")
+    for number, file in enumerate(sorted(files)):  # `quality` in no file, `language` in one of two
+        kept = pq.ParquetFile(file).read().drop_columns(["quality", *["language"][number:]])
+        pq.write_table(kept, file)
+    rebuild(lake)
+    assert len(files) == 2
+    [row] = query(lake, "select count(*) as n, count(quality) as rated, any_value(typeof(quality)) as kind, "
+                        "count(cleaned_with) as cleaned, count(*) filter (dt is not null) as dated from cleaned_interactions").to_pylist()
+    assert row == {"n": 4, "rated": 0, "kind": "MAP(VARCHAR, DOUBLE)", "cleaned": 4, "dated": 4}
+    assert list(query(lake, "from cleaned_interactions").column_names) == SCHEMAS["cleaned_interactions"].names
+
+
 def test_reading_goes_on_while_a_run_writes(tmp_path):
     lake = Lake.open(tmp_path / "lake")
     store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=n % 3) for n in range(30)])
