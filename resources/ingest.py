@@ -24,7 +24,7 @@ from resources.halves import beside
 from resources.ingest_lock import ingesting
 from resources.ledger import Entry, Ledger
 from resources.sources import SourceSettings, nothing_under, objects_after
-from resources.sql_files import attach_slice, rows, run, workbench
+from resources.sql_files import run, workbench
 from resources.staging import Batch, Staging, staging
 from resources.tables import Tables
 
@@ -142,14 +142,6 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
         report.failed_objects += [entry.uri for entry in batch.failed]
         report.first_failure = report.first_failure or next((f"{entry.uri}: {entry.problem}" for entry in batch.failed), "")
         ledger.save(tables)
-
-
-def resolved_feedback(tables: Tables, workload: str) -> pa.Table:
-    """The workload's feedback beside the interactions it is about, as an Arrow table (sql/ingest/resolved_feedback)."""
-    with workbench() as connection:
-        attach_slice(connection, tables, "interactions", workload)
-        attach_slice(connection, tables, "feedback", workload)
-        return rows(connection, "ingest/resolved_feedback")
 
 
 def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> int:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
+from resources.sql_files import attach_slice, run, workbench
 from resources.tables import SCHEMAS
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -63,3 +64,13 @@ def days_of(rows):
 def read(tables, name):
     """All rows of a table as dicts."""
     return tables.open(name).to_pyarrow_table().to_pylist()
+
+
+def heard(tables, workload):
+    """What people said of each interaction as cleaning and curation hear it: one value by interaction_id."""
+    with workbench() as connection:
+        for name in ("interactions", "feedback"):
+            attach_slice(connection, tables, name, workload)
+        connection.execute("create temp view conversations as select * from interactions")
+        run(connection, "clean/feedback")
+        return dict(connection.execute("select interaction_id, value from verdicts").fetchall())

@@ -6,6 +6,7 @@ import os
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import interaction_rows
 import pytest
 import zstandard
 from hypothesis import given
@@ -13,11 +14,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from resources.formats import FORMATS, detect
-from resources.ingest import ingest, resolved_feedback
+from resources.ingest import ingest
 from resources.lake import Lake
 from resources.responses_api import chat_of
 from resources.sources import SourceError, SourceSettings, days_in, list_objects, objects_after
-from resources.sql_files import attach_slice, run, workbench
 from resources.tables import Tables
 
 
@@ -516,17 +516,8 @@ def test_parameters_hold_neither_users_nor_secrets_in_any_format(tmp_path):
 def heard(tmp_path, workload="shop"):
     """What cleaning hears of each request: the lowest value, by request id."""
     tables = Tables(Lake.open(tmp_path / "lake"))
-    with workbench() as connection:
-        for name in ("interactions", "feedback"):
-            attach_slice(connection, tables, name, workload)
-        connection.execute("create temp view conversations as select * from interactions")
-        run(connection, "clean/feedback")
-        verdicts = connection.execute("select request_id, value from verdicts join interactions using (interaction_id)")
-        found = dict(verdicts.fetchall())
     named = {row["interaction_id"]: row["request_id"] for row in tables.open("interactions").to_pyarrow_table().to_pylist()}
-    resolved = {named[row["interaction_id"]]: row["value"] for row in resolved_feedback(tables, workload).to_pylist()}
-    assert resolved == found
-    return found
+    return {named[identity]: value for identity, value in interaction_rows.heard(tables, workload).items()}
 
 
 def test_feedback_that_names_a_gateways_own_id_finds_its_request(tmp_path):

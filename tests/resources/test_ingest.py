@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from interaction_rows import heard
 
 from pipelines.demo_traffic import write_traffic
 from resources import ingest as ingest_module
 from resources import staging as staging_module
-from resources.ingest import CountsError, ingest, observe, resolved_feedback
+from resources.ingest import CountsError, ingest, observe
 from resources.lake import Lake
 from resources.ledger import Ledger
 from resources.new_objects import new_objects
@@ -77,10 +78,11 @@ def test_the_demo_is_read_to_the_last_planted_thing(demo, tables):
     assert codes.count("wrong_type") == planted.malformed["wrong_type"]
     assert codes.count("malformed_json") == planted.malformed["cut_json"] + planted.malformed["cut_object"]
     assert {entry["state"] for entry in found["objects"]} == {"read"}
-    thumbs = resolved_feedback(tables, "assistant").to_pylist()
-    by_id = {row["interaction_id"] for row in found["interactions"]}
-    assert {row["interaction_id"] for row in thumbs} <= by_id
-    assert sum(row["closeness"] == 2 for row in thumbs) == planted.feedback["on_responses"]
+    thumbs = heard(tables, "assistant")
+    by_id = {row["interaction_id"]: row["request_id"] for row in found["interactions"]}
+    assert thumbs.keys() <= by_id.keys() and set(thumbs.values()) == {1.0, -1.0}
+    responses = {row["request_id"] for row in found["feedback"]}
+    assert sum(by_id[identity] in responses for identity in thumbs) == planted.feedback["on_responses"]
     assert ingest(tables, "assistant", sources).total.objects == 0 and content(tables) == found
     assert observe(tables, "assistant", sources).unread_objects == 0
 
@@ -263,12 +265,11 @@ def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
           {"response_id": "unknown", "value": 1, "timestamp": 1780300005})
     thumbs = {"thumbs": SourceSettings(uri=str(tmp_path / "thumbs"))}
     ingest(tables, "w", thumbs)
-    write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"), pair("2", "b", trace_id="t", session_id="s"))
+    write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"), pair("2", "b", trace_id="t", session_id="s"),
+          pair("3", "c", session_id="s"), pair("4", "d", session_id="another"))
     ingest(tables, "w", {**thumbs, "gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     ids = {row["interaction_id"]: row["request_id"] for row in content(tables)["interactions"]}
-    found = {(ids[row["interaction_id"]], row["name"], row["value"]) for row in
-             resolved_feedback(tables, "w").to_pylist()}
-    assert found == {("1", "feedback", -1.0), ("2", "feedback", -1.0), ("1", "solved", 1.0), ("2", "solved", 1.0)}
+    assert {ids[identity]: value for identity, value in heard(tables, "w").items()} == {"1": -1.0, "2": -1.0, "3": 1.0}
 
 
 def test_counts_that_do_not_add_up_stop_the_run_before_any_commit(tables, tmp_path, monkeypatch):
@@ -313,11 +314,11 @@ def test_tau_bench_conversations(tables):
     rows = content(tables, "interactions")["interactions"]
     assert sum(row["finish_reason"] == "tool_calls" for row in rows) == 1164
     assert len({row["session_id"] for row in rows}) == 200
-    rewards = resolved_feedback(tables, "airline").to_pylist()
-    assert len(rewards) == turns and {row["name"] for row in rewards} == {"reward"}
+    rewards = heard(tables, "airline")
+    assert len(rewards) == turns and set(rewards.values()) == {0.0, 1.0}
     solved = {f"{each['task_id']}/{each['trial']}" for each in trajectories if each["reward"] == 1}
     sessions = {row["interaction_id"]: row["session_id"] for row in rows}
-    assert {sessions[row["interaction_id"]].split(":")[0] for row in rewards if row["value"] == 1} == solved
+    assert {sessions[identity].split(":")[0] for identity, value in rewards.items() if value == 1} == solved
 
 
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
@@ -419,8 +420,8 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
     rows = content(tables)["interactions"]
     assert total.kept == len(rows) == 2 * answers and total.repeated == answers
     assert len({row["session_id"] for row in rows}) == 2 and {row["rule"] for row in content(tables)["decisions"]} == {"repeated_record"}
-    rewards = {row["interaction_id"]: row["value"] for row in resolved_feedback(tables, "w").to_pylist() if row["name"] == "reward"}
-    if rewards:
+    if "reward" in one:
+        rewards = heard(tables, "w")
         assert {row["source_uri"][-7:]: rewards[row["interaction_id"]] for row in rows} == {"a.jsonl": 1, "b.jsonl": 0}
 
 
@@ -444,6 +445,5 @@ def test_of_two_thumbs_of_one_moment_the_lower_holds_whatever_their_order(tmp_pa
         for name, value in zip(names, ("up", "down"), strict=True):
             write(tmp_path / place / f"{name}.jsonl", {"response_id": "1", "value": value, "timestamp": 1780300001})
         ingest(tables, "w", {"g": SourceSettings(uri=str(tmp_path / place))})
-        [judgement] = resolved_feedback(tables, "w").to_pylist()
-        values[place] = judgement["value"]
+        [values[place]] = heard(tables, "w").values()
     assert values == {"one": -1.0, "two": -1.0}
