@@ -145,7 +145,7 @@ def test_seeds_that_cannot_be_had_are_named(tmp_path):
     with pytest.raises(SeedError, match=r"no seed file .*nowhere"):
         import_seeds({"a": str(tmp_path / "nowhere.jsonl")}, tmp_path / "out")
     (tmp_path / "odd.jsonl").write_text('{"odd": 1}\n')
-    with pytest.raises(SeedError, match="no usable line, of 1; the first: the records are not of a known log format"):
+    with pytest.raises(SeedError, match="no usable line, of 1; the first: none of the first 1 records is of a known log format"):
         import_seeds({"a": tmp_path / "odd.jsonl"}, tmp_path / "out")
     shutil.copy(FIXTURES / "alpaca.jsonl", tmp_path)
     with pytest.raises(SeedError, match="not of the format sharegpt"):
