@@ -148,5 +148,5 @@ def test_seeds_that_cannot_be_had_are_named(tmp_path):
     with pytest.raises(SeedError, match="no usable line, of 1; the first: none of the first 1 records is of a known log format"):
         import_seeds({"a": tmp_path / "odd.jsonl"}, tmp_path / "out")
     shutil.copy(FIXTURES / "alpaca.jsonl", tmp_path)
-    with pytest.raises(SeedError, match="not of the format sharegpt"):
+    with pytest.raises(SeedError, match="is of the format sharegpt"):
         import_seeds({"a": SourceSettings(uri=str(tmp_path / "alpaca.jsonl"), format="sharegpt")}, tmp_path / "out")

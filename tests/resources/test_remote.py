@@ -76,7 +76,7 @@ def test_an_error_of_a_librarys_own_while_reading_fails_the_object_and_not_the_r
         status = 503
 
     memory = fsspec.filesystem("memory")
-    memory.pipe({"/logs/a.jsonl": json.dumps(PAIR).encode(), "/logs/b.jsonl": b"{}"})
+    memory.pipe({"/own-errors/a.jsonl": json.dumps(PAIR).encode(), "/own-errors/b.jsonl": b"{}"})
     whole = type(memory)._open
 
     def breaking(self, path, *words, **more):
@@ -86,10 +86,10 @@ def test_an_error_of_a_librarys_own_while_reading_fails_the_object_and_not_the_r
 
     monkeypatch.setattr(type(memory), "_open", breaking)
     tables = Tables(Lake.open(tmp_path / "lake"))
-    report = ingest(tables, "w", {"g": SourceSettings(uri="memory://logs")})
+    report = ingest(tables, "w", {"g": SourceSettings(uri="memory://own-errors")})
     assert report.total.kept == 1
     assert [(row["state"], row["problem"]) for row in objects(tables)] == [("read", ""), ("failed", "the server refused (503)")]
     monkeypatch.undo()
-    ingest(tables, "w", {"g": SourceSettings(uri="memory://logs")})
+    ingest(tables, "w", {"g": SourceSettings(uri="memory://own-errors")})
     assert [(row["state"], row["problem"]) for row in objects(tables)] == [("read", ""), ("read", "")]
-    memory.rm("/logs", recursive=True)
+    memory.rm("/own-errors", recursive=True)
