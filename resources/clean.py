@@ -36,6 +36,7 @@ from resources.languages import detect
 from resources.minhash import signatures
 from resources.pii import Redactor, finder
 from resources.pii_scan import might_hold
+from resources.presidio import model_name
 from resources.quality import measures
 from resources.source_digest import source_digest
 from resources.sql_files import attach_slice, rows, run, stream, workbench
@@ -99,11 +100,13 @@ def clean(tables: Tables, workload: str, days: Sequence[date], settings: Curatio
 
 
 def cleaned_with(settings: CurationSettings) -> str:
-    """The digest of all that cleaning depends on: its settings and its source."""
+    """The digest of all that cleaning depends on: its settings, its source, and the model that looks for personal data."""
     asked = settings.model_dump(mode="json", include={
         "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True, "length": True,
         "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up"},
     })
+    if settings.pii_engine == "presidio":
+        asked["pii_model"] = model_name()
     code = source_digest("resources/clean.py", "sql/clean")
     return hashlib.sha256(f"{json.dumps(asked, sort_keys=True)}{code}".encode()).hexdigest()[:16]
 

@@ -36,10 +36,15 @@ class PresidioError(Exception):
     """Presidio, or its model, is not here; the message says how to get it."""
 
 
+def model_name() -> str:
+    """The spaCy model that it reads with: a package's name or a directory."""
+    return os.environ.get("MILLRACE_PRESIDIO_MODEL", "en_core_web_lg")
+
+
 @cache
 def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
     """Finds what Presidio finds as well. Raises PresidioError."""
-    model = os.environ.get("MILLRACE_PRESIDIO_MODEL", "en_core_web_lg")
+    model = model_name()
     try:
         from presidio_analyzer import AnalyzerEngine
         from presidio_analyzer.nlp_engine import NlpEngineProvider

@@ -195,6 +195,16 @@ def test_another_threshold_makes_days_stale_and_another_stage_does_not(judge, tm
     assert read(tables, "cleaned_interactions")[0]["cleaned_with"] == cleaned_with(CurationSettings())
 
 
+def test_another_presidio_model_makes_days_stale(monkeypatch):
+    by_presidio, by_ours = CurationSettings(pii_engine="presidio"), CurationSettings()
+    monkeypatch.delenv("MILLRACE_PRESIDIO_MODEL", raising=False)
+    before = [cleaned_with(by_presidio), cleaned_with(by_ours)]
+    monkeypatch.setenv("MILLRACE_PRESIDIO_MODEL", "en_core_web_lg")
+    assert [cleaned_with(by_presidio), cleaned_with(by_ours)] == before
+    monkeypatch.setenv("MILLRACE_PRESIDIO_MODEL", "en_core_web_sm")
+    assert cleaned_with(by_presidio) != before[0] and cleaned_with(by_ours) == before[1]
+
+
 def test_the_first_rule_broken_is_the_verdict(judge):
     found = judge([interaction(1, TEXT, "no " * 40, finish_reason="length")], {"length": {"max_answer": 5}})
     assert rules(found) == {"i1": "truncated"}
