@@ -8,6 +8,7 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
 from resources.ingest import ingest
+from resources.launcher import relay
 from resources.source_digest import source_digest
 from resources.sources import SourceSettings
 from resources.staging import USER_HASH_KEY
@@ -44,6 +45,8 @@ def interactions(
     ):
         context.log.warning(f"user ids were hashed without a key: who has a list of ids can find theirs among the hashes. Set "
                             f"{USER_HASH_KEY} before the first ingest of a lake and keep it: another key gives other hashes")
+        relay({"event": "note", "message": "user ids are hashed without a key and can be guessed: set "
+                                           f"{USER_HASH_KEY} before a lake's first ingest"})
     workshop.publish_catalog()
     read_now = {day: counts.model_dump(exclude_defaults=True) for day, counts in report.days.items()}
     yield from report_days(context, workshop, "interactions", read_now)

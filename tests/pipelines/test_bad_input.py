@@ -72,6 +72,26 @@ def test_a_file_that_is_not_what_it_says_is_quarantined_and_the_rest_is_read(cli
     assert found == [{"kept": 1, "bad": 2}]
 
 
+def test_user_ids_hashed_without_a_key_are_said_once(cli, tmp_path, monkeypatch):
+    def said(user, key=None):
+        logs = tmp_path / "logs" / "dt=2026-06-01"
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / "a.jsonl").write_text("".join(json.dumps({
+            "timestamp": 1780300000 + 90_000 * number,
+            "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race?"}], **user},
+            "response": {"id": f"r{number}", "choices": [
+                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel."}}]},
+        }) + "\n" for number in range(2)))
+        monkeypatch.delenv("MILLRACE_USER_HASH_KEY", raising=False)
+        if key:
+            monkeypatch.setenv("MILLRACE_USER_HASH_KEY", key)
+        lake = tmp_path / f"lake{len(user)}{key}"
+        done = cli("run", write(tmp_path), "--lake", lake, "--select", "interactions", "--select", "feedback")
+        return " ".join((done.stdout + done.stderr).split()).count("without a key and can be guessed: set MILLRACE_USER_HASH_KEY")
+
+    assert [said({"user": "ann"}), said({"user": "ann"}, "secret"), said({})] == [1, 0, 0]
+
+
 def test_a_base_model_with_a_tensor_missing_is_named_and_makes_no_artefact(cli, toy, tmp_path):
     registry = Registry(Lake.open(toy.lake), toy.workload)
     broken = tmp_path / "broken"
