@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from resources import prefetch
+from resources import prefetch, staging
 from resources.formats import detect
 from resources.halves import place_of
 from resources.ingest import ingest
@@ -87,6 +87,17 @@ def test_requests_and_responses_become_pairs(tmp_path):
         ("unpaired", 5, "no response for the custom_id late in this folder"),
     ]
     assert (report.total.read, report.total.kept, report.total.quarantined) == (8, 6, 2)
+
+
+def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "PAIRS_TOGETHER", 3)
+    places = [f"{number:02}" for number in range(10)]
+    monkeypatch.setitem(FILES, "day1/b1_input.jsonl", [request(place, f"ask {place}") for place in places])
+    monkeypatch.setitem(FILES, "day1/b1_output.jsonl", [response(place, f"say {place}") for place in reversed(places)])
+    put(tmp_path, ["day1/b1_input.jsonl", "day1/b1_output.jsonl"])
+    found, report = read(tmp_path)
+    said = {(json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"]) for row in found["interactions"]}
+    assert said == {(f"ask {place}", f"say {place}") for place in places} and report.total.kept == report.total.read == 10
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(sorted(FILES)))[::840])
