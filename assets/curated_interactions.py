@@ -27,7 +27,8 @@ def curated_interactions(
 ) -> dg.MaterializeResult:
     """Exact and near duplicates, thumbs-down answers and leaked evaluation items leave; the order of days does not matter."""
     suite = workshop.current("dataset", "eval_suite")
-    tables = ["cleaned_interactions", "feedback", *(["judgements"] if curation_settings.judge else [])]
+    # interactions: the ids by which feedback finds its rows
+    tables = ["cleaned_interactions", "interactions", "feedback", *(["judgements"] if curation_settings.judge else [])]
     semantic = curation_settings.semantic_duplicates
 
     def work(output: Path) -> dict[str, Any]:

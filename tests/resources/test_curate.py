@@ -206,6 +206,23 @@ def test_signatures_of_other_settings_are_refused(tables, tmp_path):
         curate(tables, "tutor", tmp_path / "v2", CurationSettings(near_duplicates={"bands": 16, "rows": 8}), None)
 
 
+@pytest.mark.parametrize("name", ["trace_id", "request_id", "alias_id"])
+def test_a_row_that_feedback_finds_by_another_name_changes_the_digest(tables, tmp_path, name):
+    """content_sha256 leaves such names out, and cleaned_interactions does not have them."""
+    def read_again(identity):
+        store(tables, "interactions", [interaction(1, "Go on", prose(6), **{name: identity}), interaction(2, "Go on", prose(7))])
+
+    read_again("a")
+    clean(tables, "tutor", days_of([interaction(1, "", "")]), CurationSettings())
+    said = thumb(-1, **{"trace_id" if name == "trace_id" else "request_id": "b"})
+    store(tables, "feedback", [said])
+    before = slice_digest(tables, "interactions", "tutor")
+    assert curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None).kept == 2
+    read_again("b")
+    assert slice_digest(tables, "interactions", "tutor") != before
+    assert curate(tables, "tutor", tmp_path / "v2", CurationSettings(), None).dropped == {"thumbs_down": 1}
+
+
 def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
     report = curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None)
     assert (report.read, report.kept) == (0, 0)
