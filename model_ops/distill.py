@@ -17,15 +17,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from model_ops.conversations import end_of_turn_ids, read_documents
 from model_ops.errors import ModelError
-from model_ops.linear_cross_entropy import RowsLoss, chunked_head, last_hidden, next_token_loss, plain_head
-from model_ops.model_directory import load_model, load_tokenizer, save_model, training_device
-from model_ops.packing import PackedPlan
+from model_ops.models.model_directory import load_model, load_tokenizer, save_model, training_device
 from model_ops.progress import Progress
 from model_ops.sft import add_end_of_sequence, input_of, training_metrics, validation_documents, validation_of
 from model_ops.specs import Job, StudentSettings
-from model_ops.trainer import IGNORED, Batch, LossOutput, train
+from model_ops.training.conversations import end_of_turn_ids, read_documents
+from model_ops.training.linear_cross_entropy import RowsLoss, chunked_head, last_hidden, next_token_loss, plain_head
+from model_ops.training.packing import PackedPlan
+from model_ops.training.trainer import IGNORED, Batch, LossOutput, train
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:

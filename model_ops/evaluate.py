@@ -23,20 +23,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.acceptance import AcceptanceRow, Measured, measure, summarize
-from model_ops.conversations import read_documents
-from model_ops.drafters import Drafter, NgramDrafter
-from model_ops.eagle3_drafter import Eagle3Drafter
+from model_ops.decoding.acceptance import AcceptanceRow, Measured, measure, summarize
+from model_ops.decoding.drafters import Drafter, NgramDrafter
+from model_ops.decoding.prompts import Prompt, read_prompts
 from model_ops.errors import ModelError
 from model_ops.evaluation_plots import plot_acceptance, plot_losses
-from model_ops.export_speculator import load_speculator
 from model_ops.generate import choose_prompts
-from model_ops.likelihood import RowLoss, held_out_loss, mean_loss
-from model_ops.model_directory import load_model, load_tokenizer
+from model_ops.models.model_directory import load_model, load_tokenizer
+from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress
-from model_ops.prompts import Prompt, read_prompts
 from model_ops.specs import EvaluateSettings, Job
-from model_ops.target import end_of_text_ids, load_runner
+from model_ops.speculators.eagle3_drafter import Eagle3Drafter
+from model_ops.speculators.export_speculator import load_speculator
+from model_ops.training.conversations import read_documents
+from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
 
 MODELS = ("base", "sft", "student", "quantized", "target", "reference")
 

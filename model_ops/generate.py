@@ -20,14 +20,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.decode import decode
+from model_ops.decoding.decode import decode
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.prompts import Prompt, read_prompts
 from model_ops.errors import ModelError
-from model_ops.incremental import IncrementalModel
-from model_ops.model_directory import load_tokenizer
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress
-from model_ops.prompts import Prompt, read_prompts
 from model_ops.specs import GenerateSettings, Job
-from model_ops.target import end_of_text_ids, load_runner
 
 CHUNK_BATCHES = 4
 """Batches in a chunk: what a kill can lose."""

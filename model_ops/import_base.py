@@ -15,7 +15,7 @@ import shutil
 from pathlib import Path
 
 from model_ops.errors import ModelError
-from model_ops.model_directory import check_model, headers, load_tokenizer, read_config
+from model_ops.models.model_directory import check_model, headers, load_tokenizer, read_config
 from model_ops.progress import Progress
 from model_ops.specs import ImportBaseSettings, Job
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from model_ops.conversations import end_of_turn_ids, read_documents
 from model_ops.errors import ModelError
-from model_ops.likelihood import held_out_loss, mean_loss
-from model_ops.linear_cross_entropy import next_token_loss
-from model_ops.model_directory import load_model, load_tokenizer, save_model, training_device
-from model_ops.packing import Document, PackedPlan
+from model_ops.models.model_directory import load_model, load_tokenizer, save_model, training_device
 from model_ops.progress import Progress
 from model_ops.specs import Job
-from model_ops.trainer import TrainingResult, train
+from model_ops.training.conversations import end_of_turn_ids, read_documents
+from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.training.linear_cross_entropy import next_token_loss
+from model_ops.training.packing import Document, PackedPlan
+from model_ops.training.trainer import TrainingResult, train
 
 VALIDATION_TOKENS = 50_000
 """Validation during training looks at the first rows up to this many tokens; evaluate looks at all of them."""

@@ -6,7 +6,7 @@ ANSWERS is what `generate` wrote. The target's hidden states over them are compu
 The draft vocabulary is counted on the answers; head rows, embedding and norm start from the target's; the embedding
 stays frozen. Every token that the target generated is supervised, at every step of the training-time test where its
 index exists, against the target's distribution over its full vocabulary. The output directory loads in SGLang and
-vLLM, its folder `speculators/` in `vllm serve` (see `model_ops.export_speculator`).
+vLLM, its folder `speculators/` in `vllm serve` (see `model_ops.speculators.export_speculator`).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import torch
 from jaxtyping import Float32, Int
 from torch import Tensor, nn
 
-from model_ops.draft_vocabulary import choose_draft_vocabulary
-from model_ops.eagle3 import Eagle3, Eagle3Config
+from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.export_speculator import save_speculator
-from model_ops.hidden_states import AnswerRow, HiddenStates, read_answers
-from model_ops.incremental import IncrementalModel
-from model_ops.model_directory import load_tokenizer, read_config
+from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress
 from model_ops.specs import Job, SpeculatorSettings
-from model_ops.speculator_batches import SpeculatorPlan, documents_of, make_batch, micro_batches, supervised
-from model_ops.speculator_losses import expected_acceptance_length, head_loss
-from model_ops.target import end_of_text_ids, load_runner
-from model_ops.trainer import Batch, LossOutput, train
-from model_ops.training_time_test import unroll
+from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
+from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
+from model_ops.speculators.export_speculator import save_speculator
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, micro_batches, supervised
+from model_ops.speculators.speculator_losses import expected_acceptance_length, head_loss
+from model_ops.speculators.training_time_test import unroll
+from model_ops.training.trainer import Batch, LossOutput, train
 
 VALIDATION_ROWS = 128
 """Answers that validation reads at most: enough for alpha to about 0.01, at a small share of a training's time."""

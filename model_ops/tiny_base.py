@@ -19,16 +19,16 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-import model_ops.attention  # noqa: F401  registers "packed"
-from model_ops.likelihood import held_out_loss, mean_loss
-from model_ops.linear_cross_entropy import next_token_loss
-from model_ops.model_directory import save_model, training_device
-from model_ops.packing import Document, PackedPlan
+import model_ops.models.attention  # noqa: F401  registers "packed"
+from model_ops.models.model_directory import save_model, training_device
 from model_ops.progress import Progress
 from model_ops.sft import training_metrics
 from model_ops.specs import Job, TinyBaseSettings
 from model_ops.standard_library import modules
-from model_ops.trainer import train
+from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.training.linear_cross_entropy import next_token_loss
+from model_ops.training.packing import Document, PackedPlan
+from model_ops.training.trainer import train
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 HELD_OUT_ONE_IN = 20

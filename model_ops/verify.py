@@ -5,7 +5,7 @@
 
 Files against the digests of manifest.json, safetensors headers against the files' bytes, config.json against tensors,
 tokenizer, chat template and ends of text present and within the vocabulary; for drafters the traps that cost
-acceptance without any error (`model_ops.verify_drafter`). Each problem is one sentence.
+acceptance without any error (`model_ops.speculators.verify_drafter`). Each problem is one sentence.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from model_ops.tensor_files import TensorFileError, read_directory
-from model_ops.verify_drafter import is_drafter, is_twin, verify_drafter, verify_twin
-from model_ops.verify_model import Problem, verify_files_to_serve, verify_weights
+from model_ops.models.tensor_files import TensorFileError, read_directory
+from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
+from model_ops.speculators.verify_drafter import is_drafter, is_twin, verify_drafter, verify_twin
 
 SCRATCH = ".work"
 

@@ -5,7 +5,7 @@
     acceptance_length = counts.emitted.sum() / counts.forwards.sum()
 
 Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence in the
-prompt and the answer so far, as vLLM's `ngram` method and model_ops/ngram.py do; a proposal holds as long as it is
+prompt and the answer so far, as vLLM's `ngram` method and model_ops/decoding/ngram.py do; a proposal holds as long as it is
 what the answer goes on with. A logged answer stands in for the target, which is exact for the model that gave it.
 
 Where the log has no token ids, pieces stand in for tokens: a run of letters with the space before it (at most 8 bytes

@@ -25,7 +25,7 @@ def conversation(i):
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
     """Untrained, 4 layers, hidden 32; its tokenizer is the tiny base's."""
-    from model_ops.model_directory import save_model
+    from model_ops.models.model_directory import save_model
     from model_ops.specs import TinyBaseSettings
     from model_ops.tiny_base import new_model, train_tokenizer
 

@@ -12,13 +12,13 @@ import torch
 from tiny_models import write_dataset, write_target
 
 from model_ops import evaluate, generate, quantize, speculator
-from model_ops.acceptance import bootstrap_tau, is_looping, tau_of
-from model_ops.conversations import read_documents
+from model_ops.decoding.acceptance import bootstrap_tau, is_looping, tau_of
 from model_ops.errors import ModelError
-from model_ops.likelihood import held_out_loss, mean_loss
-from model_ops.model_directory import load_model, load_tokenizer
+from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.progress import Progress
 from model_ops.specs import Job
+from model_ops.training.conversations import read_documents
+from model_ops.training.likelihood import held_out_loss, mean_loss
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from model_ops.conversations import Row, read_documents, tokenize
 from model_ops.errors import ModelError
-from model_ops.model_directory import load_tokenizer
-from model_ops.packing import to_batch
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.training.conversations import Row, read_documents, tokenize
+from model_ops.training.packing import to_batch
 from resources.clean import clean, stale_days
 from resources.curate import curate
 from resources.curation import CurationSettings

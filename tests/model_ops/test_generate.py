@@ -10,13 +10,13 @@ import torch
 from tiny_models import write_dataset, write_target
 
 from model_ops import generate
-from model_ops.decode import decode
+from model_ops.decoding.decode import decode
 from model_ops.errors import ModelError
 from model_ops.generate import SCHEMA, run
-from model_ops.model_directory import load_tokenizer
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job
-from model_ops.target import end_of_text_ids, load_runner
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from tiny_models import write_dataset, write_target
 
 from model_ops import generate, speculator
-from model_ops.draft_vocabulary import choose_draft_vocabulary
-from model_ops.export_speculator import load_speculator
-from model_ops.hidden_states import HiddenStates, read_answers
+from model_ops.models.target import load_runner
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job, SpeculatorSettings
-from model_ops.speculator_batches import make_batch, plan_steps, supervised
-from model_ops.target import load_runner
+from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
+from model_ops.speculators.export_speculator import load_speculator
+from model_ops.speculators.hidden_states import HiddenStates, read_answers
+from model_ops.speculators.speculator_batches import make_batch, plan_steps, supervised
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
@@ -118,7 +118,7 @@ def test_the_teacher_is_the_targets_distribution_at_the_supervised_token(place):
 
 
 def test_hidden_states_are_computed_once(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("model_ops.hidden_states.SHARD_TOKENS", 200)
+    monkeypatch.setattr("model_ops.speculators.hidden_states.SHARD_TOKENS", 200)
     rows, _ = read_answers(place / "answers" / "train.parquet", 256)
     runner = load_runner(place / "target")
     states = HiddenStates(tmp_path, rows, (2, 4, 5), "t")

@@ -7,14 +7,14 @@ import torch
 from torch.nn import functional as F
 
 from model_ops import distill, sft
-from model_ops.conversations import read_documents
 from model_ops.distill import distillation_rows, make_student, student_layers
 from model_ops.errors import ModelError
-from model_ops.likelihood import held_out_loss, mean_loss
-from model_ops.linear_cross_entropy import chunked_head
-from model_ops.model_directory import load_model, load_tokenizer
+from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.progress import Progress
 from model_ops.specs import Job
+from model_ops.training.conversations import read_documents
+from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.training.linear_cross_entropy import chunked_head
 
 torch.set_num_threads(2)
 SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}

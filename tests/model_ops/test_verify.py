@@ -18,10 +18,10 @@ from safetensors.torch import load_file, save_file
 from test_eagle3 import tiny_drafter
 from tiny_models import tiny_model, write_target
 
-from model_ops.export_speculator import save_speculator
+from model_ops.models.tensor_files import TensorFileError, read_headers, write_stream
 from model_ops.progress import Progress
 from model_ops.quantize import quantize_directory
-from model_ops.tensor_files import TensorFileError, read_headers, write_stream
+from model_ops.speculators.export_speculator import save_speculator
 from model_ops.verify import verify
 
 torch.set_num_threads(1)

@@ -26,7 +26,7 @@ def tiny_model(model_type: str = "qwen3", layers: int = 8, vocab_size: int = 96,
 
 def write_target(directory, layers: int = 8, vocab_size: int = 300, seed: int = 0, **changes):
     """A tiny model directory as servers load it: weights, tokenizer, chat template, generation config (bf16)."""
-    from model_ops.model_directory import save_model
+    from model_ops.models.model_directory import save_model
     from model_ops.specs import TinyBaseSettings
     from model_ops.tiny_base import train_tokenizer
 

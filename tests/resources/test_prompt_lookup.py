@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.ngram import replay
+from model_ops.decoding.ngram import replay
 from resources.prompt_lookup import pieces_of, replayed
 from resources.shingles import Ragged
 

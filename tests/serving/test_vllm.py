@@ -54,10 +54,10 @@ def served(python, folder, parts, temperature, drafted):
 def offline_tau(parts, temperature):
     import torch
 
-    from model_ops.decode import decode
-    from model_ops.eagle3_drafter import Eagle3Drafter
-    from model_ops.export_speculator import load_speculator
-    from model_ops.target import end_of_text_ids, load_runner
+    from model_ops.decoding.decode import decode
+    from model_ops.models.target import end_of_text_ids, load_runner
+    from model_ops.speculators.eagle3_drafter import Eagle3Drafter
+    from model_ops.speculators.export_speculator import load_speculator
 
     torch.set_num_threads(2)
     target, speculator, prompts = parts

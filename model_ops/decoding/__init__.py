@@ -1,0 +1,1 @@
+"""Models that answer: decoding with a cache, drafting and verifying."""

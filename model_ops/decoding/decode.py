@@ -1,0 +1,199 @@
+"""The exact decoder: the target alone, or a drafter proposing and the target verifying, in batches.
+
+    answers = decode(runner, prompts, row_ids, eos_ids={2}, temperature=1.0, max_new_tokens=128)         # alone
+    answers = decode(runner, prompts, row_ids, ..., drafter=NgramDrafter(), num_speculative_tokens=3)    # drafting
+
+Chain drafts. At temperature 0 the text is the target's greedy text; at any other it is distributed as the target's
+own samples (`model_ops.decoding.sampling`). Rows are sorted by prompt length into batches; a row that ends leaves its batch.
+
+How acceptance is counted: the prompt's forward gives the first token; after it every forward is a round that emits
+its accepted drafts and one more token. An answer that ends inside a round ends the round: accepted = emitted - 1.
+Tokens past max_new_tokens in the last round count as accepted (the limit is the measurement's, not the text's) and are
+cut from the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from model_ops.decoding.drafters import Drafter, Proposal
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.sampling import ACCEPT, DRAFT, FINAL, choose, row_uniforms, verify_draws, verify_matches
+from model_ops.errors import ModelError
+
+COMPACT_BELOW = 0.8
+"""A batch is compacted when this share of its rows, or less, still runs: copying caches costs about one forward."""
+
+
+@dataclass
+class Answer:
+    """What one prompt got, and how its drafts fared."""
+
+    tokens: list[int]
+    finish_reason: Literal["stop", "length"] = "length"
+    forwards: int = 0
+    """Rounds: target forward passes after the prompt's own."""
+    drafts: int = 0
+    """Rounds that had at least one drafted token."""
+    drafted: int = 0
+    accepted_at: list[int] = field(default_factory=list)
+    """How many rounds accepted their draft at position 0, 1, ..., K-1 (and all before it)."""
+
+    @property
+    def accepted(self) -> int:
+        return sum(self.accepted_at)
+
+
+def decode(
+    runner: IncrementalModel,
+    prompts: Sequence[Sequence[int]],
+    row_ids: Sequence[str],
+    *,
+    eos_ids: Collection[int],
+    temperature: float,
+    max_new_tokens: int,
+    drafter: Drafter | None = None,
+    num_speculative_tokens: int = 0,
+    batch_size: int = 64,
+    seed: int = 0,
+    on_batch: Callable[[int], None] | None = None,
+) -> list[Answer]:
+    """Answers to all prompts, in their order.
+
+    on_batch is called with the number of rows finished after each batch. Raises ModelError for an empty prompt or one
+    that leaves no room for an answer within the target's positions.
+    """
+    room = runner.config.max_position_embeddings
+    for row_id, prompt in zip(row_ids, prompts, strict=True):
+        if not 0 < len(prompt) < room:
+            raise ModelError(f"prompt of row {row_id} has {len(prompt)} tokens; the target takes 1 to {room - 1}")
+    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]), reverse=True)
+    answers: list[Answer | None] = [None] * len(prompts)
+    for start in range(0, len(order), batch_size):
+        rows = order[start:start + batch_size]
+        batch = _Batch(runner, drafter, [prompts[row] for row in rows], [row_ids[row] for row in rows],
+                       frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed)
+        batch.run()
+        for row, answer in zip(rows, batch.answers, strict=True):
+            answers[row] = answer
+        if on_batch is not None:
+            on_batch(start + len(rows))
+    return answers
+
+
+class _Batch:
+    """Rows that are decoded together. `live` maps the rows of the tensors to the rows of `answers`."""
+
+    def __init__(self, runner, drafter, prompts, row_ids, eos_ids, temperature, max_new_tokens, drafts, seed):
+        self.runner, self.drafter, self.prompts = runner, drafter, prompts
+        self.eos_ids, self.temperature = eos_ids, temperature
+        self.drafts = drafts if drafter is not None else 0
+        room = runner.config.max_position_embeddings
+        self.limits = [min(max_new_tokens, room - len(prompt)) for prompt in prompts]
+        self.answers = [Answer([], accepted_at=[0] * self.drafts) for _ in prompts]
+        self.finished = [False] * len(prompts)
+        self.live = list(range(len(prompts)))
+        self.uniforms = row_uniforms(row_ids, max_new_tokens + self.drafts + 1, seed).to(runner.device)
+        self.cache = runner.new_cache(len(prompts))
+
+    def run(self) -> None:
+        last = self._prefill()
+        while last is not None:
+            last = self._round(last)
+
+    def _prefill(self) -> Tensor | None:
+        """Runs the prompts and emits each row's first token."""
+        lengths = torch.tensor([len(prompt) for prompt in self.prompts], device=self.runner.device)
+        longest = int(lengths.max())
+        ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in self.prompts],
+                           device=self.runner.device)
+        capture = self.drafter.capture if self.drafter is not None else ()
+        hidden, captured = self.runner.forward(ids, self.cache, capture)
+        self.cache.lengths += lengths
+        each = torch.arange(len(self.prompts), device=ids.device)
+        logits = self.runner.logits(hidden[each, lengths - 1])
+        first = choose(logits, self.temperature, self.uniforms[:, 0, FINAL])
+        if self.drafter is not None:
+            self.drafter.begin(self.prompts, first, captured)
+        for row, token in zip(self.live, first.tolist(), strict=True):
+            self._emit(row, [token])
+        return self._compact(first)
+
+    def _round(self, last: Tensor) -> Tensor | None:
+        """One forward of the target over each row's last token and its drafts."""
+        out = torch.tensor([len(self.answers[row].tokens) for row in self.live], device=last.device)
+        # finished rows still in the batch stay at their last position; nothing of them is read
+        offsets = torch.arange(self.drafts + 1, device=last.device)
+        places = (out[:, None] + offsets).clamp_(max=self.uniforms.shape[1] - 1)
+        uniforms = self.uniforms.gather(1, places[:, :, None].expand(-1, -1, 3))
+        proposal = None
+        ids = last[:, None]
+        if self.drafts:
+            proposal = self.drafter.propose(self.drafts, self.temperature, uniforms[:, :-1, DRAFT])
+            ids = torch.cat((ids, proposal.tokens), dim=1)
+        capture = self.drafter.capture if self.drafter is not None else ()
+        hidden, captured = self.runner.forward(ids, self.cache, capture)
+        accepted, token = self._verify(self.runner.logits(hidden), proposal, uniforms)
+        emitted = torch.cat((ids[:, 1:], token[:, None]), dim=1)
+        emitted.scatter_(1, accepted[:, None], token[:, None])
+        self.cache.lengths += accepted + 1
+        if self.drafter is not None:
+            self.drafter.advance(emitted, accepted + 1, captured)
+        drafted = proposal.valid.sum(dim=1).tolist() if proposal is not None else [0] * len(self.live)
+        for row, tokens, count, proposed in zip(self.live, emitted.tolist(), (accepted + 1).tolist(), drafted,
+                                                strict=True):
+            if not self.finished[row]:
+                answer = self.answers[row]
+                kept = self._emit(row, tokens[:count])
+                answer.forwards += 1
+                answer.drafts += proposed > 0
+                answer.drafted += proposed
+                for position in range(kept - 1):
+                    answer.accepted_at[position] += 1
+        return self._compact(token)
+
+    def _verify(self, logits: Tensor, proposal: Proposal | None, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        if proposal is None or self.temperature == 0 or proposal.probabilities is None:
+            choices = choose(logits, self.temperature, uniforms[:, :, FINAL])
+            if proposal is None:
+                return torch.zeros_like(choices[:, 0]), choices[:, 0]
+            return verify_matches(choices, proposal.tokens, proposal.valid)
+        target = (logits / self.temperature).softmax(dim=-1)
+        return verify_draws(target, proposal.tokens, proposal.probabilities, proposal.target_ids,
+                            proposal.draft_index, uniforms[:, :-1, ACCEPT], uniforms[:, :, FINAL])
+
+    def _emit(self, row: int, tokens: list[int]) -> int:
+        """Adds a round's tokens to an answer up to its end; returns how many count."""
+        answer = self.answers[row]
+        for index, token in enumerate(tokens):
+            if token in self.eos_ids:
+                tokens, answer.finish_reason, self.finished[row] = tokens[:index + 1], "stop", True
+                break
+        answer.tokens.extend(tokens)
+        if len(answer.tokens) >= self.limits[row]:
+            self.finished[row] = True
+        return len(tokens)
+
+    def _compact(self, last: Tensor) -> Tensor | None:
+        """Cuts finished answers at their limit; drops finished rows when enough of them ended; None when all have."""
+        running = [place for place, row in enumerate(self.live) if not self.finished[row]]
+        if not running:
+            for answer, limit in zip(self.answers, self.limits, strict=True):
+                if len(answer.tokens) > limit:
+                    # the end may have been drafted beyond the limit: the text then ends by length
+                    answer.tokens, answer.finish_reason = answer.tokens[:limit], "length"
+            return None
+        if len(running) > COMPACT_BELOW * len(self.live):
+            return last
+        rows = torch.tensor(running, device=last.device)
+        self.live = [self.live[place] for place in running]
+        self.uniforms = self.uniforms[rows]
+        self.cache.keep(rows)
+        if self.drafter is not None:
+            self.drafter.keep(rows)
+        return last[rows]

@@ -1,0 +1,177 @@
+"""A Hugging Face decoder run token by token over a ragged cache: prefill, decoding, verification of drafts.
+
+    runner = IncrementalModel(model)                      # Llama, Mistral, Qwen2, Qwen3; float or Int8Linear layers
+    cache = runner.new_cache(rows=64)
+    hidden, captured = runner.forward(ids, cache, capture=(2, 5, 7))
+    logits = runner.logits(hidden[:, -1])
+
+It shares the model's weights (q, k, v and gate, up become views of one fused matrix) and computes the same numbers.
+It exists because decoding small batches is bound by the number of calls, and because verification of drafts needs
+rows of different lengths in one batch. `captured` holds the hidden states at block boundaries (0 is the embedding
+output, k the input of block k, n the last block's output before the final norm), which EAGLE-3 feeds on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from model_ops.decoding.ragged_cache import RaggedCache
+from model_ops.errors import ModelError
+from model_ops.models.quantized import SUPPORTED_MODEL_TYPES, Int8Linear
+
+STATIC_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+"""Rotary kinds whose frequencies do not depend on the sequence: one table serves all rows."""
+
+
+class RotaryTable:
+    """cos and sin per position, extended when a position beyond its end is asked for."""
+
+    def __init__(self, rotary: nn.Module, dtype: torch.dtype):
+        self.rotary, self.dtype = rotary, dtype
+        self.cos = self.sin = torch.empty(0, 0)
+
+    def at(self, positions: Int[Tensor, "*tokens"], longest: int):
+        """(cos, sin), each [*tokens, 1, head_dim]; `longest` bounds the positions."""
+        if longest > self.cos.shape[0]:
+            places = torch.arange(max(longest, 2 * self.cos.shape[0], 256), device=positions.device)[None]
+            cos, sin = self.rotary(torch.empty(0, dtype=torch.float32, device=positions.device), places)
+            self.cos, self.sin = cos[0].to(self.dtype), sin[0].to(self.dtype)
+        return self.cos[positions].unsqueeze(-2), self.sin[positions].unsqueeze(-2)
+
+
+def rotate(heads: Float[Tensor, "*tokens heads head_dim"], cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding in the half-split convention of Llama and Qwen."""
+    left, right = heads.chunk(2, dim=-1)
+    return heads * cos + torch.cat((-right, left), dim=-1) * sin
+
+
+def fuse(layers: Sequence[nn.Module]) -> nn.Module:
+    """Linear (or Int8Linear) layers over one input as a single layer; the originals become views of it."""
+    first = layers[0]
+    sizes = [layer.out_features for layer in layers]
+    names = ("weight", "weight_scale", "bias") if isinstance(first, Int8Linear) else ("weight", "bias")
+    if isinstance(first, Int8Linear):
+        fused: nn.Module = Int8Linear.__new__(Int8Linear)
+        nn.Module.__init__(fused)
+        fused.in_features, fused.out_features = first.in_features, sum(sizes)
+    else:
+        fused = nn.Linear(first.in_features, sum(sizes), bias=first.bias is not None, device="meta")
+        fused.requires_grad_(False)
+    for name in names:
+        if getattr(first, name) is None:
+            if isinstance(fused, Int8Linear):
+                fused.register_buffer(name, None)
+            continue
+        with torch.no_grad():
+            whole = torch.cat([getattr(layer, name).data for layer in layers])
+        for layer, part in zip(layers, whole.split(sizes), strict=True):
+            getattr(layer, name).data = part
+        if isinstance(fused, Int8Linear):
+            fused.register_buffer(name, whole)
+        else:
+            setattr(fused, name, nn.Parameter(whole, requires_grad=False))
+    return fused
+
+
+@dataclass
+class _Block:
+    input_norm: Tensor
+    qkv: nn.Module
+    head_norm: Tensor | None
+    output: nn.Module
+    mlp_norm: Tensor
+    gate_up: nn.Module
+    down: nn.Module
+    window: int | None
+
+
+class IncrementalModel:
+    """A causal language model over a ragged cache. Raises ModelError for an architecture it does not know."""
+
+    def __init__(self, model: nn.Module):
+        config = model.config
+        if config.model_type not in SUPPORTED_MODEL_TYPES:
+            raise ModelError(f"decoding is known for {', '.join(SUPPORTED_MODEL_TYPES)}, not for {config.model_type}")
+        rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+        if rope_type not in STATIC_ROPE_TYPES:
+            raise ModelError(f"decoding is known for rotary types {', '.join(STATIC_ROPE_TYPES)}, not {rope_type}")
+        if config.hidden_act not in ("silu", "swish"):
+            raise ModelError(f"decoding is known for silu MLPs, not {config.hidden_act}")
+        inner = model.model
+        self.config = config
+        self.heads = config.num_attention_heads
+        self.kv_heads = config.num_key_value_heads
+        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.epsilon = config.rms_norm_eps
+        self.embedding = inner.embed_tokens.weight
+        self.dtype, self.device = self.embedding.dtype, self.embedding.device
+        self.final_norm = inner.norm.weight
+        self.head = model.lm_head
+        self.rotary = RotaryTable(inner.rotary_emb, self.dtype)
+        self.blocks = [self._block(layer, index) for index, layer in enumerate(inner.layers)]
+
+    def _block(self, layer: nn.Module, index: int) -> _Block:
+        attention, mlp = layer.self_attn, layer.mlp
+        head_norm = None
+        if hasattr(attention, "q_norm"):
+            head_norm = torch.cat((attention.q_norm.weight.data.expand(self.heads, -1),
+                                   attention.k_norm.weight.data.expand(self.kv_heads, -1)))
+        kinds = getattr(self.config, "layer_types", None)
+        window = getattr(self.config, "sliding_window", None)
+        if kinds is not None and kinds[index] == "full_attention":
+            window = None
+        return _Block(layer.input_layernorm.weight, fuse([attention.q_proj, attention.k_proj, attention.v_proj]),
+                      head_norm, attention.o_proj, layer.post_attention_layernorm.weight,
+                      fuse([mlp.gate_proj, mlp.up_proj]), mlp.down_proj, window)
+
+    def new_cache(self, rows: int) -> RaggedCache:
+        """An empty cache for `rows` rows."""
+        return RaggedCache(len(self.blocks), rows, self.kv_heads, self.head_dim, self.dtype, self.device)
+
+    def norm(self, hidden: Float[Tensor, "*tokens hidden"], weight: Float[Tensor, " hidden"]) -> Tensor:
+        return F.rms_norm(hidden, (weight.shape[-1],), weight, self.epsilon)
+
+    @torch.no_grad()
+    def forward(self, ids: Int[Tensor, "rows tokens"], cache: RaggedCache, capture: Sequence[int] = (),
+                ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+        """Final hidden states (after the final norm) of the next tokens of every row, and the captured boundaries.
+
+        The tokens are stored in the cache but do not count until the caller adds to `cache.lengths`.
+        """
+        tokens = ids.shape[1]
+        cache.reserve(tokens)
+        positions = cache.positions(tokens)
+        cos, sin = self.rotary.at(positions, cache.longest + tokens)
+        hidden = F.embedding(ids, self.embedding)
+        boundaries = {}
+        for index, block in enumerate(self.blocks):
+            if index in capture:
+                boundaries[index] = hidden
+            hidden = self._run_block(block, index, hidden, cache, positions, cos, sin)
+        if len(self.blocks) in capture:
+            boundaries[len(self.blocks)] = hidden
+        captured = torch.cat([boundaries[index] for index in capture], dim=-1) if capture else None
+        return self.norm(hidden, self.final_norm), captured
+
+    def _run_block(self, block: _Block, index: int, hidden, cache, positions, cos, sin):
+        rows, tokens, _ = hidden.shape
+        heads = block.qkv(self.norm(hidden, block.input_norm)).view(rows, tokens, -1, self.head_dim)
+        rotated, value = heads.split((self.heads + self.kv_heads, self.kv_heads), dim=2)
+        if block.head_norm is not None:
+            rotated = F.rms_norm(rotated, (self.head_dim,), None, self.epsilon) * block.head_norm
+        query, key = rotate(rotated, cos, sin).split((self.heads, self.kv_heads), dim=2)
+        attended = cache.attend(index, query, key, value, positions, block.window)
+        hidden = hidden + block.output(attended)
+        gate, up = block.gate_up(self.norm(hidden, block.mlp_norm)).chunk(2, dim=-1)
+        return hidden + block.down(F.silu(gate) * up)
+
+    @torch.no_grad()
+    def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens vocab"]:
+        """Logits in float32."""
+        return self.head(hidden).float()

@@ -1,0 +1,58 @@
+"""Prompts for the target, from the conversations of a dataset: everything before the last assistant message.
+
+    prompts = read_prompts(dataset, "train", tokenizer)
+
+Rendered by the target's own chat template with its generation prompt, so that what is generated here is what a server
+would generate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.errors import ModelError
+from model_ops.training.conversations import Row, Split, read_rows, render
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt and where it came from."""
+
+    row_id: str
+    session_id: str
+    prompt_shape: str
+    ids: list[int]
+
+
+def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Prompt]:
+    """One prompt for each row of a split that holds an assistant message, in the file's order.
+
+    Raises ModelError as `conversations.read_rows` does, and where the chat template refuses a row.
+    """
+    rows = read_rows(dataset, split)
+    path = dataset / f"{split}.parquet"
+    present = [name for name in ("session_id", "prompt_shape") if name in pq.read_schema(path).names]
+    labels = pq.read_table(path, columns=present).to_pylist() if present else [{}] * len(rows)
+    prompts = []
+    for row, label in zip(rows, labels, strict=True):
+        last = max((place for place, message in enumerate(row.messages) if message.get("role") == "assistant"),
+                   default=0)
+        if last > 0:  # else there is nothing for the target to answer
+            ids = render_prompt(tokenizer, replace(row, messages=row.messages[:last]))
+            prompts.append(Prompt(row.row_id, str(label.get("session_id") or row.row_id),
+                                  str(label.get("prompt_shape") or ""), ids))
+    return prompts
+
+
+def render_prompt(tokenizer: PreTrainedTokenizerBase, row: Row) -> list[int]:
+    """Token ids of a conversation up to the point where the assistant speaks.
+
+    Raises ModelError where the chat template is missing or refuses the conversation.
+    """
+    if not isinstance(tokenizer.chat_template, str):
+        raise ModelError("the target's tokenizer has no chat template; put a chat_template.jinja beside it")
+    return tokenizer(render(row, tokenizer, add_generation_prompt=True), add_special_tokens=False)["input_ids"]

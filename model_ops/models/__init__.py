@@ -1,0 +1,1 @@
+"""Models as directories: loading, saving, checking; attention for packed rows; quantized layers."""

@@ -1,0 +1,192 @@
+"""Models as directories in the Hugging Face layout: safetensors, config.json, tokenizer, chat_template.jinja.
+
+    model = load_model(directory, attention="packed")       # to train: documents in a row do not see each other
+    model = load_model(directory, attention="sdpa")         # to generate, with a cache
+    save_model(model, tokenizer, directory)
+
+Nothing is fetched, no code of a model's author is run, and a directory whose tensors are not exactly those its config
+asks for is refused by name. The chat template that is saved is the one that was trained with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as transformers_logging
+
+from model_ops.errors import ModelError
+from model_ops.models import attention as packed_attention  # registers attention "packed"
+
+Attention = Literal["packed", "sdpa"]
+
+assert packed_attention
+transformers_logging.disable_progress_bar()
+
+
+def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: Attention = "packed",
+               device: torch.device | str | None = None) -> PreTrainedModel:
+    """The model in `directory`, in evaluation mode. A compressed-tensors int8 model comes from `model_ops.models.quantized`.
+
+    Raises ModelError where a file or tensor is missing, unexpected or mis-shaped, and names it.
+    """
+    config = read_config(directory)
+    scheme = config.get("quantization_config")
+    if scheme is not None:
+        if scheme.get("quant_method") != "compressed-tensors":
+            method = scheme.get("quant_method")
+            raise ModelError(f"{directory} is quantized with {method!r}; only compressed-tensors is read")
+        from model_ops.models.quantized import load_quantized
+
+        model = load_quantized(directory, dtype, attention)
+        model.set_attn_implementation(attention)
+        return (model.to(device) if device is not None else model).eval()
+    if not headers(directory):
+        raise ModelError(f"{directory} holds no .safetensors file; give a model saved as safetensors")
+    model, report = _from_pretrained(directory, dtype, attention)
+    refuse_wrong_tensors(directory, report)
+    return (model.to(device) if device is not None else model).eval()
+
+
+def check_model(directory: Path) -> None:
+    """Compares the tensors in `directory` with what its config asks for, from the files' headers alone.
+
+    Where the headers do not match name by name (a layout that transformers converts while it loads, or a broken one),
+    the model is loaded, and that decides. Raises ModelError like `load_model`.
+    """
+    config = read_config(directory)
+    if "quantization_config" in config or headers(directory) != expected_tensors(directory):
+        load_model(directory)
+
+
+def headers(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor in a directory's safetensors files. Raises ModelError for a damaged file."""
+    shapes = {}
+    for path in sorted(Path(directory).glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (not a dict)
+                    shapes[name] = tuple(tensors.get_slice(name).get_shape())
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path} is cut short or damaged: {_first_line(error)}") from error
+    return shapes
+
+
+def expected_tensors(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor that a directory's config asks for; tied ones under their first name only."""
+    try:
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
+        raise ModelError(f"{directory} is no causal language model: {_first_line(error)}") from error
+    tied = model.all_tied_weights_keys
+    return {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
+
+
+def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in `directory`. Raises ModelError where there is none that can be read."""
+    if not (directory / "tokenizer.json").exists() and not (directory / "tokenizer_config.json").exists():
+        raise ModelError(f"{directory} holds no tokenizer (tokenizer.json); copy the one the model was trained with")
+    try:
+        return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
+        raise ModelError(f"the tokenizer in {directory} cannot be read: {_first_line(error)}") from error
+
+
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path,
+               dtype: torch.dtype = torch.bfloat16) -> None:
+    """Writes the whole layout with weights in `dtype`; every file appears under its name only when it is whole.
+
+    generation_config.json keeps the model's end-of-sequence ids and adds the tokenizer's own.
+    """
+    beside = directory / ".saving"
+    if beside.exists():
+        shutil.rmtree(beside)
+    beside.mkdir(parents=True)
+    weights = {name: value.detach().to("cpu", dtype if value.is_floating_point() else value.dtype)
+               for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
+    _settle_generation_config(model, tokenizer)
+    model.save_pretrained(beside, state_dict=weights, max_shard_size="1TB")
+    config = json.loads((beside / "config.json").read_text())
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    (beside / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    tokenizer.save_pretrained(beside)
+    for path in sorted(beside.iterdir(), key=lambda path: path.name == "config.json"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        path.chmod(0o644)
+        path.replace(directory / path.name)
+    beside.rmdir()
+
+
+def read_config(directory: Path) -> dict:
+    """config.json as a dict. Raises ModelError where it is missing or not JSON."""
+    path = Path(directory) / "config.json"
+    try:
+        config = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ModelError(f"{directory} holds no config.json; give a Hugging Face model directory") from error
+    except (ValueError, OSError) as error:
+        raise ModelError(f"{path} cannot be read as JSON: {_first_line(error)}") from error
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ModelError(f"{path} names no model_type; give a model directory in the Hugging Face layout")
+    return config
+
+
+def training_device() -> torch.device:
+    """Where weights change: the first accelerator, else the CPU."""
+    return torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
+
+
+def refuse_wrong_tensors(directory: Path, report: dict) -> None:
+    """Raises ModelError naming the first tensor that is missing, mis-shaped or unexpected in a loading report."""
+    for tensor in sorted(report["missing_keys"]):
+        raise ModelError(f"{directory} lacks tensor {tensor}, which its config.json asks for; fetch the model again")
+    for tensor, found, wanted in sorted(report["mismatched_keys"], key=str):
+        raise ModelError(
+            f"{directory}: tensor {tensor} has shape {list(found)}, its config.json asks for {list(wanted)}")
+    for tensor in sorted(report["unexpected_keys"]):
+        raise ModelError(f"{directory} holds tensor {tensor}, which its config.json has no place for")
+
+
+def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) -> tuple[PreTrainedModel, dict]:
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            directory, dtype=dtype, attn_implementation=attention, local_files_only=True, use_safetensors=True,
+            trust_remote_code=False, ignore_mismatched_sizes=True, output_loading_info=True,
+        )
+    except SafetensorError as error:
+        raise ModelError(f"{directory}: a .safetensors file is cut short or damaged ({_first_line(error)})") from error
+    except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
+        raise ModelError(f"{directory} cannot be loaded as a causal language model: {_first_line(error)}") from error
+
+
+def _settle_generation_config(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """End-of-sequence ids of model and tokenizer together; greedy defaults, so that saving never refuses."""
+    known = model.generation_config.eos_token_id if model.generation_config is not None else None
+    ids = list(known) if isinstance(known, list | tuple) else [known]
+    ids = [token for token in dict.fromkeys([*ids, tokenizer.eos_token_id]) if token is not None]
+    if model.generation_config is None:
+        model.generation_config = GenerationConfig()
+    model.generation_config.eos_token_id = ids[0] if len(ids) == 1 else ids or None
+    if model.generation_config.pad_token_id is None:
+        model.generation_config.pad_token_id = tokenizer.pad_token_id
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,210 @@
+"""What must hold of a model directory: tensors as the config asks, files that decide what is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from model_ops.models.tensor_files import TensorHeader
+
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+"""Architectures whose tensors are known by name and shape; others are checked by their headers and files alone."""
+
+FLOAT_NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: the file it is in, and a sentence for the person who can fix it."""
+
+    file: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+    """config.json against the tensors: names, shapes, vocabulary, tied head, dtype, quantized layout."""
+    if config.get("model_type") not in MODEL_TYPES:
+        return []
+    problems = missing_numbers(config, ("hidden_size", "intermediate_size", "num_hidden_layers",
+                                        "num_attention_heads", "vocab_size", "max_position_embeddings"))
+    if problems:
+        return problems
+    expected = expected_shapes(config)
+    tied = bool(config.get("tie_word_embeddings"))
+    scheme = config.get("quantization_config")
+    problems = verify_scheme(scheme) if scheme is not None else []
+    if scheme is not None and not problems:
+        problems += _verify_int8(expected, tensors)
+        linears = {name: shape for name, shape in expected.items() if name.endswith("_proj.weight")}
+        expected |= {f"{name}_scale": (shape[0], 1) for name, shape in linears.items()}
+    optional = {"lm_head.weight"} if tied else set()
+    problems += compare_shapes(expected, tensors, optional)
+    head, embedding = tensors.get("lm_head.weight"), tensors.get("model.embed_tokens.weight")
+    if tied and head is not None and embedding is not None and head.read() != embedding.read():
+        problems.append(Problem("model.safetensors", "config.json ties lm_head to the embedding, but lm_head.weight "
+                                                     "is stored with other values: one of them is wrong"))
+    return problems + verify_dtype(config, tensors)
+
+
+def missing_numbers(config: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
+    """A problem for each name that is not a positive whole number in the config; those that have a default may be
+    left out."""
+    names += tuple(name for name in ("head_dim", "num_key_value_heads")
+                   if config.get(name) is not None and name not in names)
+    return [Problem("config.json", f"config.json has {name} = {config.get(name)!r}, not a positive whole number")
+            for name in names if type(config.get(name)) is not int or config[name] < 1]
+
+
+def expected_shapes(config: Mapping[str, Any]) -> Shapes:
+    """Every tensor a Llama, Mistral, Qwen2 or Qwen3 config asks for."""
+    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or hidden // heads
+    kv_heads = config.get("num_key_value_heads") or heads
+    kind = config["model_type"]
+    shapes: Shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,),
+                      "lm_head.weight": (config["vocab_size"], hidden)}
+    sizes = {"q": heads * head_dim, "k": kv_heads * head_dim, "v": kv_heads * head_dim}
+    for layer in range(config["num_hidden_layers"]):
+        block = f"model.layers.{layer}"
+        for name, size in sizes.items():
+            shapes[f"{block}.self_attn.{name}_proj.weight"] = (size, hidden)
+            if kind == "qwen2" or config.get("attention_bias"):
+                shapes[f"{block}.self_attn.{name}_proj.bias"] = (size,)
+        shapes[f"{block}.self_attn.o_proj.weight"] = (hidden, heads * head_dim)
+        if config.get("attention_bias") and kind != "qwen2":
+            shapes[f"{block}.self_attn.o_proj.bias"] = (hidden,)
+        if kind == "qwen3":
+            shapes[f"{block}.self_attn.q_norm.weight"] = shapes[f"{block}.self_attn.k_norm.weight"] = (head_dim,)
+        for name, shape in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner))):
+            shapes[f"{block}.mlp.{name}_proj.weight"] = shape
+            if config.get("mlp_bias"):
+                shapes[f"{block}.mlp.{name}_proj.bias"] = (shape[0],)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"{block}.{name}.weight"] = (hidden,)
+    return shapes
+
+
+def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], optional: set[str] = frozenset(),
+                   ) -> list[Problem]:
+    """A problem for each tensor that is missing, of another shape, or that nothing asks for."""
+    problems = []
+    for name, shape in expected.items():
+        if name not in tensors:
+            if name not in optional:
+                problems.append(Problem("model.safetensors", f"tensor {name} is missing, config.json asks for it"))
+        elif tensors[name].shape != shape:
+            found = list(tensors[name].shape)
+            problems.append(Problem(tensors[name].file.name,
+                                    f"tensor {name} is {found}, config.json asks for {list(shape)}"))
+    problems += [Problem(tensors[name].file.name, f"tensor {name} belongs to nothing in config.json")
+                 for name in tensors if name not in expected]
+    return problems
+
+
+def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+    """Float weights are stored in the dtype the config names (scales of quantized ones apart)."""
+    named = config.get("dtype") or config.get("torch_dtype")
+    if not isinstance(named, str) or named not in FLOAT_NAMES:
+        return [Problem("config.json", f"config.json has dtype {named!r}, not one of {', '.join(FLOAT_NAMES)}")]
+    for name, tensor in tensors.items():
+        odd = tensor.dtype in FLOAT_NAMES.values() and tensor.dtype != FLOAT_NAMES[named]
+        if odd and not name.endswith("_scale"):
+            return [Problem(tensor.file.name, f"tensor {name} is {tensor.dtype}, config.json says {named}")]
+    return []
+
+
+def verify_scheme(scheme: Any) -> list[Problem]:
+    """quantization_config is int8 W8A8 in the compressed-tensors layout, lm_head left out."""
+    try:
+        (group,) = scheme["config_groups"].values()
+        weights, activations = group["weights"], group["input_activations"]
+        right = (scheme["quant_method"] == "compressed-tensors" and scheme["format"] == "int-quantized"
+                 and group["targets"] == ["Linear"] and "lm_head" in scheme["ignore"]
+                 and (weights["num_bits"], weights["type"], weights["strategy"], weights["symmetric"],
+                      weights["dynamic"]) == (8, "int", "channel", True, False)
+                 and (activations["num_bits"], activations["type"], activations["strategy"], activations["symmetric"],
+                      activations["dynamic"]) == (8, "int", "token", True, True))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        right = False
+    return [] if right else [Problem("config.json", "quantization_config is not int8 W8A8 with dynamic token scales in "
+                                                    "the compressed-tensors layout")]
+
+
+def _verify_int8(expected: Shapes, tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+    problems = []
+    for name in expected:
+        if not name.endswith("_proj.weight"):
+            continue
+        weight, scale = tensors.get(name), tensors.get(f"{name}_scale")
+        if weight is not None and weight.dtype != "I8":
+            problems.append(Problem(weight.file.name, f"tensor {name} is {weight.dtype}, the quantized layout asks I8"))
+        if scale is not None:
+            values = float_values(scale)
+            if values is None or not (np.isfinite(values).all() and (values > 0).all()):
+                problems.append(Problem(scale.file.name, f"tensor {name}_scale must be positive finite floats"))
+    return problems
+
+
+def float_values(tensor: TensorHeader) -> np.ndarray | None:
+    """A float tensor's values as float32; None for other dtypes."""
+    data = tensor.read()
+    if tensor.dtype == "BF16":
+        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    kinds = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
+    return np.frombuffer(data, kinds[tensor.dtype]).astype(np.float32) if tensor.dtype in kinds else None
+
+
+def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Problem]:
+    """Tokenizer, chat template and ends of text: present, readable, and within the vocabulary."""
+    problems: list[Problem] = []
+    vocab_size = config.get("vocab_size")
+    known: set[int] = set()
+    try:
+        tokenizer = json.loads((directory / "tokenizer.json").read_text())
+        vocabulary = tokenizer["model"]["vocab"]
+        known = set(vocabulary.values()) if isinstance(vocabulary, dict) else set(range(len(vocabulary)))
+        known |= {token["id"] for token in tokenizer.get("added_tokens", [])}
+    except FileNotFoundError:
+        problems.append(Problem("tokenizer.json", "tokenizer.json is missing: put the target's tokenizer beside it"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        problems.append(Problem("tokenizer.json", "tokenizer.json holds no vocabulary that can be read"))
+    if known and type(vocab_size) is int and max(known) >= vocab_size:
+        problems.append(Problem("tokenizer.json", f"the tokenizer has id {max(known)}, config.json has vocab_size "
+                                                  f"{vocab_size}"))
+    if not _chat_template(directory):
+        problems.append(Problem("chat_template.jinja", "no chat template: put chat_template.jinja beside the weights"))
+    try:
+        ends = json.loads((directory / "generation_config.json").read_text()).get("eos_token_id")
+    except FileNotFoundError:
+        return [*problems, Problem("generation_config.json",
+                                   "generation_config.json is missing: servers then guess where answers end")]
+    except (ValueError, AttributeError):
+        return [*problems, Problem("generation_config.json", "generation_config.json is not a JSON object")]
+    ends = ends if isinstance(ends, list) else [ends]
+    for end in ends:
+        if type(end) is not int or (type(vocab_size) is int and not 0 <= end < vocab_size):
+            problems.append(Problem("generation_config.json", f"eos_token_id {end!r} is not in the vocabulary"))
+        elif known and end not in known:
+            problems.append(Problem("generation_config.json", f"eos_token_id {end} is no token of tokenizer.json"))
+    return problems
+
+
+def _chat_template(directory: Path) -> str:
+    path = directory / "chat_template.jinja"
+    if path.exists():
+        return path.read_text().strip()
+    try:
+        content = json.loads((directory / "tokenizer_config.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return ""
+    template = content.get("chat_template") if isinstance(content, dict) else None
+    return template if isinstance(template, str) else ""

@@ -1,0 +1,205 @@
+"""The EAGLE-3 draft model (Li et al. 2025, arXiv 2503.01840), by the tensor names servers load ("midlayer").
+
+    config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
+    drafter = Eagle3(config)
+
+One decoder layer. It reads the target's hidden states at three block boundaries (fused by `fc`) beside the embedding of
+the next token, and predicts the token after that one; on later draft steps it reads its own output instead:
+
+    residual = hidden; x = concat(input_layernorm(embedding), hidden_norm(hidden))
+    hidden = residual + attention(x); hidden = hidden + mlp(post_attention_layernorm(hidden))
+    logits = lm_head(norm(hidden)); the next step is fed `hidden` before `norm`
+
+Boundary k is the INPUT of block k (0 is the embedding's output), as vLLM counts. At index j the layer sees the
+embedding of x[j+1] and the states at j, stands at rotary position j, and predicts x[j+2].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from model_ops.decoding.incremental import rotate
+from model_ops.errors import ModelError
+
+CAPTURED = 3
+"""How many boundary states are fused."""
+
+
+def default_layer_ids(layers: int) -> tuple[int, int, int]:
+    """The boundaries servers read when a config names none: 2, n // 2, n - 3.
+
+    Below 7 layers these are not three distinct numbers (servers treat them as a set), so others are chosen and must be
+    written into the config. Raises ModelError below 4 layers: there are no three boundaries between blocks.
+    """
+    if layers >= 7:
+        return 2, layers // 2, layers - 3
+    if layers < 4:
+        raise ModelError(f"EAGLE-3 reads three boundaries between blocks; a target of {layers} layers has fewer")
+    return 1, layers // 2, layers - 1
+
+
+class Eagle3Config(BaseModel):
+    """Everything the module's shapes and rotary positions follow from. layer_ids are boundaries of the target."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    draft_vocab_size: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    rope_parameters: dict[str, Any]
+    layer_ids: tuple[int, int, int]
+    target_layers: int
+    eos_token_id: int | list[int] | None = None
+    bos_token_id: int | None = None
+    pad_token_id: int | None = None
+
+    @classmethod
+    def for_target(cls, target: Any, draft_vocab_size: int) -> Eagle3Config:
+        """The drafter that fits a target's Hugging Face config: same width, heads, rotary positions and length."""
+        heads = target.num_attention_heads
+        return cls(
+            hidden_size=target.hidden_size, intermediate_size=target.intermediate_size, num_attention_heads=heads,
+            num_key_value_heads=target.num_key_value_heads,
+            head_dim=getattr(target, "head_dim", None) or target.hidden_size // heads,
+            vocab_size=target.vocab_size, draft_vocab_size=draft_vocab_size,
+            max_position_embeddings=target.max_position_embeddings, rms_norm_eps=target.rms_norm_eps,
+            rope_parameters=dict(target.rope_parameters), layer_ids=default_layer_ids(target.num_hidden_layers),
+            target_layers=target.num_hidden_layers, eos_token_id=target.eos_token_id,
+            bos_token_id=target.bos_token_id, pad_token_id=target.pad_token_id,
+        )
+
+    def rotary(self) -> nn.Module:
+        """transformers' rotary embedding for these positions."""
+        from transformers import LlamaConfig
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+        return LlamaRotaryEmbedding(LlamaConfig(
+            hidden_size=self.hidden_size, num_attention_heads=self.num_attention_heads, head_dim=self.head_dim,
+            max_position_embeddings=self.max_position_embeddings, rope_parameters=self.rope_parameters))
+
+
+class _Norm(nn.RMSNorm):
+    """RMSNorm in the weight's dtype: float32 in training, whatever autocast made of its input."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden.to(self.weight.dtype))
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: Eagle3Config):
+        super().__init__()
+        width, head_dim = 2 * config.hidden_size, config.head_dim
+        self.head_dim = head_dim
+        self.q_proj = nn.Linear(width, config.num_attention_heads * head_dim, bias=False)
+        self.k_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
+        self.v_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
+        self.o_proj = nn.Linear(config.num_attention_heads * head_dim, config.hidden_size, bias=False)
+
+    def query(self, x: Float[Tensor, "*tokens 2*hidden"], cos: Tensor, sin: Tensor) -> Tensor:
+        """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
+        return rotate(self.q_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
+
+    def key_value(self, x: Float[Tensor, "*tokens 2*hidden"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
+        keys = rotate(self.k_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
+        return keys, self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+
+
+class _Mlp(nn.Module):
+    def __init__(self, config: Eagle3Config):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+
+
+class _Midlayer(nn.Module):
+    def __init__(self, config: Eagle3Config):
+        super().__init__()
+        self.input_layernorm = _Norm(config.hidden_size, config.rms_norm_eps)
+        self.hidden_norm = _Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = _Attention(config)
+        self.post_attention_layernorm = _Norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = _Mlp(config)
+
+
+class Eagle3(nn.Module):
+    """The draft model. `embed_tokens` is the target's and stays frozen; `d2t` maps draft ids: target = id + d2t[id]."""
+
+    def __init__(self, config: Eagle3Config):
+        super().__init__()
+        self.config = config
+        hidden = config.hidden_size
+        self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
+        self.embed_tokens.weight.requires_grad_(False)
+        self.fc = nn.Linear(CAPTURED * hidden, hidden, bias=False)
+        self.midlayer = _Midlayer(config)
+        self.norm = _Norm(hidden, config.rms_norm_eps)
+        self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
+        self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
+        self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool))
+        self.rotary = config.rotary()
+
+    @property
+    def target_ids(self) -> Int[Tensor, " draft_vocab"]:
+        """The target's id of every draft id."""
+        return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
+
+    def set_draft_vocabulary(self, target_ids: Int[Tensor, " draft_vocab"]) -> None:
+        """Which of the target's tokens can be drafted; ascending and distinct, else ValueError."""
+        if len(target_ids) != self.config.draft_vocab_size or (target_ids.diff() <= 0).any():
+            raise ValueError("the draft vocabulary must be ascending, distinct ids of the config's draft_vocab_size")
+        self.d2t.copy_(target_ids - torch.arange(len(target_ids)))
+        self.t2d.zero_()
+        self.t2d[target_ids] = True
+
+    def warm_start(self, embedding: Float[Tensor, "vocab hidden"], head: Float[Tensor, "vocab hidden"],
+                   final_norm: Float[Tensor, " hidden"]) -> None:
+        """Take embedding, output rows and final norm from the target, and let `fc` begin as the deepest state."""
+        with torch.no_grad():
+            self.embed_tokens.weight.copy_(embedding)
+            self.lm_head.weight.copy_(head[self.target_ids.to(head.device)])
+            self.norm.weight.copy_(final_norm)
+            hidden = self.config.hidden_size
+            nn.init.normal_(self.fc.weight, std=0.02)
+            self.fc.weight[:, -hidden:] += torch.eye(hidden, device=self.fc.weight.device)
+            for name, parameter in self.midlayer.named_parameters():
+                if parameter.ndim == 2:
+                    nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+                if name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
+                    parameter *= 0.1  # the layer begins as a small change of what it is given
+
+    def fuse(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
+        """The target's states as the layer's first `hidden`."""
+        return self.fc(captured)
+
+    def attention_input(self, embedding: Float[Tensor, "*tokens hidden"],
+                        hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens 2*hidden"]:
+        layer = self.midlayer
+        return torch.cat((layer.input_layernorm(embedding), layer.hidden_norm(hidden)), dim=-1)
+
+    def finish(self, residual: Float[Tensor, "*tokens hidden"],
+               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+        """The layer's output from its attention's: what `logits` reads and what the next draft step is fed."""
+        layer = self.midlayer
+        hidden = residual + layer.self_attn.o_proj(attended)
+        return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+
+    def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens draft_vocab"]:
+        """Logits over the draft vocabulary, float32."""
+        return self.lm_head(self.norm(hidden)).float()

@@ -1,0 +1,95 @@
+"""EAGLE-3 inside the decoder: a chain of drafts, with the draft layer's own ragged cache.
+
+    drafter = Eagle3Drafter(load_speculator(directory))
+    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
+
+The cache holds only entries computed from the target's own states. A round's later drafts append entries made from the
+layer's own output; after verification they are overwritten by entries from the states the target has just computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+
+from model_ops.decoding.drafters import Proposal
+from model_ops.decoding.incremental import RotaryTable
+from model_ops.decoding.ragged_cache import RaggedCache
+from model_ops.decoding.sampling import sample
+from model_ops.speculators.eagle3 import Eagle3
+
+
+class Eagle3Drafter:
+    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature."""
+
+    def __init__(self, model: Eagle3):
+        self.model = model
+        self.capture = tuple(model.config.layer_ids)
+        self.target_ids = model.target_ids
+        self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
+        self.cache: RaggedCache | None = None
+        self.hidden: Tensor | None = None
+        """The layer's output at each row's latest entry: what the next draft is read from. [rows, hidden]"""
+
+    @torch.no_grad()
+    def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
+              captured: Float[Tensor, "rows tokens features"] | None) -> None:
+        config, device = self.model.config, first.device
+        self.cache = RaggedCache(1, len(prompts), config.num_key_value_heads, config.head_dim,
+                                 self.model.fc.weight.dtype, device)
+        longest = captured.shape[1]
+        # index j is fed token j + 1; the last one of the prompt is fed the first token of the answer
+        following = torch.tensor([[*prompt[1:], token, *[0] * (longest - len(prompt))]
+                                  for prompt, token in zip(prompts, first.tolist(), strict=True)], device=device)
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        self._extend(following, lengths, captured)
+
+    @torch.no_grad()
+    def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
+        hidden, lengths = self.hidden, self.cache.lengths
+        indices, distributions = [], []
+        for step in range(count):
+            logits = self.model.logits(hidden)
+            if temperature == 0:
+                indices.append(logits.argmax(dim=-1))
+            else:
+                distributions.append((logits / temperature).softmax(dim=-1))
+                indices.append(sample(distributions[-1], uniforms[:, step]))
+            if step + 1 < count:
+                tokens = self.target_ids[indices[-1]]
+                hidden = self._layer(tokens[:, None], hidden[:, None])[:, 0]
+                self.cache.lengths = self.cache.lengths + 1
+        self.cache.lengths = lengths
+        index = torch.stack(indices, dim=1)
+        probabilities = torch.stack(distributions, dim=1) if distributions else None
+        return Proposal(self.target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index,
+                        self.target_ids)
+
+    @torch.no_grad()
+    def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
+                captured: Float[Tensor, "rows tokens features"] | None) -> None:
+        self._extend(emitted, counts, captured)
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        self.cache.keep(rows)
+        self.hidden = self.hidden[rows]
+
+    def _extend(self, following: Tensor, counts: Tensor, captured: Tensor) -> None:
+        """Entries from the target's states; the first counts[row] of each row are real."""
+        hidden = self._layer(following, self.model.fuse(captured.to(self.model.fc.weight.dtype)))
+        self.cache.lengths = self.cache.lengths + counts
+        self.hidden = hidden[torch.arange(len(counts), device=counts.device), counts - 1]
+
+    def _layer(self, tokens: Tensor, hidden: Tensor) -> Tensor:
+        """One pass over the next entries of every row: tokens [rows, n], hidden [rows, n, hidden]."""
+        model, attention = self.model, self.model.midlayer.self_attn
+        self.cache.reserve(tokens.shape[1])
+        positions = self.cache.positions(tokens.shape[1])
+        cos, sin = self.rotary.at(positions, self.cache.longest + tokens.shape[1])
+        x = model.attention_input(model.embed_tokens(tokens), hidden)
+        key, value = attention.key_value(x, cos, sin)
+        attended = self.cache.attend(0, attention.query(x, cos, sin), key, value, positions)
+        return model.finish(hidden, attended)

@@ -1,0 +1,194 @@
+"""A drafter as directories that servers load, and back.
+
+    save_speculator(model, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
+    model = load_speculator(directory)
+
+directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)
+directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
+
+Layer ids are written both ways, one apart, because servers count differently: the top-level
+eagle_aux_hidden_state_layer_ids are boundaries (vLLM reads them as they are), eagle_config's are the blocks whose
+output is taken (SGLang adds 1). max_position_embeddings is the target's: a shorter one ruins long answers.
+In the speculators layout `verifier.name_or_path` names the target, as vLLM reads it: a Hub id or a path from where the
+server is started. `model_ops.speculator` writes the path from the folder that holds both target and drafter.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from model_ops.errors import ModelError
+from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
+
+TWIN = "speculators"
+ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
+                   "attention_factor", "beta_fast", "beta_slow")
+
+
+def save_speculator(model: Eagle3, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
+                    verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+    """Write both layouts; weights in `dtype`."""
+    weights = {name: tensor.detach().cpu().to(dtype).contiguous() if tensor.is_floating_point() else tensor.cpu()
+               for name, tensor in model.state_dict().items()}
+    (directory / TWIN).mkdir(parents=True, exist_ok=True)
+    renamed = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in weights.items()}
+    _save(renamed, directory / TWIN)
+    _write_json(speculators_config(model.config, num_speculative_tokens, dtype, verifier, verifier_architectures),
+                directory / TWIN / "config.json")
+    _save(weights, directory)
+    _write_json(midlayer_config(model.config, dtype), directory / "config.json")
+
+
+def load_speculator(directory: Path, dtype: torch.dtype = torch.float32) -> Eagle3:
+    """The drafter of a midlayer directory, in evaluation mode.
+
+    Raises ModelError where a file is missing, the config is not that of an EAGLE-3 head written here or by others in
+    the same layout, or a tensor does not fit.
+    """
+    try:
+        raw = json.loads((directory / "config.json").read_text())
+        weights = load_file(directory / "model.safetensors")
+    except FileNotFoundError as error:
+        raise ModelError(f"{error.filename} is missing: {directory} is no drafter") from error
+    except ValueError as error:
+        raise ModelError(f"{directory / 'config.json'} is not JSON: copy it again") from error
+    if raw.get("architectures") != ["LlamaForCausalLMEagle3"]:
+        raise ModelError(f"{directory} is {raw.get('architectures')}, not an EAGLE-3 head (LlamaForCausalLMEagle3)")
+    model = Eagle3(read_midlayer_config(directory, raw))
+    expected = model.state_dict()
+    for name, tensor in expected.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            found = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
+            raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}")
+    model.load_state_dict({name: weights[name] for name in expected})
+    return model.to(dtype).eval().requires_grad_(False)
+
+
+def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
+    """config.json of the midlayer layout (reference: SpecForge's configs, read by SGLang and vLLM)."""
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        **_llama_fields(config, dtype),
+        "draft_vocab_size": config.draft_vocab_size,
+        "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
+        "eagle_config": {
+            "eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in config.layer_ids],
+            "use_aux_hidden_state": True,
+        },
+        "norm_before_residual": False,
+        "norm_output": False,
+        "num_aux_hidden_states": len(config.layer_ids),
+        "target_hidden_size": config.hidden_size,
+        "target_num_hidden_layers": config.target_layers,
+    }
+
+
+def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
+                       verifier_architectures: list[str] | None) -> dict[str, Any]:
+    """config.json of the speculators layout, every flag explicit: servers and trainers disagree about defaults."""
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "draft_vocab_size": config.draft_vocab_size,
+        "dtype": _name(dtype),
+        "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
+        "embed_requires_grad": False,
+        "fc_norm": False,
+        "has_no_defaults_at_init": False,
+        "norm_before_fc": False,
+        "norm_before_residual": False,
+        "norm_output": False,
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"accept_tolerance": 0.0, "proposal_type": "greedy",
+                                  "speculative_tokens": num_speculative_tokens, "verifier_accept_k": 1}],
+            "verifier": {"architectures": verifier_architectures or [], "name_or_path": verifier},
+        },
+        "speculators_model_type": "eagle3",
+        "speculators_version": "0.6.0",
+        "target_hidden_size": None,
+        "tie_word_embeddings": False,
+        "torch_dtype": _name(dtype),
+        "transformer_layer_config": {"architectures": ["LlamaForCausalLM"], **_llama_fields(config, dtype)},
+    }
+
+
+def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
+    """The module's config from a midlayer config.json; layer ids default to what servers default to."""
+    layer_ids = raw.get("eagle_aux_hidden_state_layer_ids")
+    if layer_ids is None:
+        outputs = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+        layer_ids = [output + 1 for output in outputs] if outputs else None
+    if layer_ids is None:
+        raise ModelError(f"{directory / 'config.json'} names no eagle_aux_hidden_state_layer_ids; add the boundaries")
+    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 10_000.0),
+                                          **(raw.get("rope_scaling") or {"rope_type": "default"})}
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
+             "draft_vocab_size", "max_position_embeddings", "rms_norm_eps")
+    missing = [name for name in names if raw.get(name) is None]
+    if missing or len(layer_ids) != 3:
+        what = f"lacks {missing[0]}" if missing else f"names {len(layer_ids)} layer ids, not 3"
+        raise ModelError(f"{directory / 'config.json'} {what}")
+    return Eagle3Config(
+        **{name: raw[name] for name in names},
+        head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
+        rope_parameters=rope, layer_ids=tuple(layer_ids),
+        target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,
+        eos_token_id=raw.get("eos_token_id"), bos_token_id=raw.get("bos_token_id"),
+        pad_token_id=raw.get("pad_token_id"))
+
+
+def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
+    rope = config.rope_parameters
+    kind = rope.get("rope_type", "default")
+    scaling = None
+    if kind != "default":
+        scaling = {"rope_type": kind, **{key: rope[key] for key in ROPE_KEYS_OF_V4 if key in rope}}
+    return {
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": config.bos_token_id,
+        "dtype": _name(dtype),
+        "eos_token_id": config.eos_token_id,
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "hidden_size": config.hidden_size,
+        "initializer_range": 0.02,
+        "intermediate_size": config.intermediate_size,
+        "max_position_embeddings": config.max_position_embeddings,
+        "mlp_bias": False,
+        "model_type": "llama",
+        "num_attention_heads": config.num_attention_heads,
+        "num_hidden_layers": 1,
+        "num_key_value_heads": config.num_key_value_heads,
+        "pad_token_id": config.pad_token_id,
+        "rms_norm_eps": config.rms_norm_eps,
+        # both generations of servers: transformers 5 reads rope_parameters, 4 the two fields beside it
+        "rope_parameters": dict(rope),
+        "rope_scaling": scaling,
+        "rope_theta": rope.get("rope_theta", 10_000.0),
+        "tie_word_embeddings": False,
+        "torch_dtype": _name(dtype),
+        "use_cache": True,
+        "vocab_size": config.vocab_size,
+    }
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _save(weights: dict[str, torch.Tensor], directory: Path) -> None:
+    unfinished = directory / "model.safetensors.unfinished"
+    save_file(weights, unfinished, metadata={"format": "pt"})
+    unfinished.chmod(0o644)
+    unfinished.replace(directory / "model.safetensors")
+
+
+def _write_json(content: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")

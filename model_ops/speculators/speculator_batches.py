@@ -1,0 +1,122 @@
+"""Batches for the drafter: answers with their cached hidden states, similar lengths together.
+
+A step takes the next answers of a seeded shuffle until it holds tokens_per_step tokens, sorts them by length and cuts
+them into micro-batches of padded documents. Which rows a step holds is a function of (seed, step) alone, so a killed
+run continues with the same batches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
+from model_ops.speculators.training_time_test import Documents
+from model_ops.training.trainer import IGNORED, Batch
+
+MICRO_BATCH_TOKENS = 8_192
+"""Padded tokens of one micro-batch; a longer document is a micro-batch of its own."""
+
+PADDING_ALLOWED = 1.5
+"""A micro-batch's longest document may be this many times its shortest."""
+
+
+class SpeculatorPlan:
+    """See `model_ops.training.trainer.BatchPlan`. settings are resolved."""
+
+    def __init__(self, rows: Sequence[AnswerRow], states: HiddenStates, settings: SpeculatorSettings):
+        self.rows, self.states = rows, states
+        self.steps = plan_steps([len(row.ids) for row in rows], settings)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def step(self, index: int) -> list[Batch]:
+        members = sorted(self.steps[index], key=lambda row: (len(self.rows[row].ids), row))
+        return [make_batch(self.rows, self.states, group) for group in micro_batches(self.rows, members)]
+
+
+def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[list[int]]:
+    """The rows of each optimizer step. `steps` decides where it is given, else `epochs`; a last step that is less
+    than half full joins the one before it."""
+    wanted = settings.steps
+    budget = settings.tokens_per_step
+    total_tokens = None if wanted is not None else settings.epochs * sum(lengths)
+    steps: list[list[int]] = [[]]
+    held = seen = epoch = 0
+    while lengths:
+        order = list(range(len(lengths)))
+        random.Random(settings.seed * 1_000_003 + epoch).shuffle(order)
+        for row in order:
+            if held >= budget:
+                if wanted is not None and len(steps) == wanted:
+                    return steps
+                steps.append([])
+                held = 0
+            if total_tokens is not None and seen >= total_tokens:
+                if len(steps) > 1 and held < budget / 2:
+                    steps[-2].extend(steps.pop())
+                return steps
+            steps[-1].append(row)
+            held += lengths[row]
+            seen += lengths[row]
+        epoch += 1
+    return []
+
+
+def micro_batches(rows: Sequence[AnswerRow], members: list[int]) -> list[list[int]]:
+    """Members (sorted by length) in groups of similar length whose padded size stays within MICRO_BATCH_TOKENS."""
+    groups: list[list[int]] = [[]]
+    for row in members:
+        length, shortest = len(rows[row].ids), len(rows[groups[-1][0]].ids) if groups[-1] else 0
+        too_big = length * (len(groups[-1]) + 1) > MICRO_BATCH_TOKENS
+        if groups[-1] and (too_big or length > PADDING_ALLOWED * shortest):
+            groups.append([])
+        groups[-1].append(row)
+    return groups
+
+
+def make_batch(rows: Sequence[AnswerRow], states: HiddenStates, members: list[int]) -> Batch:
+    """One micro-batch. The streams are the padded documents laid end to end; extras hold what the drafter reads:
+    ids, captured, start, window lengths, and `last`, the teacher's states of all windows laid end to end."""
+    chosen = [rows[row] for row in members]
+    longest = max(len(row.ids) for row in chosen)
+    found = [states.row(row) for row in members]
+    ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
+    captured = torch.zeros(len(chosen), longest, found[0][0].shape[-1], dtype=found[0][0].dtype)
+    labels = torch.full((len(chosen), longest), IGNORED)
+    for place, (row, (row_captured, _)) in enumerate(zip(chosen, found, strict=True)):
+        tokens = torch.tensor(row.ids)
+        ids[place, :len(tokens)] = tokens
+        captured[place, :len(tokens)] = row_captured
+        labels[place, row.start + 1:row.start + 1 + row.window] = tokens[row.start + 2:]
+    return Batch(
+        input_ids=ids.flatten(), position_ids=torch.arange(longest).repeat(len(chosen)), labels=labels.flatten(),
+        weights=(labels != IGNORED).flatten().float(), document_lengths=[longest] * len(chosen),
+        row_ids=[row.row_id for row in chosen],
+        extras={"ids": ids, "captured": captured, "start": torch.tensor([row.start for row in chosen]),
+                "windows": torch.tensor([row.window for row in chosen]),
+                "last": torch.cat([last for _, last in found])})
+
+
+def documents_of(batch: Batch) -> Documents:
+    """The batch as the training-time test reads it."""
+    extras = batch.extras
+    return Documents(extras["ids"], extras["captured"], extras["start"], int(extras["windows"].max()))
+
+
+def supervised(windows: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    """Where step k has a teacher: (entry in the padded [documents * longest window] layout, row among the teacher's).
+
+    At step k index a of a window predicts what index a + k predicts at step 0, so the teacher is the same one, k later.
+    """
+    longest = int(windows.max())
+    within = torch.arange(longest, device=windows.device)
+    exists = within + step < windows[:, None]
+    offsets = windows.cumsum(0) - windows
+    teacher = offsets[:, None] + within + step
+    return exists.flatten().nonzero().squeeze(1), teacher[exists]

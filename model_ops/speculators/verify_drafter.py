@@ -1,0 +1,171 @@
+"""What must hold of an EAGLE-3 drafter: the mistakes that load without an error and cost acceptance.
+
+Layer ids name boundaries in one place and blocks in another (one apart); d2t is an offset; a short
+max_position_embeddings ruins long answers; a flag left out means different things to different servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from model_ops.models.tensor_files import TensorHeader
+from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
+
+NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
+           "max_position_embeddings")
+
+
+def is_drafter(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is that of a midlayer EAGLE-3 head."""
+    return config.get("architectures") == ["LlamaForCausalLMEagle3"]
+
+
+def is_twin(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is in the speculators layout."""
+    return "speculators_model_type" in config
+
+
+def verify_drafter(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
+                   target: Mapping[str, Any] | None = None) -> list[Problem]:
+    """A midlayer directory: config against tensors, vocabulary map, layer ids both ways, and the target if known."""
+    problems = missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
+    if problems:
+        return problems
+    problems = compare_shapes(expected_shapes(config, config["draft_vocab_size"], "midlayer"), tensors,
+                              {"embed_tokens.weight"})
+    problems += verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors)
+    if config.get("norm_before_residual", False) is not False:
+        problems.append(Problem("config.json", "norm_before_residual must be false in the midlayer layout"))
+    boundaries = config.get("eagle_aux_hidden_state_layer_ids")
+    problems += _verify_layer_ids(boundaries, config.get("target_num_hidden_layers"), target)
+    outputs = _mapping(config.get("eagle_config")).get("eagle_aux_hidden_state_layer_ids")
+    if not problems and outputs != [boundary - 1 for boundary in boundaries]:
+        problems.append(Problem("config.json", f"eagle_config.eagle_aux_hidden_state_layer_ids is {outputs}; it must "
+                                               f"be one below the top-level boundaries {list(boundaries)}"))
+    return problems + _verify_rope(config) + _verify_against_target(config, target)
+
+
+def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
+                target: Mapping[str, Any] | None = None) -> list[Problem]:
+    """A directory in the speculators layout."""
+    layer = config.get("transformer_layer_config")
+    if config.get("speculators_model_type") != "eagle3":
+        kind = config.get("speculators_model_type")
+        return [Problem("config.json", f"speculators_model_type {kind!r} is not eagle3")]
+    if not isinstance(layer, dict) or layer.get("model_type") not in ("llama", "qwen3"):
+        return [Problem("config.json", "transformer_layer_config must be a llama or qwen3 config")]
+    problems = missing_numbers(layer, NUMBERS) + missing_numbers(config, ("draft_vocab_size",))
+    if problems:
+        return problems
+    problems = compare_shapes(expected_shapes(layer, config["draft_vocab_size"], "layers.0"), tensors)
+    problems += verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors)
+    for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
+        if not isinstance(config.get(flag), bool):
+            problems.append(Problem("config.json", f"{flag} is not written as true or false, and servers differ in "
+                                                   "what they assume"))
+        elif config[flag]:
+            problems.append(Problem("config.json", f"{flag} is true, these weights were trained without it"))
+    problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
+    speculators = config.get("speculators_config")
+    try:
+        tokens = speculators["proposal_methods"][0]["speculative_tokens"]
+        named = speculators["verifier"]["name_or_path"]
+    except (KeyError, TypeError, IndexError):
+        tokens = named = None
+    if type(tokens) is not int or tokens < 1:
+        problems.append(Problem("config.json", "speculators_config names no number of speculative_tokens"))
+    if not isinstance(named, str) or not named:
+        problems.append(Problem("config.json", "speculators_config.verifier.name_or_path does not name the target"))
+    return problems + _verify_rope(layer) + _verify_against_target(layer, target)
+
+
+def expected_shapes(config: Mapping[str, Any], draft_vocab_size: int, layer: str) -> Shapes:
+    """Every tensor of an EAGLE-3 head with one layer."""
+    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or hidden // heads
+    kv = config["num_key_value_heads"] * head_dim
+    return {
+        "embed_tokens.weight": (config["vocab_size"], hidden),
+        "fc.weight": (hidden, 3 * hidden),
+        f"{layer}.input_layernorm.weight": (hidden,),
+        f"{layer}.hidden_norm.weight": (hidden,),
+        f"{layer}.post_attention_layernorm.weight": (hidden,),
+        f"{layer}.self_attn.q_proj.weight": (heads * head_dim, 2 * hidden),
+        f"{layer}.self_attn.k_proj.weight": (kv, 2 * hidden),
+        f"{layer}.self_attn.v_proj.weight": (kv, 2 * hidden),
+        f"{layer}.self_attn.o_proj.weight": (hidden, heads * head_dim),
+        f"{layer}.mlp.gate_proj.weight": (inner, hidden),
+        f"{layer}.mlp.up_proj.weight": (inner, hidden),
+        f"{layer}.mlp.down_proj.weight": (hidden, inner),
+        "norm.weight": (hidden,),
+        "lm_head.weight": (draft_vocab_size, hidden),
+        "d2t": (draft_vocab_size,),
+        "t2d": (config["vocab_size"],),
+    }
+
+
+def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+    d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
+    if d2t is None or t2d is None:
+        return []  # reported as missing
+    if d2t.dtype != "I64" or t2d.dtype != "BOOL":
+        return [Problem(d2t.file.name, f"d2t is {d2t.dtype} and t2d {t2d.dtype}; servers read I64 and BOOL")]
+    offsets = np.frombuffer(d2t.read(), "<i8")
+    ids = np.arange(len(offsets)) + offsets
+    problems = []
+    if len(ids) and (ids.min() < 0 or ids.max() >= vocab_size):
+        problems.append(Problem(d2t.file.name, f"d2t leads to ids {ids.min()} to {ids.max()}, outside the vocabulary "
+                                               f"of {vocab_size}: it must hold offsets (target id - draft id)"))
+    elif (np.diff(ids) <= 0).any():
+        problems.append(Problem(d2t.file.name, "d2t does not lead to ascending, distinct ids of the target"))
+    else:
+        marked = np.flatnonzero(np.frombuffer(t2d.read(), np.bool_))
+        if not np.array_equal(marked, ids):
+            problems.append(Problem(t2d.file.name, f"t2d marks {len(marked)} ids which are not the {len(ids)} of d2t"))
+    return problems
+
+
+def _verify_layer_ids(boundaries: Any, layers: Any, target: Mapping[str, Any] | None) -> list[Problem]:
+    name = "eagle_aux_hidden_state_layer_ids"
+    whole = isinstance(boundaries, list) and all(type(boundary) is int for boundary in boundaries)
+    if not whole or len(boundaries) != 3:
+        return [Problem("config.json", f"{name} is {boundaries!r}, not three boundaries of the target")]
+    if len(set(boundaries)) != 3:
+        return [Problem("config.json", f"{name} is {boundaries}: its ids must be distinct, servers read a set")]
+    if target is not None and type(target.get("num_hidden_layers")) is int:
+        layers = target["num_hidden_layers"]
+    if min(boundaries) < 0 or (type(layers) is int and max(boundaries) > layers):
+        return [Problem("config.json", f"{name} is {boundaries}, outside the target's {layers} layers")]
+    return []
+
+
+def _verify_rope(config: Mapping[str, Any]) -> list[Problem]:
+    """Servers of two generations read the base in two places; they must agree."""
+    modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
+    if legacy is None or modern.get("rope_theta", legacy) != legacy:
+        return [Problem("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
+                                       f"{modern.get('rope_theta')!r}; write both, equal")]
+    return []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
+    if not isinstance(target, Mapping):
+        return []
+    problems = [Problem("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
+                for name in ("vocab_size", "hidden_size") if config.get(name) != target.get(name)]
+    longest = target.get("max_position_embeddings")
+    if type(longest) is int and config["max_position_embeddings"] < longest:
+        problems.append(Problem("config.json", f"max_position_embeddings is {config['max_position_embeddings']}, "
+                                               f"below the target's {longest}: long answers would be drafted badly"))
+    theta = _mapping(target.get("rope_parameters")).get("rope_theta", target.get("rope_theta"))
+    if theta is not None and config.get("rope_theta") != theta:
+        own = config.get("rope_theta")
+        problems.append(Problem("config.json", f"rope_theta is {own}, the target's is {theta}"))
+    return problems

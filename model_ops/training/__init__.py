@@ -1,0 +1,1 @@
+"""How weights are trained: documents, batches, the loop, its losses and checkpoints."""

@@ -1,0 +1,60 @@
+"""Held-out likelihood: how surprised a model is by answers it never saw, row by row.
+
+    rows = held_out_loss(model, documents)      # [RowLoss(row_id, nll_sum in nats, tokens), ...]
+    mean_loss(rows)                             # nats per target token over all of them
+
+The model is one loaded with attention="packed". Log-probabilities are float32 whatever the weights are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from model_ops.progress import Progress
+from model_ops.training.linear_cross_entropy import token_nll
+from model_ops.training.packing import MICRO_BATCH_TOKENS, Document, to_batches
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """Sum of the negative log-likelihood (nats) of a row's target tokens, and how many there are."""
+
+    row_id: str
+    nll_sum: float
+    tokens: int
+
+
+@torch.no_grad()
+def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS,
+                  precision: str = "float32", progress: Progress | None = None,
+                  phase: str = "held-out loss") -> list[RowLoss]:
+    """The loss of each document, in the order given. `precision` is that of products: float32 or bfloat16."""
+    model.eval()
+    device = next(model.parameters()).device
+    found: dict[str, RowLoss] = {}
+    done, total = 0, sum(len(document) for document in documents)
+    for batch in to_batches(documents, batch_tokens):
+        batch = batch.to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            losses, kept = token_nll(model, batch)
+        lengths = torch.tensor(batch.document_lengths, device=device)
+        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[kept]
+        sums = torch.zeros(len(lengths), dtype=torch.float64, device=device).index_add_(0, owner, losses.double())
+        counts = torch.bincount(owner, minlength=len(lengths))
+        for row_id, nll_sum, tokens in zip(batch.row_ids, sums.tolist(), counts.tolist(), strict=True):
+            found[row_id] = RowLoss(row_id, nll_sum, tokens)
+        done += batch.tokens
+        if progress is not None:
+            progress.report(phase, done, total, "tokens")
+            progress.stop_if_requested()
+    return [found[document.row_id] for document in documents]
+
+
+def mean_loss(rows: Sequence[RowLoss]) -> float:
+    """Nats per target token over all rows together; nan where there is no target token."""
+    tokens = sum(row.tokens for row in rows)
+    return sum(row.nll_sum for row in rows) / tokens if tokens else float("nan")

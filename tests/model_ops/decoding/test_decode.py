@@ -1,0 +1,158 @@
+"""The decoder: greedy text is the target's own, sampled text follows its distribution, batches do not matter."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import tiny_model
+
+from model_ops.decoding.decode import decode
+from model_ops.decoding.drafters import NgramDrafter, Proposal
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.ngram import NgramIndex, replay
+from model_ops.errors import ModelError
+
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+
+
+class NoisyDrafter:
+    """Draws drafts from a fixed distribution over some of the vocabulary: wrong often, exact in its probabilities."""
+
+    capture = ()
+
+    def __init__(self, vocab: int, target_ids: list[int], seed: int = 0):
+        generator = torch.Generator().manual_seed(seed)
+        self.ids = torch.tensor(target_ids)
+        self.table = torch.randn(vocab, len(target_ids), generator=generator).softmax(-1)
+
+    def begin(self, prompts, first, captured=None):
+        self.last = first
+
+    def propose(self, count, temperature, uniforms):
+        from model_ops.decoding.sampling import sample
+        indices, probabilities, last = [], [], self.last
+        for k in range(count):
+            q = self.table[last]
+            indices.append(sample(q, uniforms[:, k]))
+            probabilities.append(q)
+            last = self.ids[indices[-1]]
+        index = torch.stack(indices, 1)
+        return Proposal(self.ids[index], torch.ones_like(index, dtype=torch.bool), torch.stack(probabilities, 1), index,
+                        self.ids)
+
+    def advance(self, emitted, counts, captured=None):
+        self.last = emitted.gather(1, counts[:, None] - 1).squeeze(1)
+
+    def keep(self, rows):
+        self.last = self.last[rows]
+
+
+def prompts_of(count, longest=14, vocab=96, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest, (count,), generator=generator).tolist()
+    return [torch.randint(3, vocab, (length,), generator=generator).tolist() for length in lengths]
+
+
+def greedy_truth(model, prompt, limit, eos):
+    tokens = list(prompt)
+    for _ in range(limit):
+        with torch.no_grad():
+            token = int(model(torch.tensor([tokens])).logits[0, -1].argmax())
+        tokens.append(token)
+        if token == eos:
+            break
+    return tokens[len(prompt):]
+
+
+@pytest.mark.parametrize("drafter", [None, "ngram", "noisy"])
+def test_greedy_text_is_the_targets_own(drafter):
+    model = tiny_model(layers=2, seed=4)
+    prompts = prompts_of(9)
+    eos = greedy_truth(model, prompts[0], 6, None)[5]
+    truth = [greedy_truth(model, prompt, 20, eos) for prompt in prompts]
+    made = {"ngram": NgramDrafter, "noisy": lambda: NoisyDrafter(96, list(range(5, 60)))}.get(drafter, lambda: None)()
+    answers = decode(IncrementalModel(model), prompts, [str(i) for i in range(9)], eos_ids={eos}, temperature=0,
+                     max_new_tokens=20, drafter=made, num_speculative_tokens=3, batch_size=4)
+    assert [answer.tokens for answer in answers] == truth
+    assert [answer.finish_reason for answer in answers] == ["stop" if row[-1] == eos else "length" for row in truth]
+    assert any(len(row) < 20 for row in truth) and any(len(row) == 20 for row in truth)
+    if drafter is not None:
+        assert sum(answer.accepted for answer in answers) > 0
+        assert all(answer.forwards <= len(answer.tokens) for answer in answers)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_ngram_decoding_equals_plain_decoding_and_its_replay(temperature):
+    runner = IncrementalModel(tiny_model(layers=2, vocab_size=24, seed=5))
+    prompts, ids = prompts_of(12, vocab=24, seed=2), [f"r{i}" for i in range(12)]
+    options = {"eos_ids": {2}, "temperature": temperature, "batch_size": 5, "seed": 7}
+    drafted = decode(runner, prompts, ids, max_new_tokens=30, drafter=NgramDrafter(), num_speculative_tokens=3,
+                     **options)
+    plain = decode(runner, prompts, ids, max_new_tokens=30 + 3, **options)
+    for prompt, with_drafts, alone in zip(prompts, drafted, plain, strict=True):
+        assert with_drafts.tokens == alone.tokens[:30]
+        forwards, drafts, proposed, accepted_at = replay(prompt, alone.tokens, 3, 30)
+        assert (with_drafts.forwards, with_drafts.drafts, with_drafts.drafted) == (forwards, drafts, proposed)
+        assert with_drafts.accepted_at == accepted_at
+    assert sum(answer.accepted for answer in drafted) > 5
+
+
+def test_a_rows_answer_depends_on_its_id_and_seed_alone():
+    runner = IncrementalModel(tiny_model(layers=2))
+    prompts, ids = prompts_of(7), list("abcdefg")
+    options = {"eos_ids": {2}, "temperature": 1.0, "max_new_tokens": 12}
+    first = decode(runner, prompts, ids, batch_size=3, seed=1, **options)
+    second = decode(runner, prompts[::-1], ids[::-1], batch_size=7, seed=1, **options)[::-1]
+    other = decode(runner, prompts, ids, batch_size=3, seed=2, **options)
+    assert [answer.tokens for answer in first] == [answer.tokens for answer in second]
+    assert [answer.tokens for answer in first] != [answer.tokens for answer in other]
+
+
+def test_sampled_text_with_a_drafter_is_distributed_as_without():
+    """Pairs of the first two tokens over many rows, against the target's exact joint distribution."""
+    model = tiny_model(layers=2, vocab_size=6, seed=8, eos_token_id=None)
+    runner = IncrementalModel(model)
+    prompt, rows = [3, 4, 5], 6_000
+    with torch.no_grad():
+        first = model(torch.tensor([prompt])).logits[0, -1].softmax(-1)
+        second = model(torch.tensor([[*prompt, t] for t in range(6)])).logits[:, -1].softmax(-1)
+        third = model(torch.tensor([[*prompt, t, u] for t in range(6) for u in range(6)])).logits[:, -1].softmax(-1)
+    joint = (first[:, None] * second).flatten()[:, None] * third  # [first and second, third]
+    answers = decode(runner, [prompt] * rows, [str(i) for i in range(rows)], eos_ids=set(), temperature=1.0,
+                     max_new_tokens=3, drafter=NoisyDrafter(6, [0, 2, 3, 5]), num_speculative_tokens=2,
+                     batch_size=2_000)
+    counts = Counter(tuple(answer.tokens) for answer in answers)
+    found = torch.tensor([[counts[(t, u, v)] for v in range(6)] for t in range(6) for u in range(6)]) / rows
+    statistic = (((found - joint) ** 2) / joint).sum() * rows
+    degrees = joint.numel() - 1
+    assert statistic < degrees + 4 * (2 * degrees) ** 0.5
+    accepted, forwards = sum(a.accepted for a in answers), sum(a.forwards for a in answers)
+    assert 0.1 < accepted / forwards < 1.9
+
+
+def test_prompts_that_cannot_be_answered_are_refused():
+    runner = IncrementalModel(tiny_model(layers=2, max_position_embeddings=16))
+    with pytest.raises(ModelError, match="row long has 16 tokens"):
+        decode(runner, [[3] * 16], ["long"], eos_ids={2}, temperature=0, max_new_tokens=4)
+    (answer,) = decode(runner, [[3] * 13], ["fits"], eos_ids=set(), temperature=0, max_new_tokens=4)
+    assert len(answer.tokens) == 3
+
+
+def brute_force(tokens, count):
+    for length in range(min(4, len(tokens)), 0, -1):
+        for start in range(len(tokens) - length):
+            if tokens[start:start + length] == tokens[-length:]:
+                return tokens[start + length:start + length + count]
+    return []
+
+
+@settings(max_examples=200, deadline=None)
+@given(tokens=st.lists(st.integers(0, 3), min_size=1, max_size=40), count=st.integers(1, 5))
+def test_ngram_index_finds_the_earliest_longest_match(tokens, count):
+    index = NgramIndex(tokens[:1])
+    index.extend(tokens[1:])
+    assert index.propose(count) == brute_force(tokens, count)

@@ -1,0 +1,130 @@
+"""Int8 W8A8: the error bound, the exactness of products, and quantized directories that compute what they should."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import tiny_model
+
+from model_ops.errors import ModelError
+from model_ops.models.quantized import (
+    Int8Linear,
+    int8_product,
+    int8_product_portable,
+    load_quantized,
+    quantize_symmetric,
+)
+from model_ops.models.tensor_files import read_directory
+from model_ops.progress import Progress
+from model_ops.quantize import quantize_directory
+
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=st.integers(1, 8), width=st.integers(1, 64), exponent=st.integers(-20, 20), seed=st.integers(0, 1_000))
+def test_error_is_at_most_half_a_scale(rows, width, exponent, seed):
+    values = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed)) * 2.0**exponent
+    quantized, scale = quantize_symmetric(values)
+    error = (quantized.double() * scale.double() - values.double()).abs()
+    assert (error <= scale.double() / 2 * (1 + 1e-5)).all()
+    assert quantized.abs().amax(dim=1).eq(127).logical_or(values.abs().amax(dim=1) == 0).all()
+
+
+def test_a_row_of_zeros_stays_zero():
+    quantized, scale = quantize_symmetric(torch.zeros(2, 5))
+    assert not quantized.any() and torch.isfinite(scale).all() and (scale > 0).all()
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 8, 3), (5, 1_500, 7), (33, 4_096, 17), (2, 3, 1)])
+def test_products_are_exact_and_equal_on_both_ways(m, k, n):
+    generator = torch.Generator().manual_seed(k)
+    left = torch.randint(-127, 128, (m, k), dtype=torch.int8, generator=generator)
+    right = torch.randint(-127, 128, (n, k), dtype=torch.int8, generator=generator)
+    right[0] = 127  # the largest sums
+    exact = left.long() @ right.long().t()
+    assert torch.equal(int8_product(left, right).long(), exact)
+    assert torch.equal(int8_product_portable(left, right).long(), exact)
+
+
+def test_int8_linear_equals_its_definition():
+    torch.manual_seed(0)
+    weight, bias, hidden = torch.randn(6, 16), torch.randn(6), torch.randn(2, 3, 16)
+    layer = Int8Linear(16, 6, bias=True, dtype=torch.float32)
+    layer.weight, layer.weight_scale = quantize_symmetric(weight)
+    layer.bias = bias
+    activations, scale = quantize_symmetric(hidden)
+    expected = (activations * scale) @ (layer.weight * layer.weight_scale).t() + bias
+    torch.testing.assert_close(layer(hidden), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("model_type", "tied"),
+                         [("llama", False), ("mistral", True), ("qwen2", True), ("qwen3", False)])
+def test_quantized_directory_computes_nearly_the_same(tmp_path, model_type, tied):
+    model = tiny_model(model_type, layers=3, tied=tied)
+    model.save_pretrained(tmp_path / "source")
+    metrics = quantize_directory(tmp_path / "source", tmp_path / "quantized", Progress())
+    assert metrics["tensors_quantized"] == 3 * 7
+    headers = read_directory(tmp_path / "quantized")
+    assert headers["model.layers.0.self_attn.q_proj.weight"].dtype == "I8"
+    assert headers["model.layers.0.self_attn.q_proj.weight_scale"].shape == (32, 1)
+    assert ("lm_head.weight" in headers) == (not tied)
+    quantized = load_quantized(tmp_path / "quantized")
+    assert sum(isinstance(module, Int8Linear) for module in quantized.modules()) == 21
+    ids = torch.randint(0, 96, (2, 20))
+    with torch.no_grad():
+        expected = model(ids).logits.log_softmax(-1)
+        found = quantized(ids).logits.log_softmax(-1)
+        kl = (expected.exp() * (expected - found)).sum(-1).mean()
+    assert 0 < kl < 0.02
+    generated = quantized.generate(ids[:, :4], max_new_tokens=5, do_sample=False)
+    assert generated.shape[1] <= 9
+
+
+def test_recovery_on_what_cannot_be_quantized(tmp_path):
+    model = tiny_model(layers=2)
+    model.save_pretrained(tmp_path / "m")
+    quantize_directory(tmp_path / "m", tmp_path / "q", Progress())
+    with pytest.raises(ModelError, match="quantized already"):
+        quantize_directory(tmp_path / "q", tmp_path / "again", Progress())
+    config_path = tmp_path / "m" / "config.json"
+    config = json.loads(config_path.read_text())
+    config_path.write_text(json.dumps({**config, "model_type": "gpt2"}))
+    with pytest.raises(ModelError, match="gpt2"):
+        quantize_directory(tmp_path / "m", tmp_path / "again", Progress())
+    model.model.layers[1].mlp.up_proj.weight.data[3, 4] = float("nan")
+    model.save_pretrained(tmp_path / "nan")
+    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj\.weight holds values that are not finite"):
+        quantize_directory(tmp_path / "nan", tmp_path / "again", Progress())
+    assert not (tmp_path / "again" / "model.safetensors").exists()
+
+
+def test_sharded_source(tmp_path):
+    model = tiny_model(layers=3)
+    model.save_pretrained(tmp_path / "one")
+    model.save_pretrained(tmp_path / "many", max_shard_size="20KB")
+    assert (tmp_path / "many" / "model.safetensors.index.json").exists()
+    quantize_directory(tmp_path / "one", tmp_path / "q1", Progress())
+    quantize_directory(tmp_path / "many", tmp_path / "q2", Progress())
+    first, second = read_directory(tmp_path / "q1"), read_directory(tmp_path / "q2")
+    assert first.keys() == second.keys()
+    assert all(first[name].read() == second[name].read() for name in first)
+    assert not (tmp_path / "q2" / "model.safetensors.index.json").exists()
+
+
+def test_loader_names_what_is_missing(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    tiny_model(layers=2).save_pretrained(tmp_path / "m")
+    quantize_directory(tmp_path / "m", tmp_path / "q", Progress())
+    tensors = load_file(tmp_path / "q" / "model.safetensors")
+    del tensors["model.layers.1.self_attn.o_proj.weight_scale"]
+    save_file(tensors, tmp_path / "q" / "model.safetensors")
+    with pytest.raises(ModelError, match=r"layers\.1\.self_attn\.o_proj\.weight_scale is missing"):
+        load_quantized(tmp_path / "q")
+    with pytest.raises(ModelError, match="not quantized"):
+        load_quantized(tmp_path / "m")

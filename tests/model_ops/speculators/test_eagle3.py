@@ -1,0 +1,149 @@
+"""EAGLE-3: training-time test against a plain causal decoder, drafting against training, exactness in the decoder."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny_models import tiny_model
+
+from model_ops.decoding.decode import decode
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.errors import ModelError
+from model_ops.speculators import training_time_test
+from model_ops.speculators.eagle3 import Eagle3, Eagle3Config, default_layer_ids
+from model_ops.speculators.eagle3_drafter import Eagle3Drafter
+from model_ops.speculators.training_time_test import Documents, unroll
+
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+
+
+def tiny_drafter(target, draft_vocab_size=40, seed=0):
+    torch.manual_seed(seed)
+    model = Eagle3(Eagle3Config.for_target(target.config, draft_vocab_size))
+    vocab = target.config.vocab_size
+    ids = torch.randperm(vocab)[:draft_vocab_size].sort().values
+    model.set_draft_vocabulary(ids)
+    model.warm_start(target.get_input_embeddings().weight, target.lm_head.weight, target.model.norm.weight)
+    for parameter in model.midlayer.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def plain_layer(model, embeddings, hidden, positions):
+    """The draft layer as an ordinary causal decoder over one sequence: the definition, without any shortcut."""
+    attention, config = model.midlayer.self_attn, model.config
+    cos, sin = (table[0][:, None] for table in model.rotary(hidden, positions[None]))
+    x = model.attention_input(embeddings, hidden)
+    key, value = attention.key_value(x, cos, sin)
+    group = config.num_attention_heads // config.num_key_value_heads
+    q, k, v = (t.transpose(0, 1) for t in (attention.query(x, cos, sin), key.repeat_interleave(group, 1),
+                                           value.repeat_interleave(group, 1)))
+    attended = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
+    return model.finish(hidden, attended.transpose(0, 1).flatten(1))
+
+
+@pytest.mark.parametrize("scores_at_once", [1 << 24, 300])
+def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_at_once, monkeypatch):
+    monkeypatch.setattr(training_time_test, "SCORES_AT_ONCE", scores_at_once)
+    target = tiny_model(layers=8)
+    model = tiny_drafter(target)
+    lengths, starts, steps = [15, 11], [6, 2], 4
+    ids = torch.randint(0, 96, (2, 15))
+    captured = torch.randn(2, 15, 96)
+    window = max(length - 2 - start for length, start in zip(lengths, starts, strict=True))
+    outputs = unroll(model, Documents(ids, captured, torch.tensor(starts), window), steps)
+    fused = model.fuse(captured)
+    for d, (length, start) in enumerate(zip(lengths, starts, strict=True)):
+        for j in range(start, length - 2):
+            tokens = ids[d, 1:j + 2]
+            hidden, positions = fused[d, :j + 1], torch.arange(j + 1)
+            for step in range(min(steps, length - 2 - j)):
+                if step > 0:
+                    tokens = torch.cat((tokens, ids[d, j + 1 + step, None]))
+                    hidden = torch.cat((hidden, out[-1:]))
+                    positions = torch.cat((positions, torch.tensor([j + step])))
+                out = plain_layer(model, model.embed_tokens(tokens), hidden, positions)
+                torch.testing.assert_close(outputs[step][d, j - start], out[-1], atol=1e-4, rtol=1e-3)
+
+
+def test_gradients_do_not_depend_on_the_blocks(monkeypatch):
+    model = tiny_drafter(tiny_model(layers=8))
+    documents = Documents(torch.randint(0, 96, (2, 12)), torch.randn(2, 12, 96), torch.tensor([3, 4]), 7)
+    gradients = []
+    for scores_at_once in (1 << 24, 200):
+        monkeypatch.setattr(training_time_test, "SCORES_AT_ONCE", scores_at_once)
+        model.zero_grad()
+        sum(out.square().sum() for out in unroll(model, documents, 3)).backward()
+        gradients.append([p.grad.clone() for p in model.midlayer.parameters()])
+    for first, second in zip(*gradients, strict=True):
+        torch.testing.assert_close(first, second, atol=1e-3, rtol=1e-3)
+
+
+def test_drafting_computes_what_training_trains():
+    """The drafter in the decoder, fed a known text, gives the hidden states of the training-time test."""
+    target = tiny_model(layers=8)
+    model, runner = tiny_drafter(target), IncrementalModel(target)
+    drafter = Eagle3Drafter(model)
+    text = torch.randint(0, 96, (1, 14))
+    _, captured = runner.forward(text, runner.new_cache(1), drafter.capture)
+    prompt = 6
+    # the window begins at j = prompt - 1: fed the answer's first token, drafting its second
+    outputs = unroll(model, Documents(text, captured, torch.tensor([prompt - 1]), 6), 2)
+    drafter.begin([text[0, :prompt].tolist()], text[:, prompt], captured[:, :prompt])
+    torch.testing.assert_close(drafter.hidden, outputs[0][:, 0], atol=1e-4, rtol=1e-3)
+    second = drafter._layer(text[:, prompt + 1, None], drafter.hidden[:, None])[:, 0]
+    torch.testing.assert_close(second, outputs[1][:, 0], atol=1e-4, rtol=1e-3)
+    drafter.propose(3, 0.0, None)
+    # a round that took in tokens prompt..prompt+3 and emitted prompt+1..prompt+4
+    drafter.advance(text[:, prompt + 1:prompt + 5], torch.tensor([4]), captured[:, prompt:prompt + 4])
+    torch.testing.assert_close(drafter.hidden, outputs[0][:, 4], atol=1e-4, rtol=1e-3)
+
+
+def test_greedy_text_with_eagle3_is_the_targets_own():
+    target = tiny_model(layers=8, seed=3)
+    runner, drafter = IncrementalModel(target), Eagle3Drafter(tiny_drafter(target, 60))
+    generator = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(3, 96, (n,), generator=generator).tolist() for n in (9, 3, 1, 14, 6)]
+    options = {"eos_ids": {2}, "temperature": 0.0, "max_new_tokens": 24, "batch_size": 3}
+    alone = decode(runner, prompts, list("abcde"), **options)
+    drafted = decode(runner, prompts, list("abcde"), drafter=drafter, num_speculative_tokens=3, **options)
+    assert [answer.tokens for answer in drafted] == [answer.tokens for answer in alone]
+    assert sum(answer.drafted for answer in drafted) == 3 * sum(answer.forwards for answer in drafted)
+
+
+def test_sampled_text_with_eagle3_is_distributed_as_the_target():
+    target = tiny_model(layers=8, vocab_size=6, seed=8, eos_token_id=None)
+    runner, drafter = IncrementalModel(target), Eagle3Drafter(tiny_drafter(target, 4))
+    prompt, rows = [3, 4, 5], 4_000
+    with torch.no_grad():
+        first = target(torch.tensor([prompt])).logits[0, -1].softmax(-1)
+        second = target(torch.tensor([[*prompt, t] for t in range(6)])).logits[:, -1].softmax(-1)
+    joint = (first[:, None] * second).flatten()
+    answers = decode(runner, [prompt] * rows, [str(i) for i in range(rows)], eos_ids=set(), temperature=1.0,
+                     max_new_tokens=3, drafter=drafter, num_speculative_tokens=2, batch_size=2_000)
+    pairs = torch.tensor([answer.tokens[0] * 6 + answer.tokens[1] for answer in answers])
+    found = pairs.bincount(minlength=36) / rows
+    statistic = (((found - joint) ** 2) / joint).sum() * rows
+    assert statistic < 35 + 4 * 70**0.5
+    assert sum(answer.accepted for answer in answers) > 0
+
+
+def test_layer_ids_are_three_distinct_boundaries_between_blocks():
+    assert default_layer_ids(10) == (2, 5, 7)
+    assert default_layer_ids(7) == (2, 3, 4)
+    for layers in range(4, 100):
+        ids = default_layer_ids(layers)
+        assert len(set(ids)) == 3 and list(ids) == sorted(ids) and ids[0] >= 1 and ids[-1] < layers
+    with pytest.raises(ModelError, match="3 layers"):
+        default_layer_ids(3)
+
+
+def test_draft_vocabulary_is_offsets():
+    model = Eagle3(Eagle3Config.for_target(tiny_model(layers=8).config, 5))
+    ids = torch.tensor([0, 3, 4, 50, 95])
+    model.set_draft_vocabulary(ids)
+    assert model.d2t.tolist() == [0, 2, 2, 47, 91] and model.d2t.dtype == torch.int64
+    assert torch.equal(model.target_ids, ids) and model.t2d.nonzero().flatten().tolist() == ids.tolist()
+    with pytest.raises(ValueError, match="ascending"):
+        model.set_draft_vocabulary(torch.tensor([3, 0, 4, 50, 95]))

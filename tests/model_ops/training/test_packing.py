@@ -1,0 +1,83 @@
+"""Laws of packing: no row above capacity, no token lost, the same plan for the same settings."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_ops.specs import TrainingSettings
+from model_ops.training.packing import Document, PackedPlan, pack, to_batch, to_batches
+from model_ops.training.trainer import IGNORED
+
+
+def documents(lengths):
+    return [Document(f"row-{i}", np.arange(length) + 1000 * i, np.arange(length) % 2 == 0)
+            for i, length in enumerate(lengths)]
+
+
+def plan_settings(**values):
+    base = {"steps": 6, "max_length": 32, "tokens_per_step": 64, "learning_rate": 1e-3}
+    return TrainingSettings(**{**base, **values}).resolved()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 50), max_size=80), st.integers(50, 120))
+def test_rows_hold_every_document_once_within_capacity(lengths, capacity):
+    rows = pack(lengths, capacity)
+    assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in row) <= capacity for row in rows)
+    assert len(rows) <= 2 * max(1, -(-sum(lengths) // capacity)) + 1
+    assert rows == pack(lengths, capacity)
+
+
+def test_best_fit_takes_the_fullest_row_that_has_room():
+    assert pack([6, 5, 4, 5], capacity=10) == [[0, 2], [1, 3]]
+    assert pack([7, 8, 2, 3], capacity=10) == [[1, 2], [0, 3]]
+
+
+def test_a_document_longer_than_a_row_is_refused():
+    with pytest.raises(ValueError, match="document 1 has 11 tokens"):
+        pack([3, 11], capacity=10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 32), min_size=1, max_size=40), st.integers(0, 5))
+def test_an_epoch_sees_every_document_once(lengths, seed):
+    plan = PackedPlan(documents(lengths), plan_settings(steps=None, epochs=1.0, seed=seed))
+    seen = [row for step in range(len(plan)) for batch in plan.step(step) for row in batch.row_ids]
+    assert set(seen) == {f"row-{i}" for i in range(len(lengths))}
+    assert len(seen) <= len(lengths) + max(len(row) for row in plan.rows) * plan.rows_per_step
+    again = PackedPlan(documents(lengths), plan_settings(steps=None, epochs=1.0, seed=seed))
+    assert [b.row_ids for b in plan.step(0)] == [b.row_ids for b in again.step(0)]
+
+
+def test_labels_are_the_next_token_within_a_document_only():
+    batch = to_batch(documents([4, 3]))
+    assert batch.input_ids.tolist() == [0, 1, 2, 3, 1000, 1001, 1002]
+    assert batch.labels.tolist() == [IGNORED, 2, IGNORED, IGNORED, IGNORED, 1002, IGNORED]
+    assert batch.position_ids.tolist() == [0, 1, 2, 3, 0, 1, 2]
+    assert batch.document_lengths == [4, 3]
+    assert sum(d.target_tokens for d in documents([4, 3])) == int((batch.labels != IGNORED).sum())
+
+
+def test_extras_follow_their_tokens():
+    rows = [Document("a", np.arange(3), np.ones(3, bool), {"advantage": np.array([1.0, 2.0, 3.0], np.float32)}),
+            Document("b", np.arange(2), np.ones(2, bool), {"advantage": np.array([4.0, 5.0], np.float32)})]
+    assert to_batch(rows).extras["advantage"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_evaluation_batches_hold_everything_within_their_limit():
+    batches = to_batches(documents([5, 40, 3, 17, 9]), batch_tokens=20)
+    assert sorted(row for batch in batches for row in batch.row_ids) == [f"row-{i}" for i in range(5)]
+    assert all(batch.tokens <= 20 or len(batch.row_ids) == 1 for batch in batches)
+
+
+def test_steps_differ_between_passes_and_stay_near_the_tokens_asked_for():
+    plan = PackedPlan(documents([16] * 64), plan_settings(steps=40))
+    tokens = [sum(batch.tokens for batch in plan.step(i)) for i in range(len(plan))]
+    assert set(tokens) == {64}
+    first = [row for b in plan.step(0) for row in b.row_ids]
+    second_pass = [row for b in plan.step(16) for row in b.row_ids]
+    assert first != second_pass
+    assert torch.is_tensor(plan.step(0)[0].labels)

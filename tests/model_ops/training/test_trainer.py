@@ -1,0 +1,184 @@
+"""The loop: normalisation, resume, refusal of losses that are no numbers. Runs on a two-layer toy, no transformers."""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from model_ops.errors import ModelError
+from model_ops.progress import Progress, Stopped
+from model_ops.specs import TrainingSettings
+from model_ops.training.trainer import (
+    IGNORED,
+    Batch,
+    LossOutput,
+    build_optimizer,
+    learning_rate_at,
+    optimizer_step,
+    train,
+)
+
+torch.set_num_threads(2)
+VOCAB = 19
+
+
+class Toy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.embed = nn.Embedding(VOCAB, 8)
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, VOCAB)
+
+    def forward(self, ids):
+        return self.head(self.norm(self.embed(ids)))
+
+
+def next_token_loss(model, batch):
+    kept = batch.labels != IGNORED
+    losses = F.cross_entropy(model(batch.input_ids)[kept].float(), batch.labels[kept], reduction="none")
+    return LossOutput((losses * batch.weights[kept]).sum(), batch.weights[kept].sum(), {"seen": float(kept.sum())})
+
+
+def document(seed, length):
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(VOCAB, (length,), generator=generator)
+    labels = ids.roll(-1)
+    labels[-1] = IGNORED
+    return Batch(ids, torch.arange(length), labels, torch.ones(length), [length], [f"row-{seed}"])
+
+
+class Plan:
+    def __init__(self, steps, poison=None):
+        self.steps, self.poison = steps, poison
+
+    def __len__(self):
+        return self.steps
+
+    def step(self, index):
+        batches = [document(index * 10 + k, 5 + k) for k in range(3)]
+        if index == self.poison:
+            batches[1] = dataclasses.replace(batches[1], weights=batches[1].weights * math.nan)
+        return batches
+
+
+def settings(**changes):
+    values = {"steps": 12, "learning_rate": 1e-2, "checkpoint_every": 4, "precision": "float32", **changes}
+    return TrainingSettings(**values).resolved()
+
+
+def test_a_step_cut_into_micro_batches_has_the_gradient_of_the_whole():
+    batches = [document(seed, length) for seed, length in enumerate([3, 17, 6])]
+    whole = Batch(*(torch.cat([getattr(b, name) for b in batches])
+                    for name in ("input_ids", "position_ids", "labels", "weights")), [3, 17, 6], ["a"])
+    gradients = []
+    for cut in ([whole], batches):
+        model = Toy()
+        chosen = settings(gradient_clip=1e9)
+        numbers = optimizer_step(model, cut, next_token_loss, build_optimizer(model, chosen), chosen, "step 0")
+        gradients.append((numbers, [p.grad.clone() for p in model.parameters()]))
+    assert gradients[0][0]["loss"] == pytest.approx(gradients[1][0]["loss"], rel=1e-6)
+    for one, many in zip(gradients[0][1], gradients[1][1], strict=True):
+        torch.testing.assert_close(one, many, rtol=1e-5, atol=1e-7)
+    assert gradients[0][0]["seen"] == 1.0
+
+
+def test_the_gradient_is_clipped_to_the_norm_asked_for():
+    model, chosen = Toy(), settings(gradient_clip=1e-3)
+    numbers = optimizer_step(model, [document(1, 9)], next_token_loss, build_optimizer(model, chosen), chosen, "step 0")
+    norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+    assert numbers["grad_norm"] > 1e-3
+    assert float(norm) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_embeddings_norms_and_biases_do_not_decay():
+    model = Toy()
+    groups = build_optimizer(model, settings(weight_decay=0.5)).param_groups
+    assert [id(p) for p in groups[0]["params"]] == [id(model.head.weight)]
+    assert groups[0]["weight_decay"] == 0.5 and groups[1]["weight_decay"] == 0.0
+    assert len(groups[1]["params"]) == 4
+
+
+def test_learning_rate_warms_up_and_ends_at_its_floor():
+    chosen = settings(warmup_share=0.25, final_learning_rate_share=0.2)
+    rates = [learning_rate_at(i, 12, chosen) for i in range(12)]
+    assert rates[:3] == pytest.approx([1e-2 / 3, 2e-2 / 3, 1e-2])
+    assert rates[3] == pytest.approx(1e-2)
+    assert rates[-1] == pytest.approx(2e-3)
+    assert all(a >= b for a, b in itertools.pairwise(rates[3:]))
+
+
+class StopAfter(Progress):
+    """Asks for a stop once `step` steps are reported."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def report(self, phase, done, total, unit, **numbers):
+        self.stop_requested = done == self.step
+
+
+def test_a_stopped_run_continues_to_the_same_weights_bit_for_bit(tmp_path):
+    whole, cut = Toy(), Toy()
+    chosen = settings()
+    straight = train(whole, Plan(12), next_token_loss, chosen, tmp_path / "a" / ".work", Progress(), "toy")
+    with pytest.raises(Stopped):
+        train(cut, Plan(12), next_token_loss, chosen, tmp_path / "b" / ".work", StopAfter(7), "toy")
+    resumed_model = Toy()
+    resumed = train(resumed_model, Plan(12), next_token_loss, chosen, tmp_path / "b" / ".work", Progress(), "toy")
+    assert resumed.resumed_from == 7 and straight.resumed_from == 0
+    assert resumed.loss == straight.loss
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed_model.state_dict()[name]), name
+    lines = [json.loads(line) for line in (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 13))
+
+
+def test_a_half_written_checkpoint_is_passed_over_and_two_are_kept(tmp_path):
+    work = tmp_path / ".work"
+    train(Toy(), Plan(12), next_token_loss, settings(), work, Progress(), "toy")
+    folders = sorted((work / "checkpoints").iterdir())
+    assert [folder.name for folder in folders] == ["step-00000008", "step-00000012"]
+    (folders[1] / "state.json").unlink()
+    again = train(Toy(), Plan(12), next_token_loss, settings(), work, Progress(), "toy")
+    assert again.resumed_from == 8
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    train(Toy(), Plan(12), next_token_loss, settings(), tmp_path / ".work", Progress(), "toy")
+    with pytest.raises(ModelError, match="other settings"):
+        train(Toy(), Plan(12), next_token_loss, settings(learning_rate=2e-2), tmp_path / ".work", Progress(), "toy")
+
+
+def test_a_loss_that_is_no_number_names_step_and_rows_and_leaves_the_weights(tmp_path):
+    model = Toy()
+    before = {}
+
+    class Spy(Progress):
+        def report(self, phase, done, total, unit, **numbers):
+            before.update({name: value.clone() for name, value in model.state_dict().items()})
+
+    with pytest.raises(ModelError, match=r"toy step 2: .*row-21"):
+        train(model, Plan(4, poison=2), next_token_loss, settings(), tmp_path / ".work", Spy(), "toy")
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_validation_runs_through_the_run_and_at_its_end(tmp_path):
+    calls = []
+
+    def validate():
+        assert not torch.is_grad_enabled()
+        calls.append(len(calls))
+        return {"validation_loss": float(len(calls))}
+
+    result = train(Toy(), Plan(12), next_token_loss, settings(), tmp_path / ".work", Progress(), "toy",
+                   validate=validate, validate_every=5)
+    assert result.validation == {"validation_loss": 3.0}
+    assert len(calls) == 3
