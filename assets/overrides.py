@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 from pydantic import Field
 
-from model_ops.specs import TrainingSettings
+from model_ops.training.settings import TrainingSettings
 
 
 class TrainingOverrides(dg.Config):

@@ -22,10 +22,11 @@ from model_ops.models.model_directory import load_model, load_tokenizer, save_mo
 from model_ops.progress import Progress
 from model_ops.sft import add_end_of_sequence, input_of, training_metrics, validation_documents, validation_of
 from model_ops.specs import Job, StudentSettings
+from model_ops.training.batch import IGNORED, Batch, LossOutput
 from model_ops.training.conversations import end_of_turn_ids, read_documents
 from model_ops.training.linear_cross_entropy import RowsLoss, chunked_head, last_hidden, next_token_loss, plain_head
 from model_ops.training.packing import PackedPlan
-from model_ops.training.trainer import IGNORED, Batch, LossOutput, train
+from model_ops.training.trainer import train
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:

@@ -33,7 +33,8 @@ from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_an
 from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, micro_batches, supervised
 from model_ops.speculators.speculator_losses import expected_acceptance_length, head_loss
 from model_ops.speculators.training_time_test import unroll
-from model_ops.training.trainer import Batch, LossOutput, train
+from model_ops.training.batch import Batch, LossOutput
+from model_ops.training.trainer import train
 
 VALIDATION_ROWS = 128
 """Answers that validation reads at most: enough for alpha to about 0.01, at a small share of a training's time."""

@@ -20,12 +20,12 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 from model_ops.specs import (
     EvaluateSettings,
     QuantizeSettings,
-    Settings,
     SftSettings,
     SpeculatorSettings,
     StudentSettings,
     TinyBaseSettings,
 )
+from model_ops.training.settings import Settings
 from resources.curation import CurationSettings
 from resources.datasets import DatasetSettings
 from resources.eval_suite import EvalSettings

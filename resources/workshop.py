@@ -17,7 +17,8 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from model_ops.specs import OPERATIONS, Job, Settings, TrainingSettings
+from model_ops.specs import OPERATIONS, Job
+from model_ops.training.settings import Settings, TrainingSettings
 from resources.catalog import rebuild
 from resources.curate import slice_digest
 from resources.curation import SemanticDuplicates

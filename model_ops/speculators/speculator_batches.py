@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from model_ops.errors import ModelError
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
 from model_ops.speculators.training_time_test import Documents
-from model_ops.training.trainer import IGNORED, Batch
+from model_ops.training.batch import IGNORED, Batch
 
 MICRO_BATCH_TOKENS = 8_192
 """Padded tokens of one micro-batch; a longer document is a micro-batch of its own."""
@@ -26,7 +27,7 @@ PADDING_ALLOWED = 1.5
 
 
 class SpeculatorPlan:
-    """See `model_ops.training.trainer.BatchPlan`. settings are resolved."""
+    """See `model_ops.training.batch.BatchPlan`. settings are resolved."""
 
     def __init__(self, rows: Sequence[AnswerRow], states: HiddenStates, settings: SpeculatorSettings):
         self.rows, self.states = rows, states
@@ -35,8 +36,10 @@ class SpeculatorPlan:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def step(self, index: int) -> list[Batch]:
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
         members = sorted(self.steps[index], key=lambda row: (len(self.rows[row].ids), row))
+        if ranks > 1:
+            raise ModelError("a drafter is trained by one process; set processes to 1")
         return [make_batch(self.rows, self.states, group) for group in micro_batches(self.rows, members)]
 
 

@@ -25,8 +25,8 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from model_ops.errors import ModelError
+from model_ops.training.batch import IGNORED
 from model_ops.training.packing import Document
-from model_ops.training.trainer import IGNORED
 
 Split = Literal["train", "validation", "test"]
 Span = tuple[int, int]

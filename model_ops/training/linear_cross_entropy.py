@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.training.trainer import IGNORED, Batch, LossOutput
+from model_ops.training.batch import IGNORED, Batch, LossOutput
 
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits held at once, by kind of device: 16 MiB or 512 MiB in float32."""

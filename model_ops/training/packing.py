@@ -1,6 +1,6 @@
 """Documents into rows, rows into steps: what a training run sees, and when.
 
-    plan = PackedPlan(documents, settings)         # a BatchPlan for model_ops.training.trainer
+    plan = PackedPlan(documents, settings)         # a BatchPlan (model_ops.training.batch)
     rows = pack([120, 64, 200, 900], capacity=1024)
 
 Best-fit decreasing (arXiv 2404.10830): longest first, each into the fullest row it still fits. Rows are then shuffled
@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Shaped
 
-from model_ops.specs import TrainingSettings
-from model_ops.training.trainer import IGNORED, Batch
+from model_ops.training.batch import IGNORED, Batch
+from model_ops.training.settings import TrainingSettings
 
 MICRO_BATCH_TOKENS = 4_096
 """Rows of a step are laid together up to this many tokens: large products are faster, documents stay apart anyway."""
@@ -125,17 +125,35 @@ class PackedPlan:
     def __len__(self) -> int:
         return self.steps
 
-    def step(self, index: int) -> list[Batch]:
-        """The rows of step `index`, laid together into micro-batches."""
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
+        """This rank's rows of step `index`, laid together into micro-batches; see BatchPlan."""
         if not 0 <= index < self.steps:
             raise IndexError(index)
         first = index * self.rows_per_step
         rows = [self._row_at(position) for position in range(first, first + self.rows_per_step)]
-        return [to_batch([self.documents[i] for row in part for i in self.rows[row]])
-                for part in _by_tokens(rows, self.row_tokens, self.micro_batch_tokens)]
+        cut = [_by_tokens(mine, self.row_tokens, self.micro_batch_tokens) for mine in share(rows, self.row_tokens, ranks)]
+        batches = [self._batch(part) for part in cut[rank]]
+        missing = max(len(parts) for parts in cut) - len(batches)
+        return batches + [self._batch(rows[:1]).silenced()] * missing
+
+    def _batch(self, rows: Sequence[int]) -> Batch:
+        return to_batch([self.documents[i] for row in rows for i in self.rows[row]])
 
     def _row_at(self, position: int) -> int:
         return int(_order(len(self.rows), self.seed, position // len(self.rows))[position % len(self.rows)])
+
+
+def share(items: Sequence[int], tokens: Sequence[int], ranks: int) -> list[list[int]]:
+    """Items over ranks so that each holds about as many tokens: longest first, each to the rank that has least."""
+    if ranks == 1:
+        return [list(items)]
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    held = [0] * ranks
+    for item in sorted(items, key=lambda item: -tokens[item]):
+        least = min(range(ranks), key=held.__getitem__)
+        shares[least].append(item)
+        held[least] += tokens[item]
+    return shares
 
 
 @lru_cache(maxsize=4)

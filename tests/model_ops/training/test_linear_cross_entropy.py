@@ -6,9 +6,9 @@ from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
+from model_ops.training.batch import IGNORED
 from model_ops.training.linear_cross_entropy import chunked_head, cross_entropy_rows, next_token_loss, token_nll
 from model_ops.training.packing import Document, to_batch
-from model_ops.training.trainer import IGNORED
 
 torch.set_num_threads(2)
 

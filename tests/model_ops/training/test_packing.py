@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.specs import TrainingSettings
+from model_ops.training.batch import IGNORED
 from model_ops.training.packing import Document, PackedPlan, pack, to_batch, to_batches
-from model_ops.training.trainer import IGNORED
+from model_ops.training.settings import TrainingSettings
 
 
 def documents(lengths):
@@ -81,3 +81,21 @@ def test_steps_differ_between_passes_and_stay_near_the_tokens_asked_for():
     second_pass = [row for b in plan.step(16) for row in b.row_ids]
     assert first != second_pass
     assert torch.is_tensor(plan.step(0)[0].labels)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_the_rows_of_all_ranks_together_are_those_of_one(ranks):
+    """And every rank gets equally many micro-batches: a sharded model waits for all of them at each."""
+    plan = PackedPlan(documents([20 + 37 * i % 180 for i in range(40)]),
+                      plan_settings(max_length=200, tokens_per_step=1_000, steps=3))
+    for index in range(3):
+        alone = plan.step(index)
+        shares = [plan.step(index, rank, ranks) for rank in range(ranks)]
+        seen = sorted(row for share in shares for batch in share for row in batch.row_ids)
+        assert seen == sorted(row for batch in alone for row in batch.row_ids)
+        assert len({len(share) for share in shares}) == 1
+        assert targets(batch for share in shares for batch in share) == targets(alone)
+
+
+def targets(batches):
+    return sum(int((batch.labels != IGNORED).sum()) for batch in batches)

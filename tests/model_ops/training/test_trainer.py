@@ -11,17 +11,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from model_ops.errors import ModelError
+from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
-from model_ops.specs import TrainingSettings
-from model_ops.training.trainer import (
-    IGNORED,
-    Batch,
-    LossOutput,
-    build_optimizer,
-    learning_rate_at,
-    optimizer_step,
-    train,
-)
+from model_ops.training.batch import IGNORED, Batch, LossOutput
+from model_ops.training.optimizers import build_optimizer
+from model_ops.training.schedules import learning_rate_at
+from model_ops.training.settings import TrainingSettings
+from model_ops.training.step import optimizer_step
+from model_ops.training.trainer import train
 
 torch.set_num_threads(2)
 VOCAB = 19
@@ -60,7 +57,7 @@ class Plan:
     def __len__(self):
         return self.steps
 
-    def step(self, index):
+    def step(self, index, rank=0, ranks=1):
         batches = [document(index * 10 + k, 5 + k) for k in range(3)]
         if index == self.poison:
             batches[1] = dataclasses.replace(batches[1], weights=batches[1].weights * math.nan)
@@ -80,7 +77,7 @@ def test_a_step_cut_into_micro_batches_has_the_gradient_of_the_whole():
     for cut in ([whole], batches):
         model = Toy()
         chosen = settings(gradient_clip=1e9)
-        numbers = optimizer_step(model, cut, next_token_loss, build_optimizer(model, chosen), chosen, "step 0")
+        numbers = optimizer_step(model, cut, next_token_loss, build_optimizer(model, chosen), chosen, World.alone(torch.device("cpu")), "step 0")
         gradients.append((numbers, [p.grad.clone() for p in model.parameters()]))
     assert gradients[0][0]["loss"] == pytest.approx(gradients[1][0]["loss"], rel=1e-6)
     for one, many in zip(gradients[0][1], gradients[1][1], strict=True):
@@ -90,7 +87,7 @@ def test_a_step_cut_into_micro_batches_has_the_gradient_of_the_whole():
 
 def test_the_gradient_is_clipped_to_the_norm_asked_for():
     model, chosen = Toy(), settings(gradient_clip=1e-3)
-    numbers = optimizer_step(model, [document(1, 9)], next_token_loss, build_optimizer(model, chosen), chosen, "step 0")
+    numbers = optimizer_step(model, [document(1, 9)], next_token_loss, build_optimizer(model, chosen), chosen, World.alone(torch.device("cpu")), "step 0")
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
     assert numbers["grad_norm"] > 1e-3
     assert float(norm) == pytest.approx(1e-3, rel=1e-3)

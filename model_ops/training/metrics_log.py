@@ -1,0 +1,30 @@
+"""metrics.jsonl: one JSON line per optimizer step, beside the weights it led to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+class MetricsLog:
+    """metrics.jsonl: each step of a phase once, however often the run was killed."""
+
+    def __init__(self, path: Path, phase: str, first: int):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = []
+        if path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    record = json.loads(line)
+                except ValueError:  # the line a kill cut short
+                    continue
+                if record["phase"] != phase or record["step"] <= first:
+                    kept.append(line)
+        beside = path.with_name(f".{path.name}")
+        beside.write_text("".join(f"{line}\n" for line in kept))
+        beside.replace(path)
+        self.path = path
+
+    def write(self, record: dict[str, float | str]) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
