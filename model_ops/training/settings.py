@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Preset = Literal["quick", "balanced", "thorough"]
+ActivationCheckpointing = Literal["none", "selective", "full"]
 
 
 class Settings(BaseModel):
@@ -30,6 +31,9 @@ class TrainingSettings(Settings):
     gradient_clip: float | None = Field(None, gt=0)
     checkpoint_every: int | None = Field(None, ge=1, description="optimizer steps between checkpoints")
     precision: Literal["bfloat16", "float32"] = Field("bfloat16", description="of products; master weights are float32")
+    activation_checkpointing: ActivationCheckpointing = Field(
+        "none", description="what blocks keep for the backward pass: everything, results of products, or only their inputs")
+    offload_activations: bool = Field(False, description="kept inputs of blocks wait in host memory (CUDA)")
     seed: int = 0
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -24,6 +24,7 @@ from torch import nn
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
+from model_ops.training.activations import keep_less
 from model_ops.training.batch import BatchPlan, Loss
 from model_ops.training.checkpoint import load_checkpoint, save_checkpoint
 from model_ops.training.memory import peak_memory_mb
@@ -72,6 +73,9 @@ def train(
         raise ModelError(f"{phase}: there is nothing to train on; no row holds a token to predict")
     world = world or World.alone(next(model.parameters()).device)
     device = world.device
+    idle = keep_less(model, settings.activation_checkpointing, settings.offload_activations)
+    if idle is not None:
+        progress.event("note", message=f"{phase}: {idle}")
     optimizer = build_optimizer(model, settings)
     run = {"phase": phase, "settings": settings.model_dump(mode="json"), "steps": steps}
     first = load_checkpoint(work, model, optimizer, run)

@@ -1,0 +1,52 @@
+"""Bytes of tensors alive at each moment, whatever device they are on: also for tensors that have a shape but no storage.
+
+    with LiveBytes() as live:
+        loss = step(model, batch); loss.backward()
+    live.peak, live.now
+
+Counted are storages that come into being inside the block; each once, however many tensors look at it, and no longer
+than the last of them lives. With fake tensors (torch._subclasses.FakeTensorMode) this is the memory of a step that is
+never computed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class LiveBytes(TorchDispatchMode):
+    """Follows every tensor that an operation returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.peak = 0
+        self._known: dict[int, int] = {}
+
+    def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        for tensor in tree_leaves((arguments, named)):
+            if isinstance(tensor, torch.Tensor):
+                self._follow(tensor.untyped_storage(), was_there_before=True)
+        result = operation(*arguments, **(named or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                self._follow(tensor.untyped_storage())
+        return result
+
+    def _follow(self, storage: torch.UntypedStorage, was_there_before: bool = False) -> None:
+        key = id(storage)
+        if key in self._known:
+            return
+        size = 0 if was_there_before else storage.nbytes()
+        self._known[key] = size
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._gone, key)
+
+    def _gone(self, key: int) -> None:
+        self.now -= self._known.pop(key, 0)
