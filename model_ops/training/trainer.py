@@ -33,6 +33,8 @@ from model_ops.training.optimizers import build_optimizer
 from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
+from model_ops.training.step_batches import StepBatches
+from model_ops.training.step_meter import StepMeter
 
 
 @dataclass(frozen=True)
@@ -83,27 +85,26 @@ def train(
     validate_every = validate_every or max(1, math.ceil(steps / 4))
     validation: dict[str, float] = {}
     losses, tokens, started_s = [], 0, time.monotonic()
+    steps_data, meter = StepBatches(batches, world, first), StepMeter(model, world, settings.precision)
     model.train()
     for index in range(first, steps):
         step_started_s = time.monotonic()
         torch.manual_seed(settings.seed * 1_000_003 + index)
-        micro_batches = [batch.to(device) for batch in batches.step(index, world.data_rank, world.data_ranks)]
+        data = steps_data.take(index)
         learning_rate = learning_rate_at(index, steps, settings)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
-        numbers = optimizer_step(model, micro_batches, loss, optimizer, settings, world,
+        numbers = optimizer_step(model, data.batches, loss, optimizer, settings, world,
                                  name=f"{phase} step {index}")
-        step_tokens = sum(batch.tokens for batch in micro_batches)
-        tokens += step_tokens
+        measured = meter.numbers(data, time.monotonic() - step_started_s)
+        tokens += measured["tokens"]
         losses.append(numbers["loss"])
         done = index + 1
         if validate is not None and (done % validate_every == 0 or done == steps):
             validation = _evaluate(model, validate)
             numbers.update(validation)
-        rate = step_tokens / (time.monotonic() - step_started_s)
-        log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, "tokens": step_tokens,
-                   "tokens_per_second": round(rate), "peak_memory_mb": round(peak_memory_mb(device))})
-        progress.report(phase, done, steps, "steps", loss=numbers["loss"], tokens_per_second=round(rate))
+        log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
+        progress.report(phase, done, steps, "steps", loss=numbers["loss"], **measured)
         if progress.stop_requested and done < steps:
             save_checkpoint(work, done, model, optimizer, run)
             raise Stopped

@@ -1,0 +1,100 @@
+"""Floating-point operations that a training step needs: counted from the model's matrices and the rows it was given.
+
+    work = matrix_work(model)
+    needed_flops(work, document_lengths=[900, 1_100], head_rows=640)
+
+Needed means: what any exact implementation has to compute, so that running a block twice (activation checkpointing),
+padding, or a head over rows without a label raise the time and not the count. Per weight of a matrix and token: 2
+forward, 2 for the gradient of its input, 2 for its own gradient where it is trained; hence 6N of full fine-tuning and
+4N of adapters on a frozen base. The head is counted for rows that have a label. Attention: of each document the causal
+half of two products forward and four backward, 6 x length^2 x heads x head_dim a layer, less where a window ends it.
+Norms, rotations and softmax are left out, as everywhere (arXiv 2204.02311, appendix B).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 2, 2, 2
+"""Operations per weight and token: one multiplication and one addition each."""
+
+
+@dataclass(frozen=True)
+class MatrixWork:
+    """What a model multiplies by: weights that each token meets, the head's, and its attention by window.
+
+    attention holds (heads x head_dim, window or None) of every layer.
+    """
+
+    trained: float
+    frozen: float
+    head: int
+    head_trained: bool
+    attention: tuple[tuple[int, int | None], ...]
+
+
+def needed_flops(work: MatrixWork, document_lengths: Iterable[int], head_rows: int) -> float:
+    """Operations of one forward and backward pass over these documents, `head_rows` of whose tokens have a label."""
+    lengths = list(document_lengths)
+    passed = FORWARD + INPUT_GRADIENT
+    total = sum(lengths) * ((passed + WEIGHT_GRADIENT) * work.trained + passed * work.frozen)
+    total += head_rows * work.head * (passed + (WEIGHT_GRADIENT if work.head_trained else 0))
+    for width, window in work.attention:
+        total += 12 * width * sum(_pairs(length, window) for length in lengths)
+    return total
+
+
+def matrix_work(model: nn.Module) -> MatrixWork | None:
+    """The matrices of a causal language model in the Hugging Face form; None for any other module."""
+    config = getattr(model, "config", None)
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if config is None or head is None:
+        return None
+    trained = frozen = 0.0
+    for weights, is_trained in _matrices(model, skip=head, config=config):
+        if is_trained:
+            trained += weights
+        else:
+            frozen += weights
+    return MatrixWork(trained, frozen, head.weight.numel(), head.weight.requires_grad, attention_widths(config))
+
+
+def attention_widths(config: Any) -> tuple[tuple[int, int | None], ...]:
+    """(heads x head_dim, window) of every layer, from a config in the Hugging Face form."""
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    window = getattr(config, "sliding_window", None)
+    if not getattr(config, "use_sliding_window", True):
+        window = None
+    one_kind = "sliding_attention" if window else "full_attention"
+    kinds = getattr(config, "layer_types", None) or [one_kind] * config.num_hidden_layers
+    return tuple((heads * head_dim, window if "sliding" in kind else None) for kind in kinds)
+
+
+def _pairs(length: int, window: int | None) -> float:
+    """Half of a document's query-key square: the pairs that causal attention looks at."""
+    if window is None or length <= window:
+        return length * length / 2
+    return length * window - window * window / 2
+
+
+def _matrices(model: nn.Module, skip: nn.Module, config: Any) -> Iterator[tuple[float, bool]]:
+    """(weights a token is multiplied with, whether they are trained) of every matrix but the embedding and `skip`."""
+    experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
+    share = getattr(config, "num_experts_per_tok", 0) / experts if experts else 1.0
+    for name, module in model.named_modules():
+        if module is skip or isinstance(module, nn.Embedding):
+            continue
+        for parameter in module.parameters(recurse=False):
+            inputs, outputs = getattr(module, "in_features", None), getattr(module, "out_features", None)
+            is_linear = inputs is not None and outputs is not None
+            if parameter.ndim == 3:  # experts side by side, of which a token meets few
+                yield parameter.numel() * share, parameter.requires_grad
+            elif is_linear and parameter is getattr(module, "weight", None):  # 4-bit weights have a shape of their own
+                yield inputs * outputs * (share if ".experts." in name else 1.0), parameter.requires_grad
+            elif parameter.ndim == 2:
+                yield parameter.numel() * (share if ".experts." in name else 1.0), parameter.requires_grad

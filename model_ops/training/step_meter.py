@@ -1,0 +1,48 @@
+"""What metrics.jsonl says of a step beside its loss: tokens, speed, utilisation, waiting, memory.
+
+    meter = StepMeter(model, world, precision="bfloat16")
+    numbers = meter.numbers(data, seconds)
+
+tokens, target_tokens    of all processes that hold different rows
+tokens_per_second
+mfu                      model FLOPs utilisation: needed operations (model_ops.training.flops) over what the devices could
+                         do in that time; only where the device's peak is known and products are bfloat16
+data_wait_share          of the step's time, what it waited for its batches
+peak_memory_mb           of this process so far
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from model_ops.parallel.world import World
+from model_ops.planning.devices import peak_bf16_flops
+from model_ops.training.flops import matrix_work, needed_flops
+from model_ops.training.memory import peak_memory_mb
+from model_ops.training.step_batches import StepData
+
+
+class StepMeter:
+    """Measures the steps of one run. Make it when the weights to be trained are known."""
+
+    def __init__(self, model: nn.Module, world: World, precision: str, peak_flops: float | None = None):
+        if peak_flops is None and world.device.type == "cuda" and precision == "bfloat16":
+            peak_flops = peak_bf16_flops(torch.cuda.get_device_name(world.device))
+        self._world = world
+        self._peak_flops = peak_flops
+        self._work = matrix_work(model) if peak_flops else None
+
+    def numbers(self, data: StepData, seconds: float) -> dict[str, float]:
+        """The numbers of a step that took `seconds`, in every process the same but for its own waiting and memory."""
+        flops = needed_flops(self._work, data.document_lengths, data.target_tokens) if self._work else 0.0
+        held = torch.tensor([data.tokens, data.target_tokens, flops], dtype=torch.float64)
+        if self._world.size > 1:
+            held = self._world.total(held.to(self._world.device)).cpu()
+        tokens, targets, flops = held.tolist()
+        seconds = max(seconds, 1e-9)
+        numbers = {"tokens": int(tokens), "target_tokens": int(targets), "tokens_per_second": round(tokens / seconds)}
+        if self._work:
+            numbers["mfu"] = round(flops / (seconds * self._world.size * self._peak_flops), 4)
+        return {**numbers, "data_wait_share": round(min(1.0, data.waited_s / seconds), 4),
+                "peak_memory_mb": round(peak_memory_mb(self._world.device))}
