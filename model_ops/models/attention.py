@@ -8,7 +8,8 @@ a few groups of similar length instead, and each group is attended to at once (p
 where causal attention never looks). Without `document_lengths` each batch row is one document.
 
 On a CPU short documents are two batched matrix products and a softmax, which is two to five times the speed of torch's
-fused kernel there; long ones, and every document on an accelerator, go to the fused kernel.
+fused kernel there; long ones, and every document on an accelerator, go to the fused kernel. Layers with a sliding window
+that a document is longer than, with a soft cap or with sinks go to model_ops.models.block_attention.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import AttentionInterface
+
+from model_ops.models.block_attention import block_attention
 
 PADDING_ALLOWED = 1.25
 """A group's longest document may be this many times its shortest."""
@@ -42,6 +45,8 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Float[Tensor, " heads"] | None = None,
     document_lengths: list[int] | None = None,
     **_: object,
 ) -> tuple[Float[Tensor, "batch tokens heads head_dim"], None]:
@@ -56,17 +61,26 @@ def packed_attention(
         raise ValueError("document_lengths describe one packed row; the batch must be 1")
     if sum(lengths) != tokens:
         raise ValueError(f"document_lengths add up to {sum(lengths)}, the row has {tokens} tokens")
-    if sliding_window is not None and max(lengths) > sliding_window:
-        raise ValueError(f"packed attention has no sliding window; keep documents within {sliding_window} tokens")
+    if not getattr(module, "is_causal", True):
+        raise ValueError("packed attention is causal; a model whose tokens see later ones cannot be trained with it")
     scaling = head_dim**-0.5 if scaling is None else scaling
+
+    def attend(*streams: Tensor) -> Tensor:
+        window = sliding_window if sliding_window is not None and streams[0].shape[2] > sliding_window else None
+        if window is None and softcap is None and s_aux is None:
+            return _attend(*streams, scaling, dropout)
+        if dropout > 0:
+            raise ValueError("attention with a window, a soft cap or sinks has no dropout here; set attention_dropout to 0")
+        return block_attention(*streams, scaling, window, softcap, s_aux)
+
     if len(lengths) == 1:
-        return _attend(query, key, value, scaling, dropout).transpose(1, 2), None
+        return attend(query, key, value).transpose(1, 2), None
     groups = _groups(tuple(lengths), query.device)
     streams = [stream[0].transpose(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
     outputs = []
     for group in groups:
         gathered = [_Gather.apply(stream, group).transpose(1, 2) for stream in streams]
-        outputs.append(_attend(*gathered, scaling, dropout).transpose(1, 2))
+        outputs.append(attend(*gathered).transpose(1, 2))
     return _Scatter.apply(groups, tokens, *outputs)[None], None
 
 

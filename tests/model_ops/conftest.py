@@ -44,3 +44,12 @@ def chats(tmp_path_factory):
     write_rows(folder, "train", [conversation(i) for i in range(40)])
     write_rows(folder, "validation", [conversation(i) for i in range(40, 46)])
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer():
+    """A byte-level BPE of at most 300 tokens with the house's chat template."""
+    from model_ops.specs import TinyBaseSettings
+    from model_ops.tiny_base import train_tokenizer
+
+    return train_tokenizer(list(TEXTS.values()), TinyBaseSettings(vocab_size=512).model_copy(update={"vocab_size": 300}))

@@ -1,0 +1,154 @@
+"""Causal attention with what fused kernels do not have on every device: a sliding window, a soft cap, sinks.
+
+    output = block_attention(query, key, value, scaling, window=512, softcap=50.0, sinks=module.sinks)
+
+- window: position i sees positions i - window + 1 to i (Mistral, Gemma, gpt-oss; transformers' sliding_window).
+- softcap c: a score s becomes c tanh(s / c) before the mask (Gemma 2).
+- sinks: one logit a head that takes part in the softmax and has no value (gpt-oss's s_aux, arXiv 2309.17453).
+
+Queries go through in blocks, each against only the keys that it can see, and the backward pass makes a block's scores
+anew from the log-sum-exp of each row (FlashAttention-2, arXiv 2307.08691, section 3): memory grows with tokens, or
+tokens x one block, never with tokens x tokens. Softmax is float32, products are in the dtype of the queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 27}
+"""Scores held at once, by kind of device: 16 MiB or 512 MiB in float32."""
+
+SMALLEST_BLOCK = 64
+
+
+def block_attention(
+    query: Float[Tensor, "documents heads longest head_dim"],
+    key: Float[Tensor, "documents kv_heads longest head_dim"],
+    value: Float[Tensor, "documents kv_heads longest head_dim"],
+    scaling: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, " heads"] | None = None,
+) -> Float[Tensor, "documents heads longest head_dim"]:
+    """Each document attends to itself; query heads share key heads in order. Differentiable in all four tensors."""
+    kind = query.device.type
+    if torch.is_autocast_enabled(kind):
+        query, key, value = (stream.to(torch.get_autocast_dtype(kind)) for stream in (query, key, value))
+    return _BlockAttention.apply(query, key, value, sinks, scaling, window, softcap)
+
+
+class _BlockAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, scaling: float,
+                window: int | None, softcap: float | None):
+        streams = _Streams(query, key, value, scaling, window, softcap)
+        outputs, normals = [], []
+        with torch.autocast(query.device.type, enabled=False):
+            for block in streams.blocks():
+                scores, _ = streams.scores(block)
+                normal = scores.logsumexp(-1)
+                if sinks is not None:
+                    normal = torch.logaddexp(normal, streams.spread(sinks, block))
+                weights = scores.sub_(normal[..., None]).exp_().to(query.dtype)
+                outputs.append(streams.unfolded(torch.bmm(weights, streams.values[:, block.keys]), block))
+                normals.append(normal)
+        output = torch.cat(outputs, 2)
+        ctx.save_for_backward(query, key, value, output, *([] if sinks is None else [sinks]), *normals)
+        ctx.options = (sinks is not None, scaling, window, softcap)
+        return output
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        has_sinks, scaling, window, softcap = ctx.options
+        query, key, value, output, *rest = ctx.saved_tensors
+        sinks, normals = (rest[0], rest[1:]) if has_sinks else (None, rest)
+        streams = _Streams(query, key, value, scaling, window, softcap)
+        key_gradient = torch.zeros_like(streams.keys, dtype=torch.float32)
+        value_gradient = torch.zeros_like(streams.values, dtype=torch.float32)
+        sink_gradient = None if sinks is None else torch.zeros_like(sinks, dtype=torch.float32)
+        query_gradients = []
+        for block, normal in zip(streams.blocks(), normals, strict=True):
+            scores, capped = streams.scores(block)
+            weights = scores.sub_(normal[..., None]).exp_()
+            wanted = streams.folded(gradient, block)
+            # sum over keys of weight x (its gradient): the same as output . gradient, sinks or not
+            mean = (streams.folded(output, block).float() * wanted.float()).sum(-1, keepdim=True)
+            keys = streams.keys[:, block.keys]
+            value_gradient[:, block.keys] += torch.bmm(weights.to(query.dtype).transpose(1, 2), wanted)
+            slopes = torch.bmm(wanted, streams.values[:, block.keys].transpose(1, 2)).float().sub_(mean).mul_(weights)
+            if capped is not None:
+                slopes.mul_(1 - capped.square_())
+            slopes = slopes.mul_(scaling).to(query.dtype)
+            query_gradients.append(streams.unfolded(torch.bmm(slopes, keys), block))
+            key_gradient[:, block.keys] += torch.bmm(slopes.transpose(1, 2), streams.folded(query, block))
+            if sinks is not None:
+                share = (streams.spread(sinks, block) - normal).exp()
+                lost = streams.unfolded((share[..., None] * mean), block)
+                sink_gradient -= lost.sum((0, 2, 3))
+        return (torch.cat(query_gradients, 2), key_gradient.view_as(key).to(key.dtype),
+                value_gradient.view_as(value).to(value.dtype),
+                None if sinks is None else sink_gradient.to(sinks.dtype), None, None, None)
+
+
+class _Block:
+    """Queries first:last of every document and the keys that any of them sees."""
+
+    def __init__(self, first: int, last: int, window: int | None):
+        self.first, self.last = first, last
+        self.keys = slice(0 if window is None else max(0, first - window + 1), last)
+
+    def hidden(self, window: int | None, device: torch.device) -> Bool[Tensor, "queries keys"]:
+        """Where a query must not look: behind itself, and further back than the window."""
+        queries = torch.arange(self.first, self.last, device=device)[:, None]
+        keys = torch.arange(self.keys.start, self.last, device=device)[None]
+        hidden = keys > queries
+        return hidden if window is None else hidden | (keys <= queries - window)
+
+
+class _Streams:
+    """Queries that share a key head lie together: [documents x kv_heads, shared x block, head_dim]."""
+
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None,
+                 softcap: float | None):
+        self.documents, self.heads, self.longest, self.head_dim = query.shape
+        self.kv_heads = key.shape[1]
+        self.shared = self.heads // self.kv_heads
+        self.query, self.scaling, self.window, self.softcap = query, scaling, window, softcap
+        self.keys = key.reshape(self.documents * self.kv_heads, self.longest, self.head_dim)
+        self.values = value.reshape(self.documents * self.kv_heads, self.longest, self.head_dim)
+
+    def blocks(self) -> Iterator[_Block]:
+        reach = self.longest if self.window is None else min(self.window, self.longest)
+        allowed = BLOCK_SCORES.get(self.query.device.type, 1 << 22) // (self.documents * self.heads * reach)
+        # A block as long as the window looks at twice the keys it needs; longer ones only waste more.
+        size = max(SMALLEST_BLOCK, min(allowed, self.longest if self.window is None else max(self.window, 128)))
+        for first in range(0, self.longest, size):
+            yield _Block(first, min(first + size, self.longest), self.window)
+
+    def folded(self, stream: Float[Tensor, "documents heads longest head_dim"], block: _Block) -> Tensor:
+        part = stream[:, :, block.first:block.last]
+        return part.reshape(self.documents * self.kv_heads, -1, stream.shape[-1])
+
+    def unfolded(self, part: Tensor, block: _Block) -> Float[Tensor, "documents heads block head_dim"]:
+        return part.view(self.documents, self.heads, block.last - block.first, part.shape[-1])
+
+    def spread(self, sinks: Float[Tensor, " heads"], block: _Block) -> Float[Tensor, "folded queries"]:
+        """Each query's sink logit, in the order of `folded`."""
+        each = sinks.float().view(1, self.kv_heads, self.shared, 1)
+        return each.expand(self.documents, -1, -1, block.last - block.first).reshape(
+            self.documents * self.kv_heads, -1)
+
+    def scores(self, block: _Block) -> tuple[Float[Tensor, "folded queries keys"], Tensor | None]:
+        """Masked float32 scores, and tanh(score / softcap) where there is a cap (its derivative needs it)."""
+        scores = torch.bmm(self.folded(self.query, block), self.keys[:, block.keys].transpose(1, 2)).float()
+        scores.mul_(self.scaling)
+        capped = None
+        if self.softcap is not None:
+            capped = scores.div_(self.softcap).tanh_()
+            scores = capped * self.softcap
+        hidden = block.hidden(self.window, scores.device).repeat(self.shared, 1)
+        return scores.masked_fill_(hidden, float("-inf")), capped
