@@ -39,3 +39,11 @@ class World:
     def total(self, value: Tensor) -> Tensor:
         """The sum of a tensor over all processes that hold different tokens; on one process, the tensor."""
         return value
+
+    def greatest(self, numbers: list[float]) -> list[float]:
+        """The greatest of each number over ALL processes, so that they decide alike; on one process, the numbers."""
+        if self.size == 1:
+            return numbers
+        found = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
+        return found.tolist()

@@ -1,10 +1,23 @@
-"""Checkpoints of a training run: weights and optimizer state as safetensors, the step as JSON, never pickle.
+"""Checkpoints of a training run: written behind its back, whole or not at all, read on any number of processes.
 
-    <work>/checkpoints/step-00000050/weights.safetensors
-                                     optimizer.safetensors
-                                     state.json              written last: without it the checkpoint does not exist
+    checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
+    first, state = checkpoints.load()                      # 0 and {} where there is nothing to continue from
+    if checkpoints.after_step(done, state, stop=progress.stop_requested):
+        raise Stopped                                      # all processes stop after the same step; it is saved
+    checkpoints.close()                                    # waits for the save in flight
 
-The two newest are kept. Random state is not stored: a step's randomness is a function of (seed, step) alone.
+    <work>/checkpoints/step-00000050/shard-00000.safetensors   what each process held: weights and optimizer state
+                                     tensors.json              which part of which tensor lies where
+                                     state.json                written last: without it the checkpoint does not exist
+
+Saved are the parameters that are trained (of a LoRA run: the adapters) and what the optimizer keeps for them. The step is
+the position of schedule and data alike, since both are functions of it, and so is all randomness: the trainer seeds every
+generator with (seed, step). state.json holds the step, the run's settings, what the recovery policy remembers, versions,
+and length and digest of every file. Before a checkpoint is used all of it is compared; one that is torn or changed is named
+and the one before it is taken. No file is ever unpickled.
+
+Saving costs the run a look at its tensors: a thread writes them while the next step computes, and what is not written when
+the next update begins is copied then (model_ops.training.shards). One save is in flight at most; a due one waits for it.
 """
 
 from __future__ import annotations
@@ -12,88 +25,280 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
+import time
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
+import torch.distributed.checkpoint as dcp
+import xxhash
+from torch import Tensor, nn
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.tensor import DTensor
 
 from model_ops.errors import ModelError
+from model_ops.parallel.world import World
+from model_ops.progress import Progress
+from model_ops.training.settings import TrainingSettings
+from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage
 
-KEPT = 2
+FORMAT = 2
+"""Of the files: 1 was weights.safetensors and optimizer.safetensors without digests."""
+WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
+"""Module names that compiling or wrapping puts into a parameter's name; a checkpoint is the same without them."""
+
+warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
 
 
-def save_checkpoint(work: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer,
-                    state: dict[str, Any]) -> Path:
-    """Saves what a run needs to continue after `step` finished steps."""
-    folder = work / "checkpoints" / f"step-{step:08d}"
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    parameters = _trained(model)
-    save_file({name: value.detach().cpu().contiguous() for name, value in parameters.items()},
-              folder / "weights.safetensors")
-    moments = {}
-    for name, parameter in parameters.items():
-        for key, value in optimizer.state[parameter].items():
-            moments[f"{key}:{name}"] = torch.as_tensor(value).detach().cpu().contiguous()
-    save_file(moments, folder / "optimizer.safetensors")
-    for path in folder.iterdir():
-        _flush(path)
-    beside = folder / ".state.json"
-    beside.write_text(json.dumps({**state, "step": step}))
-    _flush(beside)
-    beside.replace(folder / "state.json")
-    for old in finished_checkpoints(work)[:-KEPT]:
-        shutil.rmtree(old)
-    return folder
+class Checkpoints:
+    """The checkpoints of one run, under `work`. Every process of `world` makes one and calls the same methods alike.
+
+    `run` says what the run is (its phase, settings and number of steps): another run's checkpoint is refused.
+    """
+
+    def __init__(self, work: Path, model: nn.Module, optimizer: torch.optim.Optimizer, run: dict[str, Any],
+                 settings: TrainingSettings, world: World, progress: Progress):
+        self.folder = work / "checkpoints"
+        self.parameters = {_plain_name(name): parameter for name, parameter in model.named_parameters()
+                           if parameter.requires_grad}
+        self.optimizer = optimizer
+        self.run = json.loads(json.dumps(run))
+        self.settings, self.world, self.progress = settings, world, progress
+        self._group = torch.distributed.new_group(backend="gloo") if world.size > 1 else None
+        self._saving: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._snapshot: Snapshot | None = None
+        self._saved_step, self._saved_at_s = 0, time.monotonic()
+        self._broken: set[Path] = set()
+        self._hook = optimizer.register_step_pre_hook(lambda *_: self._detach())
+
+    def load(self) -> tuple[int, dict[str, Any]]:
+        """Restores the newest whole checkpoint: how many steps it had finished and the state it was saved with.
+
+        (0, {}) where there is none. Raises ModelError when it was written by another run, or for another model.
+        """
+        found = self._newest_whole() if self.world.leads else -1
+        step = int(self.world.greatest([found])[0])
+        if step < 0:
+            return 0, {}
+        folder = self.folder / _name(step)
+        saved = read_state(folder)
+        differing = _differing(saved["run"], self.run)
+        if differing:
+            raise ModelError(f"checkpoint {folder} was written with other {', '.join(differing)}; "
+                             "remove it to start anew")
+        reader = ShardReader(folder)
+        self._refuse_other_parameters(folder, reader)
+        targets = {f"weights.{name}": parameter.detach() for name, parameter in self.parameters.items()}
+        state: dict[str, dict[str, Any]] = {name: {} for name in self.parameters}
+        for name, entry in reader.index.items():
+            kind, _, rest = name.partition(".")
+            if kind == "optimizer":
+                key, _, parameter = rest.partition(".")
+                targets[name] = state[parameter][key] = self._empty(parameter, key, entry)
+        for name, value in saved["numbers"].items():
+            key, _, parameter = name.partition(".")
+            state[parameter][key] = value
+        dcp.load(targets, storage_reader=reader, planner=DefaultLoadPlanner(flatten_state_dict=False),
+                 process_group=self._group, no_dist=self._group is None)
+        for name, parameter in self.parameters.items():
+            if state[name]:
+                self.optimizer.state[parameter] = state[name]
+        self._saved_step = step
+        return step, saved["state"]
+
+    def after_step(self, done: int, state: dict[str, Any], stop: bool = False) -> bool:
+        """Saves after `done` steps where one is due; True when the run is to stop here, saved.
+
+        A save is due every `checkpoint_every` steps, and when the last one is `checkpoint_seconds` ago. A stop that one
+        process was asked for is one of all of them. Raises ModelError when an earlier save failed.
+        """
+        late = time.monotonic() - self._saved_at_s >= self.settings.checkpoint_seconds
+        stop, late, failed = self.world.greatest([stop, self.world.leads and late, self._error is not None])
+        if failed:
+            self._raise_error()
+        last = done == self.run["steps"]
+        if stop and not last:
+            self._save(done, state)
+            self._wait()
+            return True
+        if done % self.settings.checkpoint_every == 0 or (late and not last):
+            self._save(done, state)
+        return False
+
+    def close(self) -> None:
+        """Waits for the save in flight; raises ModelError when it failed."""
+        self._wait()
+        self._hook.remove()
+
+    def _save(self, step: int, state: dict[str, Any]) -> None:
+        self._wait()
+        tensors, numbers = self._tensors()
+        described = {"format": FORMAT, "step": step, "run": self.run, "state": state, "numbers": numbers,
+                     "processes": self.world.size, "versions": {"torch": str(torch.__version__)}}
+        self._snapshot = Snapshot(tensors)
+        folder = self.folder / _name(step)
+        writer = ShardWriter(folder, self._snapshot, partial(self._publish, folder, described))
+        self._saved_step, self._saved_at_s = step, time.monotonic()
+        self._saving = threading.Thread(target=self._write, args=(tensors, writer), name=f"checkpoint {step}")
+        self._saving.start()
+
+    def _write(self, tensors: dict[str, Tensor], writer: ShardWriter) -> None:
+        try:
+            dcp.save(tensors, storage_writer=writer, planner=DefaultSavePlanner(flatten_state_dict=False),
+                     process_group=self._group, no_dist=self._group is None)
+        except BaseException as error:  # the thread's boundary: it is raised by the run's own thread
+            self._error = error
+
+    def _publish(self, folder: Path, described: dict[str, Any], files: dict[str, dict[str, Any]]) -> None:
+        """The checkpoint begins to exist; those that it makes superfluous end."""
+        described = {**described, "files": files}
+        beside = folder / ".state.json"
+        beside.write_text(json.dumps({**described, "xxh3": _digest(described)}, indent=1))
+        _flush(beside)
+        beside.replace(folder / "state.json")
+        for directory in (folder, self.folder, self.folder.parent):
+            _flush(directory)
+        others = sorted(path for path in self.folder.glob("step-*") if path != folder)
+        whole = [path for path in others if (path / "state.json").exists() and path not in self._broken and path < folder]
+        kept = whole[max(0, len(whole) - self.settings.keep_checkpoints + 1):]
+        for old in others:
+            if old not in kept:
+                (old / "state.json").unlink(missing_ok=True)  # first: half a folder is not to be taken for a whole one
+                shutil.rmtree(old)
+
+    def _wait(self) -> None:
+        if self._saving is not None:
+            self._saving.join()
+            self._saving = self._snapshot = None
+        if self._error is not None:
+            self._raise_error()
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        step = self._saved_step
+        if error is None:
+            raise ModelError(f"the checkpoint of step {step} could not be written by another process of this run")
+        raise ModelError(f"the checkpoint of step {step} could not be written: {_cause(error)}; checkpoints before it are "
+                         "kept, see to the disk and run again") from error
+
+    def _detach(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.detach()
+
+    def _newest_whole(self) -> int:
+        """The step of the newest checkpoint that is whole, -1 for none; those after it are named."""
+        folders = sorted(self.folder.glob("step-*"), reverse=True)
+        for folder in folders:
+            problem = _problem(folder)
+            if problem is None:
+                return read_state(folder)["step"]
+            self._broken.add(folder)
+            self._warn(f"checkpoint {folder.name} is passed over: {problem}")
+        if folders:
+            self._warn("no checkpoint is whole: the run starts anew")
+        return -1
+
+    def _warn(self, message: str) -> None:
+        self.progress.event("warning", phase=self.run["phase"], message=message)
+
+    def _tensors(self) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """What is saved: tensors by name, and what the optimizer keeps as plain numbers."""
+        tensors, numbers = {f"weights.{name}": parameter.detach() for name, parameter in self.parameters.items()}, {}
+        for name, parameter in self.parameters.items():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    if isinstance(parameter, DTensor) and value.ndim and not isinstance(value, DTensor):
+                        raise ModelError(f"{type(self.optimizer).__name__} keeps {key} of {name} apart in each process; "
+                                         "such a run cannot be saved: choose another optimizer or one process")
+                    tensors[f"optimizer.{key}.{name}"] = value.detach()
+                elif isinstance(value, int | float):
+                    numbers[f"{key}.{name}"] = value
+                elif value is not None:
+                    raise ModelError(f"{type(self.optimizer).__name__} keeps {key} of {name} as {type(value).__name__}, "
+                                     "which a checkpoint cannot hold; choose another optimizer")
+        return tensors, numbers
+
+    def _empty(self, name: str, key: str, entry: dict[str, Any]) -> Tensor:
+        """A tensor to read one entry of the optimizer's state into: cut like its parameter where it has its shape."""
+        parameter = self.parameters[name]
+        dtype, shape = ShardReader.dtype(entry), tuple(entry["shape"])
+        if shape == tuple(parameter.shape):
+            return torch.empty_like(parameter.detach(), dtype=dtype)
+        group = next(group for group in self.optimizer.param_groups if any(p is parameter for p in group["params"]))
+        on_device = key != "step" or group.get("fused") or group.get("capturable")
+        return torch.empty(shape, dtype=dtype, device=parameter.device if on_device else "cpu")
+
+    def _refuse_other_parameters(self, folder: Path, reader: ShardReader) -> None:
+        saved = {name.removeprefix("weights."): tuple(entry["shape"]) for name, entry in reader.index.items()
+                 if name.startswith("weights.")}
+        mine = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
+        odd = sorted(name for name in saved.keys() | mine.keys() if saved.get(name) != mine.get(name))
+        if odd:
+            raise ModelError(f"checkpoint {folder} and the model disagree on parameter {odd[0]}; remove it to start anew")
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """state.json of a checkpoint. Raises ValueError where it is not what was written."""
+    state = json.loads((folder / "state.json").read_text())
+    if not isinstance(state, dict) or state.pop("xxh3", None) != _digest(state):
+        raise ValueError("state.json is not what was written")
+    return state
 
 
 def finished_checkpoints(work: Path) -> list[Path]:
-    """The checkpoints that are whole, oldest first."""
+    """The checkpoints that were written to their end, oldest first."""
     return sorted(path.parent for path in (work / "checkpoints").glob("step-*/state.json"))
 
 
-def load_checkpoint(work: Path, model: nn.Module, optimizer: torch.optim.Optimizer,
-                    state: dict[str, Any]) -> int:
-    """Restores the newest whole checkpoint; returns the steps it had finished, 0 where there is none.
-
-    Raises ModelError when it was written by a run whose `state` (its settings and plan) was another one.
-    """
-    found = finished_checkpoints(work)
-    if not found:
-        return 0
-    folder = found[-1]
-    saved = json.loads((folder / "state.json").read_text())
-    step = saved.pop("step")
-    wanted = json.loads(json.dumps(state))
-    differing = sorted(name for name in saved.keys() | wanted.keys() if saved.get(name) != wanted.get(name))
-    if differing:
-        raise ModelError(f"checkpoint {folder} was written with other {', '.join(differing)}; remove it to start anew")
-    parameters = _trained(model)
-    weights = load_file(folder / "weights.safetensors")
-    if weights.keys() != parameters.keys():
-        odd = sorted(weights.keys() ^ parameters.keys())[0]
-        raise ModelError(f"checkpoint {folder} and the model disagree on parameter {odd}; remove it to start anew")
-    moments = load_file(folder / "optimizer.safetensors")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
-    for name, parameter in parameters.items():
-        keys = [key for key in moments if key.endswith(f":{name}") and key.partition(":")[2] == name]
-        on_cpu = {key.partition(":")[0]: moments[key] for key in keys}
-        optimizer.state[parameter] = {
-            key: value if key == "step" and parameter.device.type == "cpu" else value.to(parameter.device)
-            for key, value in on_cpu.items()
-        }
-    return step
+def _problem(folder: Path) -> str | None:
+    if not (folder / "state.json").exists():
+        return "it was still being written when its run ended"
+    try:
+        state = read_state(folder)
+    except ValueError:
+        return "state.json is not what was written (damaged, or by an earlier version)"
+    if state["format"] != FORMAT:
+        return f"its format is {state['format']}, this version reads {FORMAT}"
+    return damage(folder, state["files"])
 
 
-def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+def _differing(saved: dict[str, Any], mine: dict[str, Any]) -> list[str]:
+    differing = sorted(name for name in saved.keys() | mine.keys() if saved.get(name) != mine.get(name))
+    if "settings" in differing:
+        one, other = saved.get("settings", {}), mine.get("settings", {})
+        names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+        differing[differing.index("settings")] = f"settings ({', '.join(names)})"
+    return differing
+
+
+def _plain_name(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _digest(state: dict[str, Any]) -> str:
+    return xxhash.xxh3_128(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _cause(error: BaseException) -> str:
+    """The first process's own error; DCP wraps those of all of them, with their tracebacks, into one."""
+    failures = getattr(error, "failures", None)
+    if failures:
+        error = next(iter(failures.values()))[0]
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
 def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

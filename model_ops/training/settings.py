@@ -30,6 +30,8 @@ class TrainingSettings(Settings):
     weight_decay: float | None = Field(None, ge=0)
     gradient_clip: float | None = Field(None, gt=0)
     checkpoint_every: int | None = Field(None, ge=1, description="optimizer steps between checkpoints")
+    checkpoint_seconds: float = Field(600.0, gt=0, description="a checkpoint is also written when the last is this old")
+    keep_checkpoints: int = Field(2, ge=1, description="whole checkpoints that are kept, the newest ones")
     precision: Literal["bfloat16", "float32"] = Field("bfloat16", description="of products; master weights are float32")
     activation_checkpointing: ActivationCheckpointing = Field(
         "none", description="what blocks keep for the backward pass: everything, results of products, or only their inputs")

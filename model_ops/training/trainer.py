@@ -13,11 +13,13 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -26,7 +28,7 @@ from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import keep_less
 from model_ops.training.batch import BatchPlan, Loss
-from model_ops.training.checkpoint import load_checkpoint, save_checkpoint
+from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer
@@ -80,7 +82,8 @@ def train(
         progress.event("note", message=f"{phase}: {idle}")
     optimizer = build_optimizer(model, settings)
     run = {"phase": phase, "settings": settings.model_dump(mode="json"), "steps": steps}
-    first = load_checkpoint(work, model, optimizer, run)
+    checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
+    first, _ = checkpoints.load()
     log = MetricsLog(work.parent / "metrics.jsonl", phase, first)
     validate_every = validate_every or max(1, math.ceil(steps / 4))
     validation: dict[str, float] = {}
@@ -89,7 +92,7 @@ def train(
     model.train()
     for index in range(first, steps):
         step_started_s = time.monotonic()
-        torch.manual_seed(settings.seed * 1_000_003 + index)
+        _seed_all(settings.seed * 1_000_003 + index)
         data = steps_data.take(index)
         learning_rate = learning_rate_at(index, steps, settings)
         for group in optimizer.param_groups:
@@ -105,11 +108,9 @@ def train(
             numbers.update(validation)
         log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
         progress.report(phase, done, steps, "steps", loss=numbers["loss"], **measured)
-        if progress.stop_requested and done < steps:
-            save_checkpoint(work, done, model, optimizer, run)
+        if checkpoints.after_step(done, {}, stop=progress.stop_requested):
             raise Stopped
-        if done % settings.checkpoint_every == 0:
-            save_checkpoint(work, done, model, optimizer, run)
+    checkpoints.close()
     if first == steps and validate is not None:
         validation = _evaluate(model, validate)
     model.eval()
@@ -120,6 +121,13 @@ def train(
         seconds=seconds, tokens_per_second=tokens / max(seconds, 1e-9), peak_memory_mb=peak_memory_mb(device),
         validation=validation,
     )
+
+
+def _seed_all(seed: int) -> None:
+    """Every generator a loss or a model may draw from; a step's randomness is a function of (seed, step) alone."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
 
 
 def _evaluate(model: nn.Module, validate: Callable[[], dict[str, float]]) -> dict[str, float]:
