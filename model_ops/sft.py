@@ -18,9 +18,10 @@ from model_ops.models.model_directory import load_model, load_tokenizer, save_mo
 from model_ops.progress import Progress
 from model_ops.specs import Job
 from model_ops.training.conversations import end_of_turn_ids, read_documents
+from model_ops.training.documents import Document
 from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.training.linear_cross_entropy import next_token_loss
-from model_ops.training.packing import Document, PackedPlan
+from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import TrainingResult, train
 
 VALIDATION_TOKENS = 50_000

@@ -25,9 +25,10 @@ from model_ops.progress import Progress
 from model_ops.sft import training_metrics
 from model_ops.specs import Job, TinyBaseSettings
 from model_ops.standard_library import modules
+from model_ops.training.documents import Document
 from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.training.linear_cross_entropy import next_token_loss
-from model_ops.training.packing import Document, PackedPlan
+from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"

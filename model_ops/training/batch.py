@@ -1,6 +1,6 @@
 """What the trainer and its losses speak of: a batch of aligned token streams, the plan of a run, a loss's answer.
 
-    batch = to_batch(documents)              # model_ops.training.packing
+    batch = to_batch(documents)              # model_ops.training.documents
     output = next_token_loss(model, batch)   # a Loss: LossOutput(sum, count, metrics)
 """
 

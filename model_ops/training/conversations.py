@@ -1,7 +1,7 @@
 """Conversations into tokens, with a mark on every token the assistant wrote.
 
     rows = read_rows(dataset, "train")                              # Parquet: row_id, messages, tools, ...
-    documents, counts = tokenize(rows, tokenizer, max_length=2048)  # documents for model_ops.training.packing
+    documents, counts = tokenize(rows, tokenizer, max_length=2048)  # for model_ops.training.packing
 
 The marks come from the chat template's {% generation %} blocks. A template without them is rendered turn by turn and
 each answer is what it adds; a template that rewrites earlier turns is refused, since then no mark would be right. The
@@ -26,7 +26,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from model_ops.errors import ModelError
 from model_ops.training.batch import IGNORED
-from model_ops.training.packing import Document
+from model_ops.training.documents import Document
 
 Split = Literal["train", "validation", "test"]
 Span = tuple[int, int]

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from model_ops.progress import Progress
+from model_ops.training.documents import Document
 from model_ops.training.linear_cross_entropy import token_nll
-from model_ops.training.packing import MICRO_BATCH_TOKENS, Document, to_batches
+from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
 
 @dataclass(frozen=True)

@@ -1,109 +1,44 @@
 """Documents into rows, rows into steps: what a training run sees, and when.
 
     plan = PackedPlan(documents, settings)         # a BatchPlan (model_ops.training.batch)
-    rows = pack([120, 64, 200, 900], capacity=1024)
+    plan.step(0)                                   # the micro-batches of the first step
+    to_batches(documents)                          # every document once, for an evaluation
 
-Best-fit decreasing (arXiv 2404.10830): longest first, each into the fullest row it still fits. Rows are then shuffled
-anew in every pass over them, by a generator of (seed, pass), so step i is a function of i and the settings alone.
+Which documents share a row (model_ops.training.bin_packing) is decided once, by their lengths: documents of a row do
+not see each other, so a row decides only which documents meet in a step. Three things keep steps from being alike:
+
+- Rows are shuffled anew in every pass, by a generator of (seed, pass), so step i is a function of i and the settings.
+- In every pass documents of the same length change places at random. The rows stay as full as they were, but neighbours
+  in the dataset, which are often alike, do not stay neighbours, and documents do not meet the same others every time.
+- Rows that begin with a long document get the short ones that fit beside it. Where short documents abound the rows made
+  last hold only those, so the target tokens of a step vary most where tokens_per_step is a row or two; the gradient is
+  divided by the targets of its own step, so such steps weigh their tokens more or less. Eight rows a step even it out.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Int
 
-from model_ops.training.batch import IGNORED, Batch
+from model_ops.training.batch import Batch
+from model_ops.training.bin_packing import pack
+from model_ops.training.documents import Document, lengths_and_targets, to_batch
 from model_ops.training.settings import TrainingSettings
 
 MICRO_BATCH_TOKENS = 4_096
-"""Rows of a step are laid together up to this many tokens: large products are faster, documents stay apart anyway."""
-
-
-@dataclass(frozen=True)
-class Document:
-    """One document: its tokens, which of them are to be predicted, and any further streams of one value per token.
-
-    `extras` streams are aligned with `input_ids` and reach the loss as `batch.extras`.
-    """
-
-    row_id: str
-    input_ids: Shaped[np.ndarray, " tokens"]
-    targets: Bool[np.ndarray, " tokens"]
-    extras: dict[str, Shaped[np.ndarray, " tokens ..."]] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-    @property
-    def target_tokens(self) -> int:
-        """Tokens that are predicted: the first token of a document never is, nothing precedes it."""
-        return int(self.targets[1:].sum())
-
-
-def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Rows of document indices, no row longer than `capacity` tokens, every document in exactly one of them.
-
-    Raises ValueError for a document that is longer than a row: cutting is for the one who can count it.
-    """
-    rows: list[list[int]] = []
-    spaces: list[int] = []  # distinct free spaces, ascending
-    holders: dict[int, deque[int]] = {}  # free space -> rows that have it, oldest first
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        length = lengths[index]
-        if length > capacity:
-            raise ValueError(f"document {index} has {length} tokens, a row holds {capacity}")
-        place = bisect.bisect_left(spaces, length)
-        if place < len(spaces):
-            space = spaces[place]
-            row = holders[space].popleft()
-            if not holders[space]:
-                del holders[space], spaces[place]
-        else:
-            space, row = capacity, len(rows)
-            rows.append([])
-        rows[row].append(index)
-        left = space - length
-        if left not in holders:
-            holders[left] = deque()
-            bisect.insort(spaces, left)
-        holders[left].append(row)
-    return rows
-
-
-def to_batch(documents: Sequence[Document]) -> Batch:
-    """Documents end to end, labels shifted so that labels[t] is what position t predicts."""
-    lengths = [len(document) for document in documents]
-    input_ids = np.concatenate([document.input_ids for document in documents]).astype(np.int64)
-    labels = np.full(len(input_ids), IGNORED, dtype=np.int64)
-    start = 0
-    for document, length in zip(documents, lengths, strict=True):
-        labels[start:start + length - 1] = np.where(document.targets[1:], document.input_ids[1:], IGNORED)
-        start += length
-    return Batch(
-        input_ids=torch.from_numpy(input_ids),
-        position_ids=torch.from_numpy(np.concatenate([np.arange(length) for length in lengths])),
-        labels=torch.from_numpy(labels),
-        weights=torch.ones(len(input_ids)),
-        document_lengths=lengths,
-        row_ids=[document.row_id for document in documents],
-        extras={name: torch.from_numpy(np.concatenate([document.extras[name] for document in documents]))
-                for name in (documents[0].extras if documents else {})},
-    )
+"""Where settings.micro_batch_tokens is open, rows of a step are laid together up to this many tokens: large products are
+faster, documents stay apart anyway."""
 
 
 def to_batches(documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS) -> list[Batch]:
     """Every document once, similar lengths together, no batch above `batch_tokens` unless one document is."""
-    order = sorted(range(len(documents)), key=lambda i: (len(documents[i]), i))
-    return [to_batch([documents[i] for i in part])
-            for part in _by_tokens(order, [len(document) for document in documents], batch_tokens)]
+    lengths = lengths_and_targets(documents)[0].tolist()
+    order = sorted(range(len(documents)), key=lambda i: (lengths[i], i))
+    return [to_batch([documents[i] for i in part]) for part in _by_tokens(order, lengths, batch_tokens)]
 
 
 class PackedPlan:
@@ -112,38 +47,58 @@ class PackedPlan:
     def __init__(self, documents: Sequence[Document], settings: TrainingSettings):
         self.documents = documents
         self.seed = settings.seed
-        lengths = [len(document) for document in documents]
-        longest = max(lengths, default=1)
+        self.lengths, self.targets = lengths_and_targets(documents)
+        longest = int(self.lengths.max(initial=1))
         capacity = min(settings.max_length, max(settings.tokens_per_step, longest))
-        self.rows = pack(lengths, capacity)
-        self.row_tokens = [sum(lengths[i] for i in row) for row in self.rows]
-        self.micro_batch_tokens = max(capacity, MICRO_BATCH_TOKENS)
+        if settings.micro_batch_tokens is not None:
+            capacity = min(capacity, max(settings.micro_batch_tokens, longest))
+        self.rows = pack(self.lengths, capacity)
+        self.row_tokens = self.rows.sums(self.lengths).tolist()
+        self.micro_batch_tokens = max(capacity, settings.micro_batch_tokens or MICRO_BATCH_TOKENS)
         self.rows_per_step = max(1, round(settings.tokens_per_step / capacity))
         passes = math.ceil((settings.epochs or 0) * len(self.rows) / self.rows_per_step)
-        self.steps = 0 if not self.rows else settings.steps if settings.steps is not None else max(1, passes)
+        self.steps = 0 if not len(self.rows) else settings.steps if settings.steps is not None else max(1, passes)
+        self._by_length = np.argsort(self.lengths, kind="stable")
+        self._in_pass = lru_cache(maxsize=2)(self._exchanged)
 
     def __len__(self) -> int:
         return self.steps
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
         """This rank's rows of step `index`, laid together into micro-batches; see BatchPlan."""
+        cut = self._positions(index, ranks)
+        batches = [self._batch(part) for part in cut[rank]]
+        missing = max(len(parts) for parts in cut) - len(batches)
+        silent = [index * self.rows_per_step]
+        return batches + [self._batch(silent).silenced()] * missing
+
+    def _positions(self, index: int, ranks: int) -> list[list[list[int]]]:
+        """Of step `index`, for each rank, for each of its micro-batches: places in the endless sequence of rows."""
         if not 0 <= index < self.steps:
             raise IndexError(index)
         first = index * self.rows_per_step
-        rows = [self._row_at(position) for position in range(first, first + self.rows_per_step)]
-        cut = [_by_tokens(mine, self.row_tokens, self.micro_batch_tokens) for mine in share(rows, self.row_tokens, ranks)]
-        batches = [self._batch(part) for part in cut[rank]]
-        missing = max(len(parts) for parts in cut) - len(batches)
-        return batches + [self._batch(rows[:1]).silenced()] * missing
+        positions = range(first, first + self.rows_per_step)
+        tokens = {position: self.row_tokens[self._row_at(position)] for position in positions}
+        return [_by_tokens(mine, tokens, self.micro_batch_tokens) for mine in share(positions, tokens, ranks)]
 
-    def _batch(self, rows: Sequence[int]) -> Batch:
-        return to_batch([self.documents[i] for row in rows for i in self.rows[row]])
+    def _batch(self, positions: Sequence[int]) -> Batch:
+        return to_batch([self.documents[i] for position in positions for i in self._documents_at(position)])
 
     def _row_at(self, position: int) -> int:
         return int(_order(len(self.rows), self.seed, position // len(self.rows))[position % len(self.rows)])
 
+    def _documents_at(self, position: int) -> list[int]:
+        return self._in_pass(position // len(self.rows))[self.rows[self._row_at(position)]].tolist()
 
-def share(items: Sequence[int], tokens: Sequence[int], ranks: int) -> list[list[int]]:
+    def _exchanged(self, number: int) -> Int[np.ndarray, " documents"]:
+        """Which document stands in for which in pass `number`: one of the same length."""
+        keys = np.random.default_rng((self.seed, number, 1)).random(len(self.lengths))
+        stand_ins = np.empty(len(self.lengths), dtype=np.int64)
+        stand_ins[self._by_length] = np.lexsort((keys, self.lengths))
+        return stand_ins
+
+
+def share(items: Sequence[int], tokens: Sequence[int] | dict[int, int], ranks: int) -> list[list[int]]:
     """Items over ranks so that each holds about as many tokens: longest first, each to the rank that has least."""
     if ranks == 1:
         return [list(items)]
@@ -161,7 +116,7 @@ def _order(rows: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng((seed, epoch)).permutation(rows)
 
 
-def _by_tokens(indices: Sequence[int], tokens: Sequence[int], limit: int) -> list[list[int]]:
+def _by_tokens(indices: Sequence[int], tokens: Sequence[int] | dict[int, int], limit: int) -> list[list[int]]:
     """Consecutive runs of indices whose tokens stay within the limit; a single one may be above it."""
     parts: list[list[int]] = []
     held = 0

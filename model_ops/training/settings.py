@@ -26,7 +26,10 @@ class TrainingSettings(Settings):
     warmup_share: float | None = Field(None, ge=0, lt=1, description="share of the steps spent warming up")
     final_learning_rate_share: float | None = Field(None, ge=0, le=1, description="floor of the cosine decay")
     tokens_per_step: int | None = Field(None, ge=64, description="tokens in one optimizer step")
-    max_length: int | None = Field(None, ge=16, description="tokens in a packed row; longer rows are cut, and counted")
+    max_length: int | None = Field(None, ge=16, description="tokens in a packed row, and of the longest document")
+    micro_batch_tokens: int | None = Field(
+        None, ge=16, description="tokens that go through the model at once, unless one document has more; open: 4,096, or a "
+        "packed row of max_length")
     weight_decay: float | None = Field(None, ge=0)
     gradient_clip: float | None = Field(None, gt=0)
     checkpoint_every: int | None = Field(None, ge=1, description="optimizer steps between checkpoints")

@@ -1,4 +1,4 @@
-"""Laws of packing: no row above capacity, no token lost, the same plan for the same settings."""
+"""Plans: every document once in a pass, the same plan for the same settings, the same rows whatever the ranks."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_ops.training.batch import IGNORED
-from model_ops.training.packing import Document, PackedPlan, pack, to_batch, to_batches
+from model_ops.training.documents import Document, Documents, to_batch
+from model_ops.training.packing import PackedPlan, to_batches
 from model_ops.training.settings import TrainingSettings
 
 
@@ -19,26 +20,6 @@ def documents(lengths):
 def plan_settings(**values):
     base = {"steps": 6, "max_length": 32, "tokens_per_step": 64, "learning_rate": 1e-3}
     return TrainingSettings(**{**base, **values}).resolved()
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(0, 50), max_size=80), st.integers(50, 120))
-def test_rows_hold_every_document_once_within_capacity(lengths, capacity):
-    rows = pack(lengths, capacity)
-    assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
-    assert all(sum(lengths[i] for i in row) <= capacity for row in rows)
-    assert len(rows) <= 2 * max(1, -(-sum(lengths) // capacity)) + 1
-    assert rows == pack(lengths, capacity)
-
-
-def test_best_fit_takes_the_fullest_row_that_has_room():
-    assert pack([6, 5, 4, 5], capacity=10) == [[0, 2], [1, 3]]
-    assert pack([7, 8, 2, 3], capacity=10) == [[1, 2], [0, 3]]
-
-
-def test_a_document_longer_than_a_row_is_refused():
-    with pytest.raises(ValueError, match="document 1 has 11 tokens"):
-        pack([3, 11], capacity=10)
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,6 +76,41 @@ def test_the_rows_of_all_ranks_together_are_those_of_one(ranks):
         assert seen == sorted(row for batch in alone for row in batch.row_ids)
         assert len({len(share) for share in shares}) == 1
         assert targets(batch for share in shares for batch in share) == targets(alone)
+
+
+def test_documents_of_equal_length_meet_others_in_every_pass():
+    plan = PackedPlan(documents([16, 48] * 16), plan_settings(steps=48, max_length=64))
+    passes = [{frozenset(batch.row_ids) for step in range(first, first + 16) for batch in plan.step(step)}
+              for first in (0, 16, 32)]
+    for met in passes:
+        assert sorted(row for rows in met for row in rows) == sorted(f"row-{i}" for i in range(32))
+    assert passes[0] != passes[1] != passes[2]
+    assert all({batch.tokens for batch in plan.step(i)} == {64} for i in range(48))
+
+
+def test_the_micro_batch_may_be_smaller_than_a_row_of_max_length_but_holds_the_longest_document():
+    lengths = [40, 30, 20, 20, 10, 30, 50]
+    for limit, most in ((60, 60), (16, 50), (200, 200)):
+        plan = PackedPlan(documents(lengths), plan_settings(max_length=100, tokens_per_step=200, micro_batch_tokens=limit,
+                                                            steps=None, epochs=1.0))
+        batches = [batch for step in range(len(plan)) for batch in plan.step(step)]
+        assert max(batch.tokens for batch in batches) <= most
+        assert {row for batch in batches for row in batch.row_ids} == {f"row-{i}" for i in range(7)}
+
+
+def test_documents_held_in_arrays_make_the_same_batches():
+    listed = documents([5, 40, 3, 17, 9, 1])
+    held = Documents.gather(iter(listed))
+    assert len(held) == 6 and held[-1].row_id == "row-5" and [d.row_id for d in held[1:3]] == ["row-1", "row-2"]
+    assert held.target_tokens.tolist() == [document.target_tokens for document in listed]
+    chosen = plan_settings(max_length=64, steps=4)
+    for index in range(4):
+        for one, other in zip(PackedPlan(listed, chosen).step(index), PackedPlan(held, chosen).step(index), strict=True):
+            assert one.row_ids == other.row_ids
+            assert torch.equal(one.input_ids, other.input_ids) and torch.equal(one.labels, other.labels)
+    with pytest.raises(IndexError):
+        held[6]
+    assert len(Documents.gather([])) == 0
 
 
 def targets(batches):

@@ -1,0 +1,116 @@
+"""Documents: what a model is trained on, one at a time, a million held in a few arrays, or laid end to end as a batch.
+
+    documents = Documents.gather([Document("row-1", input_ids, targets), ...])
+    documents.lengths, documents[0], len(documents)
+    batch = to_batch(documents[3:5])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import overload
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Shaped
+
+from model_ops.training.batch import IGNORED, Batch
+
+GATHERED_AT_ONCE = 4_096
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document: its tokens, which of them are to be predicted, and any further streams of one value per token.
+
+    `extras` streams are aligned with `input_ids` and reach the loss as `batch.extras`.
+    """
+
+    row_id: str
+    input_ids: Shaped[np.ndarray, " tokens"]
+    targets: Bool[np.ndarray, " tokens"]
+    extras: dict[str, Shaped[np.ndarray, " tokens ..."]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def target_tokens(self) -> int:
+        """Tokens that are predicted: the first token of a document never is, nothing precedes it."""
+        return int(self.targets[1:].sum())
+
+
+class Documents(Sequence[Document]):
+    """Many documents without extras: five bytes a token and a row id each. A document is made when it is asked for."""
+
+    def __init__(self, row_ids: list[str], lengths: Int[np.ndarray, " documents"], input_ids: Int[np.ndarray, " tokens"],
+                 targets: Bool[np.ndarray, " tokens"]):
+        self.row_ids, self.lengths, self.input_ids, self.targets = row_ids, lengths, input_ids, targets
+        self.starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+    @classmethod
+    def gather(cls, documents: Iterable[Document]) -> Documents:
+        """The documents in the order given, each let go of once it is copied."""
+        row_ids: list[str] = []
+        parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, bool))]
+        rest = iter(documents)
+        while part := list(islice(rest, GATHERED_AT_ONCE)):
+            row_ids += [document.row_id for document in part]
+            parts.append((np.array([len(document) for document in part]),
+                          np.concatenate([document.input_ids for document in part]).astype(np.int32, copy=False),
+                          np.concatenate([document.targets for document in part])))
+        return cls(row_ids, *(np.concatenate(stream) for stream in zip(*parts, strict=True)))
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        tokens = slice(self.starts[index], self.starts[index + 1])
+        return Document(self.row_ids[index], self.input_ids[tokens], self.targets[tokens])
+
+    @property
+    def target_tokens(self) -> Int[np.ndarray, " documents"]:
+        """Tokens of each document that are predicted; see Document.target_tokens."""
+        before = np.concatenate([[0], np.cumsum(self.targets, dtype=np.int64)])
+        first = np.where(self.lengths > 0, self.starts[:-1] + 1, self.starts[:-1])
+        return before[self.starts[1:]] - before[first]
+
+
+def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, " documents"], Int[np.ndarray, " documents"]]:
+    """Tokens, and tokens that are predicted, of each document."""
+    if isinstance(documents, Documents):
+        return documents.lengths, documents.target_tokens
+    return (np.array([len(document) for document in documents], dtype=np.int64),
+            np.array([document.target_tokens for document in documents], dtype=np.int64))
+
+
+def to_batch(documents: Sequence[Document]) -> Batch:
+    """Documents end to end, labels shifted so that labels[t] is what position t predicts."""
+    lengths = [len(document) for document in documents]
+    input_ids = np.concatenate([document.input_ids for document in documents]).astype(np.int64)
+    labels = np.full(len(input_ids), IGNORED, dtype=np.int64)
+    start = 0
+    for document, length in zip(documents, lengths, strict=True):
+        labels[start:start + length - 1] = np.where(document.targets[1:], document.input_ids[1:], IGNORED)
+        start += length
+    return Batch(
+        input_ids=torch.from_numpy(input_ids),
+        position_ids=torch.from_numpy(np.concatenate([np.arange(length) for length in lengths])),
+        labels=torch.from_numpy(labels),
+        weights=torch.ones(len(input_ids)),
+        document_lengths=lengths,
+        row_ids=[document.row_id for document in documents],
+        extras={name: torch.from_numpy(np.concatenate([document.extras[name] for document in documents]))
+                for name in (documents[0].extras if documents else {})},
+    )
