@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from model_ops.models.block_attention import block_attention
+from model_ops.parallel.context_parallel import Context
 
 PADDING_ALLOWED = 1.25
 """A group's longest document may be this many times its shortest."""
@@ -48,9 +49,16 @@ def packed_attention(
     softcap: float | None = None,
     s_aux: Float[Tensor, " heads"] | None = None,
     document_lengths: list[int] | None = None,
+    context_parallel: Context | None = None,
     **_: object,
 ) -> tuple[Float[Tensor, "batch tokens heads head_dim"], None]:
-    """transformers' attention signature. Raises ValueError when it is asked for what it cannot do exactly."""
+    """transformers' attention signature. Raises ValueError when it is asked for what it cannot do exactly.
+
+    With `context_parallel`, tokens are this process's share of the row that document_lengths describe."""
+    if context_parallel is not None:
+        return context_parallel.attend(
+            packed_attention, module, query, key, value, attention_mask, scaling=scaling, dropout=dropout,
+            sliding_window=sliding_window, softcap=softcap, s_aux=s_aux, document_lengths=document_lengths)
     if attention_mask is not None:
         raise ValueError("packed attention takes no attention_mask; load the model with attention='sdpa' for that")
     if key.shape[2] != query.shape[2]:

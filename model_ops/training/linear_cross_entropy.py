@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from model_ops.parallel.vocabulary import VocabularyShard, cut_cross_entropy_rows, local_head
 from model_ops.training.batch import IGNORED, Batch, LossOutput
 
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -35,7 +36,8 @@ def next_token_loss(model: nn.Module, batch: Batch) -> LossOutput:
     labels, weights = batch.labels[kept], batch.weights[kept]
     if plain_head(model):
         hidden = last_hidden(model, batch)[kept]
-        total, _ = chunked_head(hidden, model.get_output_embeddings().weight, cross_entropy_rows(labels, weights))
+        head, shard = local_head(model.get_output_embeddings().weight)
+        total, _ = chunked_head(hidden, head, cross_entropy_rows(labels, weights, shard))
     else:
         logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float()
         total = (nn.functional.cross_entropy(logits, labels, reduction="none") * weights).sum()
@@ -51,8 +53,9 @@ def token_nll(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, " kept"], I
         logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float()
         return nn.functional.cross_entropy(logits, labels, reduction="none"), kept
     hidden = last_hidden(model, batch)[kept]
-    rows = cross_entropy_rows(labels, torch.ones_like(labels, dtype=torch.float32))
-    _, losses = chunked_head(hidden, model.get_output_embeddings().weight, rows)
+    head, shard = local_head(model.get_output_embeddings().weight)
+    rows = cross_entropy_rows(labels, torch.ones_like(labels, dtype=torch.float32), shard)
+    _, losses = chunked_head(hidden, head, rows)
     return losses, kept
 
 
@@ -68,8 +71,11 @@ def plain_head(model: nn.Module) -> bool:
     return isinstance(head, nn.Linear) and head.bias is None and all(scale in (None, 1, 1.0) for scale in scales)
 
 
-def cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"]) -> RowsLoss:
-    """Cross-entropy of each row, times its weight."""
+def cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"],
+                       shard: VocabularyShard | None = None) -> RowsLoss:
+    """Cross-entropy of each row, times its weight; with a `shard`, the logits are those of its tokens only."""
+    if shard is not None:
+        return cut_cross_entropy_rows(labels, weights, shard)
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         label, weight = labels[where, None], weights[where]

@@ -9,7 +9,11 @@ from pathlib import Path
 class MetricsLog:
     """metrics.jsonl: each step of a phase once, however often the run was killed."""
 
-    def __init__(self, path: Path, phase: str, first: int):
+    def __init__(self, path: Path | None, phase: str, first: int):
+        """`path` None: nowhere, for processes that do not lead."""
+        self.path = path
+        if path is None:
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = []
         if path.exists():
@@ -23,8 +27,9 @@ class MetricsLog:
         beside = path.with_name(f".{path.name}")
         beside.write_text("".join(f"{line}\n" for line in kept))
         beside.replace(path)
-        self.path = path
 
     def write(self, record: dict[str, float | str]) -> None:
+        if self.path is None:
+            return
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")

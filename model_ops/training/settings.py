@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Preset = Literal["quick", "balanced", "thorough"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
@@ -14,6 +14,80 @@ class Settings(BaseModel):
     """Settings that a person writes: unknown keys are refused, values are checked where they enter."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+MESH_AXES = ("dp_replicate", "dp_shard", "cp", "ep", "tp")
+"""The axes of a mesh, outermost first: processes that differ only in the last one are neighbours."""
+
+
+class MeshSettings(Settings):
+    """Over which processes a stage is trained; one process where nothing is said.
+
+    The product of the five axes is the number of processes. dp_shard takes what `processes` leaves to it.
+    """
+
+    processes: int | None = Field(None, ge=1, description="processes of the run; open: the product of the axes")
+    dp_replicate: int = Field(1, ge=1, description="groups of processes that each hold the whole model (HSDP)")
+    dp_shard: int | None = Field(None, ge=-1, description="processes that share one copy of the model, each with rows of its "
+                                 "own (FSDP); open: what the other axes leave of processes; -1: the same, and processes, "
+                                 "where open, is the number of accelerators of the machine")
+    cp: int = Field(1, ge=1, description="processes that cut a row's tokens among them (Ulysses)")
+    tp: int = Field(1, ge=1, description="processes that cut the matrices among them")
+    ep: int = Field(1, ge=1, description="processes that share the experts among them, each with rows of its own")
+    rules: list[tuple[str, str | None]] = Field(
+        default_factory=list, description="[logical axis, mesh axis or null] tried before the default rules")
+
+    @field_validator("dp_shard")
+    @classmethod
+    def _no_empty_axis(cls, value: int | None) -> int | None:
+        if value == 0:
+            raise ValueError("dp_shard is a number of processes, or -1 for what the other axes leave")
+        return value
+
+    @field_validator("rules")
+    @classmethod
+    def _known_rules(cls, value: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+        known = {"vocab": ("tp",), "heads": ("tp",), "kv_heads": ("tp",), "mlp": ("tp",), "expert": ("ep", "tp")}
+        for logical, axis in value:
+            if logical not in known or axis not in (None, *known[logical]):
+                choices = "; ".join(f"{name} to {' or '.join(axes)}" for name, axes in known.items())
+                raise ValueError(f"no rule maps {logical} to {axis}; rules are {choices}, or any of them to null")
+        return value
+
+    @model_validator(mode="after")
+    def _divides(self):
+        if self.processes is not None:
+            self.resolved()
+        return self
+
+    def resolved(self, accelerators: int = 0) -> MeshSettings:
+        """The same mesh with `processes` and `dp_shard` as numbers; `accelerators` are those of the machine.
+
+        Raises ValueError, in one sentence, for a mesh whose axes do not divide its processes.
+        """
+        others = self.dp_replicate * self.cp * self.tp * self.ep
+        wanted = self.processes
+        if wanted is None and self.dp_shard == -1:
+            if accelerators == 0:
+                raise ValueError("dp_shard is -1 and this machine has no accelerator to count: give processes as well")
+            wanted = accelerators
+        named = " x ".join(f"{axis} {getattr(self, axis)}" for axis in MESH_AXES
+                           if axis != "dp_shard" and getattr(self, axis) > 1) or "the other axes"
+        if self.dp_shard in (None, -1):
+            share, left = divmod(wanted or others, others)
+            if left or share == 0:
+                raise ValueError(f"the mesh does not divide: {wanted} processes are no multiple of {others} ({named})")
+        else:
+            share = self.dp_shard
+            if wanted is not None and share * others != wanted:
+                raise ValueError(f"the mesh does not divide: dp_shard {share} times {others} ({named}) is {share * others}, "
+                                 f"not the {wanted} processes asked for")
+        return self.model_copy(update={"processes": share * others, "dp_shard": share})
+
+    def sizes(self) -> dict[str, int]:
+        """Size of every axis, outermost first."""
+        whole = self.resolved()
+        return {axis: getattr(whole, axis) for axis in MESH_AXES}
 
 
 class TrainingSettings(Settings):
@@ -40,6 +114,7 @@ class TrainingSettings(Settings):
         "none", description="what blocks keep for the backward pass: everything, results of products, or only their inputs")
     offload_activations: bool = Field(False, description="kept inputs of blocks wait in host memory (CUDA)")
     seed: int = 0
+    mesh: MeshSettings = Field(default_factory=MeshSettings, description="over which processes; one when left out")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 1.0, "learning_rate": 2e-5, "tokens_per_step": 8_192, "max_length": 2_048},

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from model_ops.errors import ModelError
-from model_ops.parallel.world import World
+from model_ops.parallel.world import World, local_part
 from model_ops.specs import TrainingSettings
 from model_ops.training.batch import Batch, Loss
 
@@ -25,30 +25,37 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     sums, count, metrics = [], 0.0, {}
     for batch in micro_batches:
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
-            output = loss(model, batch)
+            output = world.run(loss, model, batch)
         output.sum.backward()
         sums.append(output.sum.detach())
         count = count + output.count
         for key, value in output.metrics.items():
             value = value.detach() if isinstance(value, Tensor) else value
             metrics[key] = metrics.get(key, 0.0) + value
-    count = float(count)
     totals = torch.stack(sums).double()
-    if not torch.isfinite(totals).all():
-        broken = micro_batches[int((~torch.isfinite(totals)).nonzero()[0])]
-        raise ModelError(f"{name}: the loss is not a finite number on rows {_some(broken.row_ids)}; "
+    loss_sum, count, *values = world.totals([float(totals.sum()), float(count), *map(float, metrics.values())])
+    if not math.isfinite(loss_sum):  # the same sum, and so the same decision, on every process
+        broken = [micro_batches[int(place)].row_ids for place in (~torch.isfinite(totals)).nonzero()[:1]]
+        raise ModelError(f"{name}: the loss is not a finite number on rows {_some(_all(world, broken))}; "
                          "lower learning_rate or look at these rows")
     if count <= 0:
-        raise ModelError(f"{name}: rows {_some(micro_batches[0].row_ids)} hold no token to predict")
+        raise ModelError(f"{name}: rows {_some(_all(world, [micro_batches[0].row_ids]))} hold no token to predict")
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = float(torch.nn.utils.get_total_norm(gradients)) / count
+    norm = world.norm(gradients) / count
     if not math.isfinite(norm):
-        raise ModelError(f"{name}: the gradient is not a finite number on rows {_some(micro_batches[0].row_ids)}; "
+        rows = _all(world, [micro_batches[0].row_ids])
+        raise ModelError(f"{name}: the gradient is not a finite number on rows {_some(rows)}; "
                          "lower learning_rate or look at these rows")
-    torch._foreach_mul_(gradients, min(1.0, settings.gradient_clip / (norm + 1e-6)) / count)
+    torch._foreach_mul_([local_part(gradient) for gradient in gradients],
+                        min(1.0, settings.gradient_clip / (norm + 1e-6)) / count)
     optimizer.step()
-    return {"loss": float(totals.sum()) / count, "grad_norm": norm,
-            **{key: float(value) / count for key, value in metrics.items()}}
+    return {"loss": loss_sum / count, "grad_norm": norm,
+            **{key: value / count for key, value in zip(metrics, values, strict=True)}}
+
+
+def _all(world: World, row_ids: list[list[str]]) -> list[str]:
+    """The rows of every process, each once."""
+    return list(dict.fromkeys(row for process in world.gather(row_ids) for rows in process for row in rows))
 
 
 def _some(row_ids: list[str]) -> str:

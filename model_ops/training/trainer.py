@@ -81,10 +81,10 @@ def train(
     if idle is not None:
         progress.event("note", message=f"{phase}: {idle}")
     optimizer = build_optimizer(model, settings)
-    run = {"phase": phase, "settings": settings.model_dump(mode="json"), "steps": steps}
+    run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude={"mesh"}), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, _ = checkpoints.load()
-    log = MetricsLog(work.parent / "metrics.jsonl", phase, first)
+    log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or max(1, math.ceil(steps / 4))
     validation: dict[str, float] = {}
     losses, tokens, started_s = [], 0, time.monotonic()
@@ -104,7 +104,7 @@ def train(
         losses.append(numbers["loss"])
         done = index + 1
         if validate is not None and (done % validate_every == 0 or done == steps):
-            validation = _evaluate(model, validate)
+            validation = _evaluate(model, validate, world)
             numbers.update(validation)
         log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
         progress.report(phase, done, steps, "steps", loss=numbers["loss"], **measured)
@@ -112,7 +112,7 @@ def train(
             raise Stopped
     checkpoints.close()
     if first == steps and validate is not None:
-        validation = _evaluate(model, validate)
+        validation = _evaluate(model, validate, world)
     model.eval()
     seconds = time.monotonic() - started_s
     tail = losses[-max(1, len(losses) // 10):]
@@ -130,9 +130,9 @@ def _seed_all(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
-def _evaluate(model: nn.Module, validate: Callable[[], dict[str, float]]) -> dict[str, float]:
+def _evaluate(model: nn.Module, validate: Callable[[], dict[str, float]], world: World) -> dict[str, float]:
     model.eval()
     with torch.no_grad():
-        numbers = validate()
+        numbers = world.evaluate(model, validate)
     model.train()
     return numbers

@@ -1,0 +1,147 @@
+"""What processes tell each other in the middle of a model, differentiable: tokens gathered and summed, rows exchanged.
+
+Every function has the collective that is its transpose as its gradient. One row of tokens at a time (a batch of 1), as
+packed training has it; tensors are [1, tokens, width].
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float
+from torch import Tensor
+
+
+def gather_tokens(hidden: Float[Tensor, "1 share width"], group: dist.ProcessGroup,
+                  partial: bool = True) -> Float[Tensor, "1 tokens width"]:
+    """All processes' tokens. Gradients of the whole are parts to be summed (`partial`), or the same on each process."""
+    return _GatherTokens.apply(hidden, group, partial)
+
+
+def scatter_tokens(hidden: Float[Tensor, "1 tokens width"], group: dist.ProcessGroup,
+                   partial: bool = True) -> Float[Tensor, "1 share width"]:
+    """This process's tokens of the sum over processes (`partial`), or of a tensor that is the same on each of them."""
+    return _ScatterTokens.apply(hidden, group, partial)
+
+
+def exchange_rows(rows: Float[Tensor, "rows width"], sent: list[int], received: list[int],
+                  group: dist.ProcessGroup) -> Float[Tensor, "received width"]:
+    """sent[p] rows go to process p, received[p] come from it, in order. It takes part in the backward pass on every
+    process, whether or not anything there needs a gradient."""
+    anchor = torch.zeros((), device=rows.device, requires_grad=torch.is_grad_enabled())
+    return _ExchangeRows.apply(rows, anchor, sent, received, group)
+
+
+def tokens_to_heads(stream: Float[Tensor, "1 heads share head_dim"],
+                    group: dist.ProcessGroup) -> Float[Tensor, "1 heads_share tokens head_dim"]:
+    """From some tokens of all heads to all tokens of some heads (DeepSpeed Ulysses, arXiv 2309.14509)."""
+    return _TokensToHeads.apply(stream, group)
+
+
+def heads_to_tokens(stream: Float[Tensor, "1 heads_share tokens head_dim"],
+                    group: dist.ProcessGroup) -> Float[Tensor, "1 heads share head_dim"]:
+    """The way back."""
+    return _HeadsToTokens.apply(stream, group)
+
+
+class _GatherTokens(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden: Tensor, group: dist.ProcessGroup, partial: bool) -> Tensor:
+        ctx.group, ctx.partial = group, partial
+        return _gather(hidden, group)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        return (_reduce_scatter if ctx.partial else _own)(gradient, ctx.group), None, None
+
+
+class _ScatterTokens(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden: Tensor, group: dist.ProcessGroup, partial: bool) -> Tensor:
+        ctx.group, ctx.partial = group, partial
+        return (_reduce_scatter if partial else _own)(hidden, group)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        if ctx.partial:
+            return _gather(gradient, ctx.group), None, None
+        # Each process's own tokens; the others' come from the other processes wherever parts are summed.
+        size, share = dist.get_world_size(ctx.group), gradient.shape[1]
+        whole = gradient.new_zeros(1, share * size, *gradient.shape[2:])
+        whole.narrow(1, dist.get_rank(ctx.group) * share, share).copy_(gradient)
+        return whole, None, None
+
+
+class _ExchangeRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows: Tensor, anchor: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup):
+        ctx.splits, ctx.group = (sent, received), group
+        return _all_to_all(rows, sent, received, group)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        sent, received = ctx.splits
+        return _all_to_all(gradient, received, sent, ctx.group), None, None, None, None
+
+
+class _TokensToHeads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, stream: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return _to_heads(stream, group)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        return _to_tokens(gradient, ctx.group), None
+
+
+class _HeadsToTokens(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, stream: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return _to_tokens(stream, group)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        return _to_heads(gradient, ctx.group), None
+
+
+def _gather(hidden: Tensor, group: dist.ProcessGroup) -> Tensor:
+    size = dist.get_world_size(group)
+    whole = hidden.new_empty(hidden.shape[1] * size, *hidden.shape[2:])
+    dist.all_gather_into_tensor(whole, hidden[0].contiguous(), group=group)
+    return whole[None]
+
+
+def _reduce_scatter(hidden: Tensor, group: dist.ProcessGroup) -> Tensor:
+    share = hidden.new_empty(hidden.shape[1] // dist.get_world_size(group), *hidden.shape[2:])
+    dist.reduce_scatter_tensor(share, hidden[0].contiguous(), group=group)
+    return share[None]
+
+
+def _own(hidden: Tensor, group: dist.ProcessGroup) -> Tensor:
+    return hidden.chunk(dist.get_world_size(group), dim=1)[dist.get_rank(group)].contiguous()
+
+
+def _all_to_all(rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
+    arrived = rows.new_empty(sum(received), *rows.shape[1:])
+    dist.all_to_all_single(arrived, rows.contiguous(), received, sent, group=group)
+    return arrived
+
+
+def _to_heads(stream: Tensor, group: dist.ProcessGroup) -> Tensor:
+    size = dist.get_world_size(group)
+    _, heads, share, width = stream.shape
+    leaving = stream.reshape(size, heads // size, share, width).contiguous()
+    arrived = torch.empty_like(leaving)
+    dist.all_to_all_single(arrived, leaving, group=group)
+    return arrived.transpose(0, 1).reshape(1, heads // size, size * share, width)
+
+
+def _to_tokens(stream: Tensor, group: dist.ProcessGroup) -> Tensor:
+    size = dist.get_world_size(group)
+    _, heads, tokens, width = stream.shape
+    leaving = stream.reshape(heads, size, tokens // size, width).transpose(0, 1).contiguous()
+    arrived = torch.empty_like(leaving)
+    dist.all_to_all_single(arrived, leaving, group=group)
+    return arrived.reshape(1, size * heads, tokens // size, width)

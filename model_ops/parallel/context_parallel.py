@@ -1,0 +1,85 @@
+"""Context parallelism (Ulysses, arXiv 2309.14509): processes cut a row's tokens among them, attention sees all of them.
+
+    share = cut(batch, context)       # this process's tokens of a batch, padded to a multiple of the processes
+    model(**share.model_inputs)       # packed attention exchanges heads for tokens around itself
+
+Everything but attention works token by token. Around attention two exchanges turn some tokens of all heads into all
+tokens of some heads and back, so any attention works, documents of a packed row stay apart, and labels are as they
+were: shifted before the cut. Where there are fewer key heads than processes, key heads are repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from model_ops.parallel.collectives import heads_to_tokens, tokens_to_heads
+from model_ops.training.batch import IGNORED, Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """The processes that share a row's tokens."""
+
+    group: dist.ProcessGroup
+    rank: int
+    size: int
+
+    def attend(self, attention: Callable[..., tuple[Tensor, None]], module: nn.Module,
+               query: Float[Tensor, "1 heads share head_dim"], key: Float[Tensor, "1 kv_heads share head_dim"],
+               value: Float[Tensor, "1 kv_heads share head_dim"], *arguments: Any, s_aux: Tensor | None = None,
+               **options: Any) -> tuple[Float[Tensor, "1 share heads head_dim"], None]:
+        """`attention` over all tokens of this process's heads. `s_aux` are per-head sinks, cut like the heads."""
+        heads, kv_heads = query.shape[1], key.shape[1]
+        repeated = self.size // math.gcd(self.size, kv_heads)
+        if heads % (kv_heads * repeated):
+            repeated = heads // kv_heads
+        if repeated > 1:
+            key, value = (stream.repeat_interleave(repeated, dim=1) for stream in (key, value))
+        query, key, value = (tokens_to_heads(stream, self.group) for stream in (query, key, value))
+        if s_aux is not None:
+            options["s_aux"] = s_aux.chunk(self.size)[self.rank]
+        attended, _ = attention(module, query, key, value, *arguments, **options)
+        return heads_to_tokens(attended.transpose(1, 2), self.group).transpose(1, 2), None
+
+
+@dataclass(frozen=True)
+class CutBatch(Batch):
+    """Some tokens of a batch; document_lengths are still those of the whole row."""
+
+    context: Context | None = None
+
+    @property
+    def model_inputs(self) -> dict[str, object]:
+        return {**super().model_inputs, "context_parallel": self.context}
+
+
+def pad(batch: Batch, multiple: int) -> Batch:
+    """The batch with a document of nothing to predict at its end, so that its tokens are a multiple."""
+    missing = -batch.tokens % multiple
+    if missing == 0:
+        return batch
+    zeros = {name: F.pad(value, (*(0, 0) * (value.ndim - 1), 0, missing)) for name, value in batch.extras.items()}
+    return replace(
+        batch, input_ids=F.pad(batch.input_ids, (0, missing)), labels=F.pad(batch.labels, (0, missing), value=IGNORED),
+        position_ids=torch.cat([batch.position_ids, torch.arange(missing, device=batch.position_ids.device)]),
+        weights=F.pad(batch.weights, (0, missing)), document_lengths=[*batch.document_lengths, missing], extras=zeros,
+    )
+
+
+def cut(batch: Batch, context: Context) -> CutBatch:
+    """This process's tokens of a batch that was padded to a multiple of the context's processes."""
+    share = batch.tokens // context.size
+    mine = slice(context.rank * share, (context.rank + 1) * share)
+    values = {field.name: getattr(batch, field.name) for field in fields(Batch)}
+    streams = {name: value[mine] for name, value in values.items() if isinstance(value, Tensor)}
+    return CutBatch(**{**values, **streams, "extras": {name: value[mine] for name, value in batch.extras.items()}},
+                    context=context)

@@ -1,0 +1,127 @@
+"""Rules: logical axes -> mesh axes, and what they make of every parameter of a model. No torch, no processes.
+
+    plan = plan_sharding({name: shape, ...}, config, MeshSettings(dp_shard=4, tp=2))
+    plan["model.layers.0.self_attn.o_proj.weight"]     # placements {"fsdp": 0, "tp": 1}, local shape, notes
+
+Rules are ordered; for each parameter the first that fits a dimension takes it (as MaxText's logical_axis_rules): a mesh
+axis is used once per parameter, a dimension is cut by one rule, and only where the axis divides it into whole units
+(whole heads). What no rule can cut is replicated, and `notes` says so. Rules of the settings come before RULES; a rule
+to null keeps a logical axis whole.
+
+`fsdp` is dp_shard, cp and ep flattened, which all hold different tokens: every parameter is cut along it, in the first
+dimension that no other rule took and that it divides. A parameter that `ep` cuts has dp_shard and cp left for it.
+dp_replicate replicates everything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from model_ops.errors import ModelError
+from model_ops.parallel.logical_axes import Axes, axes_of, unit_of
+from model_ops.training.settings import MeshSettings
+
+Rule = tuple[str, str | None]
+
+RULES: tuple[Rule, ...] = (
+    ("expert", "ep"),
+    ("expert", "tp"),
+    ("vocab", "tp"),
+    ("heads", "tp"),
+    ("kv_heads", "tp"),
+    ("mlp", "tp"),
+    ("any", "fsdp"),
+)
+"""Logical axis -> mesh axis, most wanted first. `any` is any dimension, first to last."""
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Where one parameter lies. placements: mesh axis -> the dimension it cuts; axes that are not named replicate.
+
+    local_shape is what the first process holds (the largest share where fsdp does not divide evenly). `narrowed` is a
+    dimension that every process of a tp group holds whole and reads its own share of: its neighbours are cut along tp.
+    """
+
+    shape: tuple[int, ...]
+    axes: Axes
+    placements: dict[str, int]
+    local_shape: tuple[int, ...]
+    narrowed: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def elements(self) -> int:
+        """Values the first process holds."""
+        return math.prod(self.local_shape)
+
+
+def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSettings,
+                  rules: Sequence[Rule] = RULES) -> dict[str, Sharding]:
+    """Every parameter's place. `config` is the model's (head sizes, model_type).
+
+    Raises ModelError where the mesh asks for an axis that the model cannot use at all.
+    """
+    sizes = mesh.sizes()
+    chosen = [(logical, axis) for logical, axis in (*mesh.rules, *rules)]
+    plan = {name: _one(name, tuple(shape), config, sizes, chosen) for name, shape in shapes.items()}
+    used = {axis for sharding in plan.values() for axis in sharding.placements}
+    kind = getattr(config, "model_type", "model")
+    if sizes["ep"] > 1 and "ep" not in used:
+        experts = max((s.shape[0] for s in plan.values() if s.axes and s.axes[0] == "expert"), default=0)
+        why = f"its {experts} experts are no multiple of it" if experts else "it has no experts"
+        raise ModelError(f"mesh ep {sizes['ep']} cannot be used with this {kind} model: {why}; set ep to 1 or a divisor")
+    if sizes["tp"] > 1 and "tp" not in used:
+        raise ModelError(f"mesh tp {sizes['tp']} divides no dimension of this {kind} model; set tp to a divisor of its "
+                         "attention heads")
+    return plan
+
+
+def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int], rules: Sequence[Rule]) -> Sharding:
+    axes = axes_of(name, len(shape), getattr(config, "model_type", ""))
+    placements: dict[str, int] = {}
+    notes: list[str] = []
+    narrowed = None
+    whole = set()  # logical axes that a rule to null keeps; key heads go with the query heads that read them
+    local = list(shape)
+    for logical, axis in rules:
+        if axis is None:
+            whole |= {logical, "kv_heads"} if logical == "heads" else {logical}
+        if axis in (None, "fsdp") or logical not in axes or logical in whole or sizes[axis] == 1 or axis in placements:
+            continue
+        size, dim, unit = sizes[axis], axes.index(logical), unit_of(logical, config)
+        if dim in placements.values() and logical != "expert":
+            continue
+        heads_cut = logical != "kv_heads" or config.num_attention_heads % size == 0
+        if local[dim] % (size * unit) or not heads_cut:
+            notes.append(f"{axis} {size} does not divide {logical} {local[dim] // unit}: replicated")
+            narrowed = dim if logical == "kv_heads" and heads_cut else None
+            continue
+        after = [n // size if d == dim else n for d, n in enumerate(local)]
+        if _fsdp_dim(after, {*placements.values(), dim}, _fsdp_size(sizes, {*placements, axis})) is None:
+            notes.append(f"{axis} {size} leaves {logical} too small for fsdp: replicated")
+            narrowed = dim if logical in ("heads", "kv_heads", "mlp") else None
+            continue
+        placements[axis], local = dim, after
+    fsdp = _fsdp_size(sizes, placements)
+    if fsdp > 1 and shape:
+        dim = _fsdp_dim(local, set(placements.values()), fsdp)
+        if dim is None:
+            dim = 0
+            notes.append(f"fsdp {fsdp} divides no dimension: padded")
+        placements["fsdp"] = dim
+        local[dim] = -(-local[dim] // fsdp)
+    return Sharding(shape, axes, placements, tuple(local), narrowed, tuple(notes))
+
+
+def _fsdp_size(sizes: Mapping[str, int], used: Any) -> int:
+    return sizes["dp_shard"] * sizes["cp"] * (1 if "ep" in used else sizes["ep"])
+
+
+def _fsdp_dim(local: Sequence[int], taken: set[int], size: int) -> int | None:
+    """The first free dimension that divides, else a taken one that does; None where neither is found."""
+    order = [dim for dim in range(len(local)) if dim not in taken] + sorted(taken)
+    return next((dim for dim in order if local[dim] % size == 0), None)

@@ -1,0 +1,260 @@
+"""Tensor and expert parallelism: modules compute with the part of their parameters that this process holds.
+
+    cut_parameters(model, plan, meshes)         # parameters become DTensors over the tp (and ep) processes
+    compute_locally(model, plan, meshes)        # forwards that work on those parts
+
+Between blocks the residual stream is cut along the tokens (sequence parallelism): norms and additions are done once
+per token, not once per process. Where a block needs all tokens (attention, feed-forward, the head) they are gathered at
+its door, and what it makes is summed and cut again where it leaves. So every process's gradient of a parameter that all
+of them hold is a part of the whole, always: DTensors carry it as Partial, and FSDP adds the parts up.
+
+A module's own forward runs unchanged on a view of the module whose parameters are local tensors; that is what keeps
+this file free of architectures. Rows must hold a multiple of tp tokens (`context_parallel.pad`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+from model_ops.errors import ModelError
+from model_ops.parallel.collectives import gather_tokens, scatter_tokens
+from model_ops.parallel.expert_parallel import ExpertShare, dispatch
+from model_ops.parallel.sharding import Sharding
+
+Plan = Mapping[str, Sharding]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMesh:
+    """This process among those that cut matrices (tp) and experts (ep)."""
+
+    tp: DeviceMesh | None
+    ep: DeviceMesh | None
+    both: DeviceMesh | None
+
+    @property
+    def tp_size(self) -> int:
+        return 1 if self.tp is None else self.tp.size()
+
+    @property
+    def tp_rank(self) -> int:
+        return 0 if self.tp is None else self.tp.get_local_rank()
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        return self.tp.get_group()
+
+
+def cut_parameters(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
+    """Each parameter as a DTensor over the processes that cut it; under tp, also those that all of them hold."""
+    places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    names: dict[nn.Parameter, str] = {}
+    for prefix, module in model.named_modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                places.setdefault(parameter, []).append((module, name))
+                names.setdefault(parameter, f"{prefix}.{name}" if prefix else name)
+    for parameter, owners in places.items():
+        sharding = plan[names[parameter]]
+        dims = [Shard(sharding.placements[axis]) if axis in sharding.placements else Replicate() for axis in ("ep", "tp")]
+        if "ep" in sharding.placements:
+            over, placements = (mesh.both, dims) if mesh.tp is not None else (mesh.ep, dims[:1])
+        elif mesh.tp is not None:
+            over, placements = mesh.tp, dims[1:]
+        else:
+            continue
+        # Every process holds the same values: no broadcast, each takes its own part.
+        part = distribute_tensor(parameter.detach(), over, placements, src_data_rank=None)
+        cut = nn.Parameter(_compact(part), requires_grad=parameter.requires_grad)
+        for module, name in owners:
+            module._parameters[name] = cut
+
+
+def compute_locally(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
+    """Gives modules with cut parameters their forwards. Raises ModelError for a module it cannot cut."""
+    base, head = model.base_model, model.get_output_embeddings()
+    config = model.config
+    for prefix, module in model.named_modules():
+        own = {name: plan.get(f"{prefix}.{name}") for name, p in module._parameters.items() if p is not None}
+        if hasattr(module, "lora_A") and mesh.tp is not None:
+            raise ModelError("adapters cannot be cut over tp processes; use dp_shard, or method: full")
+        if prefix.endswith(".experts") and any(s is not None and {"ep", "tp"} & s.placements.keys() for s in own.values()):
+            _dispatch_experts(module, next(s for s in own.values() if s is not None), mesh)
+        elif mesh.tp is None or not own:
+            continue
+        elif module is base.get_input_embeddings():
+            _cut_embedding(module, mesh)
+        elif module is head:
+            _cut_head(module, mesh)
+        elif isinstance(module, nn.Linear) and (weight := own.get("weight")) is not None and _cut_dim(weight) == 1:
+            _sum_outputs(module, own, mesh)
+        else:
+            _run_locally(module, own, mesh, config)
+    if mesh.tp is None:
+        return
+    for prefix, module in model.named_modules():
+        parent, _, last = prefix.rpartition(".")
+        if last in ("self_attn", "mlp") and parent.rpartition(".")[2].isdigit():
+            module.register_forward_pre_hook(_enter(mesh), with_kwargs=True)
+            writer = plan.get(f"{prefix}.{'o_proj' if last == 'self_attn' else 'down_proj'}.weight")
+            if writer is None or _cut_dim(writer) is None:
+                summed = any(name.startswith(f"{prefix}.experts.") and "tp" in sharding.placements
+                             for name, sharding in plan.items())
+                module.register_forward_hook(_leave(mesh, summed))
+    head_cut = head is not None and isinstance(head.weight, DTensor) and head.weight.placements[-1].is_shard()
+    base.norm.register_forward_hook(
+        lambda _module, _inputs, output: gather_tokens(output, mesh.group, partial=head_cut))
+
+
+def local(parameter: Tensor) -> Tensor:
+    """The part of a parameter that this process holds. Its gradient is this process's part of the whole gradient."""
+    if not isinstance(parameter, DTensor):
+        return parameter
+    parts = [p if isinstance(p, Shard) else Partial() for p in parameter.placements]
+    return parameter.to_local(grad_placements=parts)
+
+
+def local_view(module: nn.Module, parameters: Mapping[str, Tensor | None]) -> nn.Module:
+    """The module with other tensors for parameters: its class's forward can be called on it."""
+    view = object.__new__(type(module))
+    view.__dict__ = {**module.__dict__, "_parameters": dict(parameters)}
+    view.__dict__.pop("forward", None)
+    return view
+
+
+def key_heads(config: Any, mesh: TensorMesh) -> list[int]:
+    """Which key heads this process's query heads read, where key heads are not cut; one each where they do not go
+    evenly."""
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    share = heads // mesh.tp_size
+    read = [(mesh.tp_rank * share + head) // (heads // kv_heads) for head in range(share)]
+    distinct = sorted(set(read))
+    even = all(read.count(head) * len(distinct) == share for head in distinct)
+    return distinct if even else read
+
+
+def _cut_dim(sharding: Sharding) -> int | None:
+    return sharding.placements.get("tp", sharding.narrowed)
+
+
+def _compact(part: DTensor) -> DTensor:
+    """A part with memory of its own, not a view that keeps the whole parameter alive."""
+    return DTensor.from_local(part.to_local().clone(memory_format=torch.contiguous_format), part.device_mesh,
+                              part.placements, run_check=False, shape=part.shape, stride=part.stride())
+
+
+def _local_parameters(module: nn.Module, own: Mapping[str, Sharding | None], mesh: TensorMesh, config: Any = None,
+                      ) -> dict[str, Tensor | None]:
+    parts = {name: None if p is None else local(p) for name, p in module._parameters.items()}
+    for name, sharding in own.items():
+        if sharding is None or sharding.narrowed is None:
+            continue
+        if sharding.axes[sharding.narrowed] == "kv_heads":
+            whole = parts[name]
+            wanted = torch.tensor(key_heads(config, mesh), device=whole.device)
+            parts[name] = whole.unflatten(0, (config.num_key_value_heads, -1))[wanted].flatten(0, 1)
+        else:
+            parts[name] = parts[name].chunk(mesh.tp_size, sharding.narrowed)[mesh.tp_rank]
+    return parts
+
+
+def _run_locally(module: nn.Module, own: Mapping[str, Sharding | None], mesh: TensorMesh, config: Any) -> None:
+    original = type(module).forward
+    module.forward = lambda *inputs, **options: original(
+        local_view(module, _local_parameters(module, own, mesh, config)), *inputs, **options)
+
+
+def _sum_outputs(linear: nn.Linear, own: Mapping[str, Sharding | None], mesh: TensorMesh) -> None:
+    """A matrix whose inputs are cut: outputs are parts, summed as they are cut along the tokens; the bias comes once."""
+    original = type(linear).forward
+
+    def forward(hidden: Tensor) -> Tensor:
+        parts = _local_parameters(linear, own, mesh)
+        bias = parts["bias"]
+        summed = scatter_tokens(original(local_view(linear, {**parts, "bias": None}), hidden), mesh.group)
+        return summed if bias is None else summed + bias
+
+    linear.forward = forward
+
+
+def _cut_embedding(embedding: nn.Embedding, mesh: TensorMesh) -> None:
+    original = type(embedding).forward
+    cut = embedding.weight.placements[-1].is_shard()
+
+    def forward(ids: Tensor) -> Tensor:
+        if ids.shape[1] % mesh.tp_size:
+            raise ValueError(f"a row of {ids.shape[1]} tokens is no multiple of tp {mesh.tp_size}; pad it")
+        weight = local(embedding.weight)
+        view = local_view(embedding, {"weight": weight})
+        if not cut:
+            return original(view, ids.chunk(mesh.tp_size, 1)[mesh.tp_rank])
+        start = mesh.tp_rank * len(weight)
+        shifted = ids - start
+        elsewhere = (shifted < 0) | (shifted >= len(weight))
+        padding = embedding.padding_idx
+        held = padding is not None and start <= padding < start + len(weight)
+        view.__dict__["padding_idx"] = padding - start if held else None
+        found = original(view, shifted.masked_fill(elsewhere, 0)).masked_fill(elsewhere[..., None], 0)
+        return scatter_tokens(found, mesh.group)
+
+    embedding.forward = forward
+
+
+def _cut_head(head: nn.Linear, mesh: TensorMesh) -> None:
+    """Logits of the whole vocabulary, for callers that ask the module; the losses work on the parts instead."""
+    original = type(head).forward
+    cut = head.weight.placements[-1].is_shard()
+
+    def forward(hidden: Tensor) -> Tensor:
+        logits = original(local_view(head, {name: None if p is None else local(p) for name, p in head._parameters.items()}),
+                          hidden)
+        if not cut:
+            return logits
+        if torch.is_grad_enabled() and logits.requires_grad:
+            raise ModelError("this head's logits cannot be trained over tp processes; set tp to 1")
+        parts = [torch.empty_like(logits) for _ in range(mesh.tp_size)]
+        dist.all_gather(parts, logits.contiguous(), group=mesh.group)
+        return torch.cat(parts, -1)
+
+    head.forward = forward
+
+
+def _dispatch_experts(module: nn.Module, sharding: Sharding, mesh: TensorMesh) -> None:
+    original = type(module).forward
+    cut_ep, cut_tp = "ep" in sharding.placements, "tp" in sharding.placements
+    ep_size, tp_size = mesh.ep.size() if cut_ep else 1, mesh.tp_size if cut_tp else 1
+    share = ExpertShare(mesh.ep.get_group() if cut_ep else None, ep_size, mesh.tp_rank if cut_tp else 0, tp_size,
+                        sharding.shape[0] // (ep_size * tp_size))
+
+    def forward(hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        view = local_view(module, {name: local(p) for name, p in module._parameters.items()})
+        view.__dict__["num_experts"] = share.count
+        return dispatch(lambda *given: original(view, *given), share, hidden, chosen, weights)
+
+    module.forward = forward
+
+
+def _enter(mesh: TensorMesh) -> Callable:
+    def enter(_module: nn.Module, inputs: tuple, options: dict) -> tuple[tuple, dict]:
+        if inputs:
+            return (gather_tokens(inputs[0], mesh.group), *inputs[1:]), options
+        return inputs, {**options, "hidden_states": gather_tokens(options["hidden_states"], mesh.group)}
+
+    return enter
+
+
+def _leave(mesh: TensorMesh, summed: bool) -> Callable:
+    def leave(_module: nn.Module, _inputs: tuple, output: Any) -> Any:
+        hidden = output[0] if isinstance(output, tuple) else output
+        cut = scatter_tokens(hidden, mesh.group, partial=summed)
+        return (cut, *output[1:]) if isinstance(output, tuple) else cut
+
+    return leave

@@ -1,0 +1,92 @@
+"""Losses over a vocabulary that is cut: each process has the logits of its own tokens, and [tokens, vocab] is nowhere.
+
+    shard = vocabulary_shard(model)                        # None where the head is whole
+    rows = cut_cross_entropy_rows(labels, weights, shard)  # a RowsLoss for chunked_head, with the head's local part
+
+Three numbers a row are shared: the maximum, the sum of exponentials, the label's logit (Megatron-LM's vocabulary
+parallel cross entropy, arXiv 1909.08053). The gradient of the local logits needs nothing more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial
+
+
+@dataclass(frozen=True, eq=False)
+class VocabularyShard:
+    """Token ids [start, start + size) are this process's."""
+
+    group: dist.ProcessGroup
+    start: int
+    size: int
+
+    def logsumexp(self, logits: Float[Tensor, "rows size"]) -> Float[Tensor, " rows"]:
+        """Over the whole vocabulary."""
+        top = logits.amax(-1)
+        dist.all_reduce(top, dist.ReduceOp.MAX, group=self.group)
+        total = (logits - top[:, None]).exp_().sum(-1)
+        dist.all_reduce(total, group=self.group)
+        return total.log_().add_(top)
+
+    def sum(self, values: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+        """Over the processes, in place."""
+        dist.all_reduce(values, group=self.group)
+        return values
+
+    def places(self, labels: Int[Tensor, " rows"]) -> tuple[Int[Tensor, " rows"], Tensor]:
+        """Where each label lies in the local logits, and which of them do at all."""
+        held = (labels >= self.start) & (labels < self.start + self.size)
+        return (labels - self.start).masked_fill(~held, 0), held
+
+
+def local_head(weight: Tensor) -> tuple[Tensor, VocabularyShard | None]:
+    """What a loss multiplies with: the head's weight, or this process's rows of it and which tokens they are."""
+    if not isinstance(weight, DTensor):
+        return weight, None
+    over, placement = weight.device_mesh, weight.placements[-1]
+    if placement.is_shard():
+        part = weight.to_local(grad_placements=weight.placements)
+        return part, VocabularyShard(over.get_group(), over.get_local_rank() * len(part), len(part))
+    # Every process computes the whole loss: each counts for its share of the gradient of what all of them hold.
+    part = weight.to_local(grad_placements=[Partial()] * len(weight.placements))
+    return _Share.apply(part, over.size()), None
+
+
+def cut_cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], shard: VocabularyShard):
+    """Cross-entropy of each row, times its weight; logits are those of the shard's tokens."""
+
+    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        weight = weights[where]
+        place, held = shard.places(labels[where])
+        lse = shard.logsumexp(logits)
+        of_label = shard.sum(logits.gather(1, place[:, None])[:, 0].masked_fill_(~held, 0))
+        losses = (lse - of_label) * weight
+        if not gradient_wanted:
+            return losses, None
+        gradient = logits.sub_(lse[:, None]).exp_()
+        gradient.scatter_add_(1, place[:, None], -held[:, None].to(gradient.dtype))
+        return losses, gradient.mul_(weight[:, None])
+
+    return rows
+
+
+class _Share(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weight: Tensor, size: int) -> Tensor:
+        ctx.size = size
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient / ctx.size, None
+
+
+def is_cut(model: nn.Module) -> bool:
+    """Whether the model's head is cut over processes."""
+    return isinstance(model.get_output_embeddings().weight, DTensor)

@@ -1,0 +1,70 @@
+"""Rules against parameters: first that fits, whole units only, replicated and noted where nothing fits."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from model_ops.errors import ModelError
+from model_ops.parallel.logical_axes import axes_of
+from model_ops.parallel.sharding import plan_sharding
+from model_ops.training.settings import MeshSettings
+
+CONFIG = SimpleNamespace(num_attention_heads=8, num_key_value_heads=2, head_dim=16, hidden_size=128, model_type="qwen3")
+Q, K, O = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qko")
+SHAPES = {Q: (128, 128), K: (32, 128), O: (128, 128)}
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "gpt_oss"])
+def test_every_parameter_of_every_architecture_has_logical_axes(kind):
+    fields = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 8,
+              "num_key_value_heads": 2, "vocab_size": 96, "num_experts": 4, "num_local_experts": 4, "attention_bias": True}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **fields))
+    for name, parameter in model.named_parameters():
+        axes = axes_of(name, parameter.ndim, kind)
+        assert any(axes) or name.endswith("router.bias"), name
+        for axis, size in zip(axes, parameter.shape, strict=True):
+            assert size == {"vocab": 96, "embed": 32, "heads": size, "kv_heads": 16, "expert": 4}.get(axis, size), name
+
+
+def test_experts_of_gpt_oss_lie_the_other_way_round():
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    assert axes_of(name, 3, "gpt_oss") == ("expert", "embed", "mlp")
+    assert axes_of(name, 3, "qwen3_moe") == ("expert", "mlp", "embed")
+
+
+def test_a_dimension_is_cut_by_one_rule_and_fsdp_takes_the_next():
+    plan = plan_sharding(SHAPES, CONFIG, MeshSettings(dp_shard=4, tp=2))
+    assert plan[Q].placements == {"tp": 0, "fsdp": 1} and plan[Q].local_shape == (64, 32)
+    assert plan[O].placements == {"tp": 1, "fsdp": 0} and plan[O].local_shape == (32, 64)
+    assert plan_sharding(SHAPES, CONFIG, MeshSettings(dp_shard=4))[Q].placements == {"fsdp": 0}
+
+
+def test_only_whole_heads_are_cut():
+    plan = plan_sharding(SHAPES, CONFIG, MeshSettings(tp=4))
+    assert plan[Q].placements == {"tp": 0}
+    assert plan[K].placements == {} and plan[K].narrowed == 0
+    assert plan[K].notes == ("tp 4 does not divide kv_heads 2: replicated",)
+
+
+def test_a_rule_to_null_keeps_an_axis_whole_and_key_heads_follow_the_heads():
+    plan = plan_sharding(SHAPES | {"lm_head.weight": (96, 128)}, CONFIG, MeshSettings(tp=2, rules=[("heads", None)]))
+    assert plan[Q].placements == plan[K].placements == {} and plan["lm_head.weight"].placements == {"tp": 0}
+
+
+def test_what_fsdp_cannot_divide_is_padded_and_said():
+    plan = plan_sharding({"model.norm.weight": (30,)}, CONFIG, MeshSettings(dp_shard=4))
+    assert plan["model.norm.weight"].local_shape == (8,)
+    assert plan["model.norm.weight"].notes == ("fsdp 4 divides no dimension: padded",)
+
+
+def test_expert_parallel_needs_experts():
+    with pytest.raises(ModelError, match="ep 2 cannot be used with this qwen3 model: it has no experts"):
+        plan_sharding(SHAPES, CONFIG, MeshSettings(ep=2))
+
+
+def test_tensor_parallel_that_divides_nothing_is_refused():
+    with pytest.raises(ModelError, match="tp 3 divides no dimension"):
+        plan_sharding(SHAPES, CONFIG, MeshSettings(tp=3))
