@@ -37,7 +37,7 @@ PATTERNS: tuple[tuple[str, Axes], ...] = (
     (r"mlp\.(gate|up)_proj\.bias", ("mlp",)),
     (r"mlp\.down_proj\.weight", ("embed", "mlp")),
     (r"(o|down)_proj\.bias", ("embed",)),
-    (r"norm\.weight", ("norm",)),
+    (r"\w*norm\.weight", ("norm",)),
 )
 """End of a parameter's name -> the logical axis of each of its dimensions. The first that matches is taken."""
 
@@ -61,8 +61,7 @@ def axes_of(name: str, dimensions: int, model_type: str) -> Axes:
     return (None,) * dimensions
 
 
-def unit_of(axis: str | None, config: Any) -> int:
-    """How many neighbouring values of a logical axis stay together: a head's size for heads, else 1."""
-    if axis not in ("heads", "kv_heads"):
-        return 1
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+def unit_of(axis: str | None, size: int, config: Any) -> int:
+    """How many neighbouring values of a dimension stay together: those of one head, else 1."""
+    heads = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}.get(axis)
+    return size // heads if heads else 1

@@ -92,7 +92,7 @@ def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int
             whole |= {logical, "kv_heads"} if logical == "heads" else {logical}
         if axis in (None, "fsdp") or logical not in axes or logical in whole or sizes[axis] == 1 or axis in placements:
             continue
-        size, dim, unit = sizes[axis], axes.index(logical), unit_of(logical, config)
+        size, dim, unit = sizes[axis], axes.index(logical), unit_of(logical, shape[axes.index(logical)], config)
         if dim in placements.values() and logical != "expert":
             continue
         heads_cut = logical != "kv_heads" or config.num_attention_heads % size == 0

@@ -12,8 +12,8 @@ from model_ops.parallel.sharding import plan_sharding
 from model_ops.training.settings import MeshSettings
 
 CONFIG = SimpleNamespace(num_attention_heads=8, num_key_value_heads=2, head_dim=16, hidden_size=128, model_type="qwen3")
-Q, K, O = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qko")
-SHAPES = {Q: (128, 128), K: (32, 128), O: (128, 128)}
+Q, K, OUT = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qko")
+SHAPES = {Q: (128, 128), K: (32, 128), OUT: (128, 128)}
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "gpt_oss"])
@@ -38,7 +38,7 @@ def test_experts_of_gpt_oss_lie_the_other_way_round():
 def test_a_dimension_is_cut_by_one_rule_and_fsdp_takes_the_next():
     plan = plan_sharding(SHAPES, CONFIG, MeshSettings(dp_shard=4, tp=2))
     assert plan[Q].placements == {"tp": 0, "fsdp": 1} and plan[Q].local_shape == (64, 32)
-    assert plan[O].placements == {"tp": 1, "fsdp": 0} and plan[O].local_shape == (32, 64)
+    assert plan[OUT].placements == {"tp": 1, "fsdp": 0} and plan[OUT].local_shape == (32, 64)
     assert plan_sharding(SHAPES, CONFIG, MeshSettings(dp_shard=4))[Q].placements == {"fsdp": 0}
 
 
