@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 
@@ -29,7 +30,10 @@ class MetricsLog:
         beside.replace(path)
 
     def write(self, record: dict[str, float | str]) -> None:
+        """Adds a step's line; a number that is not finite is null, as JSON knows none."""
         if self.path is None:
             return
+        record = {key: None if isinstance(value, float) and not math.isfinite(value) else value
+                  for key, value in record.items()}
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")

@@ -108,6 +108,12 @@ class TrainingSettings(Settings):
     gradient_clip: float | None = Field(None, gt=0)
     checkpoint_every: int | None = Field(None, ge=1, description="optimizer steps between checkpoints")
     checkpoint_seconds: float = Field(600.0, gt=0, description="a checkpoint is also written when the last is this old")
+    on_bad_step: Literal["stop", "skip"] = Field(
+        "stop", description="where loss or gradient are no finite numbers; a skipped step changes nothing and is counted")
+    on_spike: Literal["ignore", "warn", "skip", "stop"] = Field(
+        "warn", description="where loss or gradient norm are far above those of the steps before")
+    spike_deviations: float = Field(10.0, gt=0, description="how far is far: robust standard deviations above the median")
+    spike_window: int = Field(100, ge=10, description="steps before that a spike is told by")
     keep_checkpoints: int = Field(2, ge=1, description="whole checkpoints that are kept, the newest ones")
     precision: Literal["bfloat16", "float32"] = Field("bfloat16", description="of products; master weights are float32")
     activation_checkpointing: ActivationCheckpointing = Field(

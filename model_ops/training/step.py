@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 
 import torch
+from jaxtyping import Float64
 from torch import Tensor, nn
 
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World, local_part
+from model_ops.progress import Progress
 from model_ops.specs import TrainingSettings
 from model_ops.training.batch import Batch, Loss
+from model_ops.training.recovery import Recovery, some
 
 
 def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, optimizer: torch.optim.Optimizer,
-                   settings: TrainingSettings, world: World, name: str) -> dict[str, float]:
+                   settings: TrainingSettings, world: World, name: str,
+                   recovery: Recovery | None = None) -> dict[str, float]:
     """One update from all micro-batches; returns the step's loss, grad_norm and metrics.
 
     The gradient is that of (sum of all losses) / (sum of all counts), clipped to `settings.gradient_clip`.
-    Raises ModelError naming `name` and the rows, before any weight changes, when the loss is not finite.
+    Where loss or gradient are not finite, or a spike, `recovery` decides before any weight changes: a skipped step has
+    "skipped" among its numbers, else it raises ModelError naming `name` and the rows (what no `recovery` does as well).
     """
     device = micro_batches[0].input_ids.device
     optimizer.zero_grad(set_to_none=True)
@@ -34,30 +39,24 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
             metrics[key] = metrics.get(key, 0.0) + value
     totals = torch.stack(sums).double()
     loss_sum, count, *values = world.totals([float(totals.sum()), float(count), *map(float, metrics.values())])
-    if not math.isfinite(loss_sum):  # the same sum, and so the same decision, on every process
-        broken = [micro_batches[int(place)].row_ids for place in (~torch.isfinite(totals)).nonzero()[:1]]
-        raise ModelError(f"{name}: the loss is not a finite number on rows {_some(_all(world, broken))}; "
-                         "lower learning_rate or look at these rows")
     if count <= 0:
-        raise ModelError(f"{name}: rows {_some(_all(world, [micro_batches[0].row_ids]))} hold no token to predict")
+        rows = dict.fromkeys(row for rows in world.gather(micro_batches[0].row_ids) for row in rows)
+        raise ModelError(f"{name}: rows {some(list(rows))} hold no token to predict")
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     norm = world.norm(gradients) / count
-    if not math.isfinite(norm):
-        rows = _all(world, [micro_batches[0].row_ids])
-        raise ModelError(f"{name}: the gradient is not a finite number on rows {_some(rows)}; "
-                         "lower learning_rate or look at these rows")
+    numbers = {"loss": loss_sum / count, "grad_norm": norm,
+               **{key: value / count for key, value in zip(metrics, values, strict=True)}}
+    recovery = recovery or Recovery(settings, world, Progress())
+    if not recovery.takes(name, numbers["loss"], norm, lambda: _suspicious(micro_batches, totals, loss_sum)):
+        optimizer.zero_grad(set_to_none=True)
+        return {**numbers, "skipped": 1}
     torch._foreach_mul_([local_part(gradient) for gradient in gradients],
                         min(1.0, settings.gradient_clip / (norm + 1e-6)) / count)
     optimizer.step()
-    return {"loss": loss_sum / count, "grad_norm": norm,
-            **{key: value / count for key, value in zip(metrics, values, strict=True)}}
+    return numbers
 
 
-def _all(world: World, row_ids: list[list[str]]) -> list[str]:
-    """The rows of every process, each once."""
-    return list(dict.fromkeys(row for process in world.gather(row_ids) for rows in process for row in rows))
-
-
-def _some(row_ids: list[str]) -> str:
-    shown = ", ".join(row_ids[:5])
-    return shown if len(row_ids) <= 5 else f"{shown} and {len(row_ids) - 5} more"
+def _suspicious(micro_batches: list[Batch], totals: Float64[Tensor, " micro_batches"], loss_sum: float) -> list[str]:
+    """Ids of this process's rows whose loss is not finite; of all its rows where the loss of the whole step is."""
+    wanted = torch.ones_like(totals) if math.isfinite(loss_sum) else ~torch.isfinite(totals)
+    return [row for batch, so in zip(micro_batches, wanted.tolist(), strict=True) if so for row in batch.row_ids]

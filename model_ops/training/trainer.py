@@ -32,6 +32,7 @@ from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer
+from model_ops.training.recovery import Recovery
 from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
@@ -41,7 +42,8 @@ from model_ops.training.step_meter import StepMeter
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a finished run was. `loss` is the mean over the last tenth of the steps that this process ran."""
+    """What a finished run was. `loss` is the mean over the last tenth of the steps that this process ran; skipped steps
+    (Recovery) are counted over the whole run, and are in no loss."""
 
     steps: int
     resumed_from: int
@@ -51,6 +53,7 @@ class TrainingResult:
     tokens_per_second: float
     peak_memory_mb: float
     validation: dict[str, float]
+    skipped_steps: int = 0
 
 
 def train(
@@ -70,7 +73,8 @@ def train(
     In a `world` of several processes each of them calls this with its part of the model and takes its share of rows.
     `settings` are resolved (nothing open). `validate` runs every `validate_every` steps (open: four times in all) and
     after the last step; its numbers are logged and the last ones returned.
-    Raises Stopped after saving when a stop was asked for, ModelError when the loss is not a finite number.
+    Raises Stopped after saving when a stop was asked for, ModelError when a step's numbers are not finite and
+    `on_bad_step` does not let it be skipped.
     """
     steps = len(batches)
     if steps == 0:
@@ -83,7 +87,8 @@ def train(
     optimizer = build_optimizer(model, settings)
     run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude={"mesh"}), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
-    first, _ = checkpoints.load()
+    first, state = checkpoints.load()
+    recovery = Recovery(settings, world, progress, state)
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or max(1, math.ceil(steps / 4))
     validation: dict[str, float] = {}
@@ -98,17 +103,20 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
         numbers = optimizer_step(model, data.batches, loss, optimizer, settings, world,
-                                 name=f"{phase} step {index}")
+                                 name=f"{phase} step {index}", recovery=recovery)
         measured = meter.numbers(data, time.monotonic() - step_started_s)
         tokens += measured["tokens"]
-        losses.append(numbers["loss"])
+        shown = {}
+        if "skipped" not in numbers:
+            losses.append(numbers["loss"])
+            shown = {"loss": numbers["loss"]}
         done = index + 1
         if validate is not None and (done % validate_every == 0 or done == steps):
             validation = _evaluate(model, validate, world)
             numbers.update(validation)
         log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
-        progress.report(phase, done, steps, "steps", loss=numbers["loss"], **measured)
-        if checkpoints.after_step(done, {}, stop=progress.stop_requested):
+        progress.report(phase, done, steps, "steps", **shown, **measured)
+        if checkpoints.after_step(done, recovery.state(), stop=progress.stop_requested):
             raise Stopped
     checkpoints.close()
     if first == steps and validate is not None:
@@ -119,7 +127,7 @@ def train(
     return TrainingResult(
         steps=steps, resumed_from=first, loss=sum(tail) / len(tail) if tail else math.nan, tokens=tokens,
         seconds=seconds, tokens_per_second=tokens / max(seconds, 1e-9), peak_memory_mb=peak_memory_mb(device),
-        validation=validation,
+        validation=validation, skipped_steps=recovery.skipped,
     )
 
 

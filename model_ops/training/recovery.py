@@ -1,0 +1,115 @@
+"""What becomes of a step that went wrong: its numbers are not finite, or far above what they were.
+
+    recovery = Recovery(settings, world, progress, state)          # state: of the checkpoint the run continues from
+    if recovery.takes("sft step 812", loss, grad_norm, rows):      # before the update; False: the step is skipped
+        optimizer.step()
+
+A loss or gradient that is no finite number stops the run or has its step skipped (`on_bad_step`). A spike is a loss or a
+gradient norm above median + spike_deviations x 1.4826 MAD of the last `spike_window` steps (MAD: the median distance from
+the median; 1.4826 of it is the standard deviation where values are normal), and by default only named (`on_spike`). Both
+say which rows the step held, by id. A skipped step changes neither weights nor what the optimizer keeps. All processes
+decide alike, and what has been seen is part of the checkpoint, so a run that was killed decides as it would have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from model_ops.errors import ModelError
+from model_ops.parallel.world import World
+from model_ops.progress import Progress
+from model_ops.training.settings import TrainingSettings
+
+SPIKE_HISTORY = 20
+"""Steps that must have been seen before one can be a spike."""
+LEAST_DEVIATION = {"loss": 0.02, "grad_norm": 0.2}
+"""A deviation is at least this share of the median: a very even stretch does not make every bump a spike."""
+SKIPS_IN_A_ROW = 10
+"""So many skipped steps on end stop the run: it has diverged, and would go through the data for nothing."""
+SPIKE, GRADIENT_NOT_FINITE, LOSS_NOT_FINITE = 1, 2, 3
+
+
+class Recovery:
+    """The policy of one run and what it has seen so far."""
+
+    def __init__(self, settings: TrainingSettings, world: World, progress: Progress, state: dict[str, Any] | None = None):
+        self.settings, self.world, self.progress = settings, world, progress
+        state = state or {}
+        self._seen = {name: deque(state.get(name, []), maxlen=settings.spike_window) for name in LEAST_DEVIATION}
+        self.skipped: int = state.get("skipped", 0)
+        self._in_a_row: int = state.get("in_a_row", 0)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the last losses and gradient norms, and how many steps were skipped."""
+        return {**{name: list(values) for name, values in self._seen.items()},
+                "skipped": self.skipped, "in_a_row": self._in_a_row}
+
+    def takes(self, name: str, loss: float, grad_norm: float, rows: Callable[[], list[str]]) -> bool:
+        """Whether the step's update is to be made. `rows` gives the ids of this process's suspicious rows.
+
+        Raises ModelError naming the step `name` and the rows where the policy is to stop.
+        """
+        numbers = {"loss": loss, "grad_norm": grad_norm}
+        spikes = self._spikes(numbers)
+        finding = (LOSS_NOT_FINITE if not math.isfinite(loss) else GRADIENT_NOT_FINITE if not math.isfinite(grad_norm)
+                   else SPIKE if spikes else 0)
+        finding = int(self.world.greatest([finding])[0])
+        if finding < GRADIENT_NOT_FINITE:
+            for key, value in numbers.items():
+                self._seen[key].append(value)
+        policy = self.settings.on_spike if finding == SPIKE else self.settings.on_bad_step
+        if finding == 0 or policy == "ignore":
+            self._in_a_row = 0
+            return True
+        found = dict.fromkeys(row for of_process in self.world.gather(rows()) for row in of_process)
+        where = f"on rows {some(list(found))}"
+        if finding == SPIKE:
+            bounds = " and ".join(f"{key} {numbers[key]:.4g} is above {bound:.4g}, its usual range"
+                                  for key, bound in spikes.items())
+            problem = f"{name}: {bounds or 'a spike'}, {where}"
+        else:
+            kind = "loss" if finding == LOSS_NOT_FINITE else "gradient"
+            problem = f"{name}: the {kind} is not a finite number {where}"
+        if policy == "stop":
+            raise ModelError(f"{problem}; lower learning_rate, look at these rows, or set "
+                             f"{'on_spike' if finding == SPIKE else 'on_bad_step'}: skip")
+        if policy == "warn":
+            self._in_a_row = 0
+            self._warn(problem)
+            return True
+        self.skipped += 1
+        self._in_a_row += 1
+        if self._in_a_row == SKIPS_IN_A_ROW:
+            raise ModelError(f"{problem}; it is the {SKIPS_IN_A_ROW}th step in a row to be skipped: lower learning_rate")
+        self._warn(f"{problem}; the step was skipped")
+        return False
+
+    def _spikes(self, numbers: dict[str, float]) -> dict[str, float]:
+        """Which of the numbers are spikes, and the bounds they passed."""
+        if self.settings.on_spike == "ignore":
+            return {}
+        bounds = {}
+        for key, value in numbers.items():
+            seen = self._seen[key]
+            if len(seen) < min(SPIKE_HISTORY, self.settings.spike_window):
+                continue
+            middle = median(seen)
+            deviation = max(1.4826 * median(abs(one - middle) for one in seen), LEAST_DEVIATION[key] * abs(middle))
+            bound = middle + self.settings.spike_deviations * deviation
+            if value > bound:
+                bounds[key] = bound
+        return bounds
+
+    def _warn(self, message: str) -> None:
+        if self.world.leads:
+            self.progress.event("warning", message=message)
+
+
+def some(row_ids: list[str]) -> str:
+    """The first five row ids, and how many more there are."""
+    shown = ", ".join(row_ids[:5])
+    return shown if len(row_ids) <= 5 else f"{shown} and {len(row_ids) - 5} more"
