@@ -96,6 +96,10 @@ class SpeculatorSettings(TrainingSettings):
     draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
     answers: GenerateSettings = Field(default_factory=GenerateSettings)
 
+    STAY_OPEN: ClassVar[dict[str, str]] = {
+        **TrainingSettings.STAY_OPEN, "draft_vocab_size": "the smallest that covers draft_coverage",
+    }
+
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 2.0, "ttt_steps": 3, "learning_rate": 1e-3, "tokens_per_step": 4_096, "max_length": 2_048},
         "balanced": {"epochs": 5.0, "ttt_steps": 4, "learning_rate": 4e-4, "tokens_per_step": 32_768,

@@ -1,20 +1,101 @@
-"""The optimizer of a run, built from its settings: which weights are trained, which of them decay."""
+"""The optimizer of a run, built from its settings: which weights are trained, how, and which of them decay.
+
+    optimizer = build_optimizer(model, settings)
+
+- adamw: torch's fused AdamW.
+- adamw_8bit: the same with both moments in 8 bits, in blocks (bitsandbytes, arXiv 2110.02861): 2 bytes a weight for
+  8. Tensors below 4,096 elements, and embeddings, whose rows are touched at very different rates, keep 32 bits.
+- muon: Muon (model_ops.training.muon) for the matrices of the blocks, routers, adapters and experts among them, expert
+  by expert; AdamW for embeddings, head, norms, biases and whatever is no matrix.
+
+Norms, biases and embeddings do not decay; a head that is the embedding is one.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
-from model_ops.specs import TrainingSettings
+from model_ops.errors import ModelError
+from model_ops.training.muon import Muon
+from model_ops.training.settings import TrainingSettings
 
 
-def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
-    """AdamW over the parameters that are trained; no decay on embeddings, norms and biases."""
+def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """The optimizer over the parameters that are trained. `settings` are resolved.
+
+    Raises ModelError where adamw_8bit cannot be had: bitsandbytes is not installed, or weights are sharded.
+    """
+    groups = parameter_groups(model, settings)
+    common = {"lr": settings.learning_rate, "betas": (settings.beta1, settings.beta2), "eps": settings.epsilon}
+    match settings.optimizer:
+        case "adamw":
+            return torch.optim.AdamW([_only(group, "params", "weight_decay") for group in groups], **common, fused=True)
+        case "adamw_8bit":
+            return _adamw_8bit([_only(group, "params", "weight_decay", "embeddings") for group in groups], common)
+        case "muon":
+            return Muon([_only(group, "params", "weight_decay", "matrices") for group in groups], **common,
+                        momentum=settings.momentum)
+
+
+def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """Trained parameters by what is done with them: weight_decay, matrices (of blocks), embeddings; decaying ones first.
+
+    Parameters that are sharded over different meshes are in groups of their own, since no kernel takes both.
+    """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    decayed = [p for p in trained if p.ndim >= 2 and id(p) not in embeddings]
-    undecayed = [p for p in trained if p.ndim < 2 or id(p) in embeddings]
-    groups = [{"params": decayed, "weight_decay": settings.weight_decay},
-              {"params": undecayed, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=settings.learning_rate,
-                             betas=(0.9, 0.95), eps=1e-8, fused=True)
+    head = {id(module.weight) for module in _heads(model)}
+    groups: dict[tuple, dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_embedding, is_bias = id(parameter) in embeddings, "bias" in name.rpartition(".")[2]
+        decays = parameter.ndim >= 2 and not is_embedding and not is_bias
+        stacked = parameter.ndim == 3 and ".experts." in name
+        matrix = decays and id(parameter) not in head and (parameter.ndim == 2 or stacked)
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        kind = (not decays, not matrix, is_embedding, mesh)
+        groups.setdefault(kind, {
+            "params": [], "weight_decay": settings.weight_decay if decays else 0.0, "matrices": matrix,
+            "embeddings": is_embedding,
+        })["params"].append(parameter)
+    return [groups[kind] for kind in sorted(groups, key=lambda kind: kind[:3])]
+
+
+def state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """Bytes on this process that the optimizer's state will take once it has made its first step."""
+    found = 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            elements = (parameter.to_local() if isinstance(parameter, DTensor) else parameter).numel()
+            found += elements * (4 if group.get("matrices") else 2 if group.get("in_8_bits") and elements >= 4_096 else 8)
+    return found
+
+
+def _heads(model: nn.Module) -> list[nn.Module]:
+    """The modules that turn the last hidden states into logits."""
+    heads = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "lm_head"]
+    named = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    return [module for module in [*heads, named] if isinstance(getattr(module, "weight", None), nn.Parameter)]
+
+
+def _only(group: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: group[name] for name in names}
+
+
+def _adamw_8bit(groups: list[dict[str, Any]], common: dict[str, Any]) -> torch.optim.Optimizer:
+    try:
+        from model_ops.training.adamw_8bit import AdamW8bit
+    except ModuleNotFoundError as error:
+        if error.name != "bitsandbytes":
+            raise
+        raise ModelError('optimizer adamw_8bit needs bitsandbytes; install "millrace[qlora]" or choose optimizer: '
+                         "adamw") from error
+    if any(isinstance(parameter, DTensor) for group in groups for parameter in group["params"]):
+        raise ModelError("optimizer adamw_8bit cannot keep the state of sharded weights; choose optimizer: adamw, whose state "
+                         "is sharded with them, or a mesh that does not shard")
+    return AdamW8bit([{"params": group["params"], "weight_decay": group["weight_decay"], "in_8_bits": not group["embeddings"]}
+                      for group in groups], **common)

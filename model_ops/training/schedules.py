@@ -1,17 +1,59 @@
-"""Learning rates: a pure function of the step, so that a resumed run needs to store none of it."""
+"""Learning rates: a pure function of the step, so that a resumed run needs to store none of it.
+
+    learning_rate_at(step, steps, settings)     # step 0 is the first, steps - 1 the last
+
+All begin with a linear warm-up over `warmup_share` of the steps. Then, with the floor final_learning_rate_share:
+
+- cosine: half a cosine wave down to the floor.
+- wsd: flat, then down to the floor over the last `decay_share` of the steps (arXiv 2404.06395), as a line, as
+  1 - sqrt(share of the decay) (arXiv 2405.18392), which falls fast at first, or as half a cosine wave.
+- linear: a line down to the floor.
+- multi_step: flat, times `milestone_factor` from each of `milestones` on (DeepSeek LLM, arXiv 2401.02954: 0.316 at 80 %
+  and 90 %).
+- constant: flat.
+"""
 
 from __future__ import annotations
 
 import math
 
-from model_ops.specs import TrainingSettings
+from model_ops.training.settings import DecayShape, TrainingSettings
 
 
 def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float:
-    """Linear warm-up, then a cosine down to `final_learning_rate_share` of the peak at the last step."""
+    """The learning rate of step `step` of `steps`. `settings` are resolved."""
     warmup = round(settings.warmup_share * steps)
     if step < warmup:
         return settings.learning_rate * (step + 1) / warmup
-    share = (step - warmup) / max(1, steps - 1 - warmup)
     floor = settings.final_learning_rate_share
-    return settings.learning_rate * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * share)))
+    match settings.schedule:
+        case "cosine":
+            factor = _decayed(_share(step, warmup, steps), floor, "cosine")
+        case "linear":
+            factor = _decayed(_share(step, warmup, steps), floor, "linear")
+        case "wsd":
+            decay_begins = max(warmup, steps - max(1, round(settings.decay_share * steps)))
+            # The step before the decay is its share 0, so every step of the decay is below the peak
+            factor = _decayed(_share(step, decay_begins - 1, steps), floor, settings.decay_shape)
+        case "multi_step":
+            factor = settings.milestone_factor ** sum(step >= milestone * steps for milestone in settings.milestones)
+        case "constant":
+            factor = 1.0
+    return settings.learning_rate * factor
+
+
+def _share(step: int, begins: int, steps: int) -> float:
+    """How much of the way from step `begins` to the last one is behind: 0 up to `begins`, 1 at the last step."""
+    return max(0.0, (step - begins) / max(1, steps - 1 - begins))
+
+
+def _decayed(share: float, floor: float, shape: DecayShape) -> float:
+    """From 1 at share 0 down to `floor` at share 1."""
+    match shape:
+        case "cosine":
+            left = 0.5 * (1 + math.cos(math.pi * share))
+        case "linear":
+            left = 1 - share
+        case "one_minus_sqrt":
+            left = 1 - math.sqrt(share)
+    return floor + (1 - floor) * left

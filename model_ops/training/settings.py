@@ -7,6 +7,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Preset = Literal["quick", "balanced", "thorough"]
+Overflow = Literal["truncate", "split", "drop"]
+Schedule = Literal["cosine", "wsd", "linear", "multi_step", "constant"]
+DecayShape = Literal["linear", "one_minus_sqrt", "cosine"]
+OptimizerName = Literal["adamw", "adamw_8bit", "muon"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
 
 
@@ -97,15 +101,32 @@ class TrainingSettings(Settings):
     steps: int | None = Field(None, ge=1, description="optimizer steps; where given, epochs is not used")
     epochs: float | None = Field(None, gt=0, description="passes over the training rows")
     learning_rate: float | None = Field(None, gt=0)
+    schedule: Schedule = Field("cosine", description="the learning rate after the warm-up; wsd: flat, then a decay at the end; "
+                               "multi_step: times milestone_factor at each milestone")
     warmup_share: float | None = Field(None, ge=0, lt=1, description="share of the steps spent warming up")
-    final_learning_rate_share: float | None = Field(None, ge=0, le=1, description="floor of the cosine decay")
+    final_learning_rate_share: float | None = Field(
+        None, ge=0, le=1, description="share of learning_rate at the last step of cosine, wsd and linear")
+    decay_share: float | None = Field(None, gt=0, le=1, description="wsd: share of the steps, at the end, that decay")
+    decay_shape: DecayShape = Field("one_minus_sqrt", description="wsd: how the decay falls")
+    milestones: list[float] | None = Field(None, min_length=1, description="multi_step: shares of the steps, ascending")
+    milestone_factor: float | None = Field(None, gt=0, le=1, description="multi_step: what each milestone multiplies by")
     tokens_per_step: int | None = Field(None, ge=64, description="tokens in one optimizer step")
     max_length: int | None = Field(None, ge=16, description="tokens in a packed row, and of the longest document")
     micro_batch_tokens: int | None = Field(
         None, ge=16, description="tokens that go through the model at once, unless one document has more; open: 4,096, or a "
         "packed row of max_length")
-    weight_decay: float | None = Field(None, ge=0)
-    gradient_clip: float | None = Field(None, gt=0)
+    overflow: Overflow = Field("truncate", description="a row longer than max_length is cut, becomes several documents, or is "
+                               "left out; all three are counted")
+    dry_run: bool = Field(True, description="before the first step the heaviest micro-batch goes forward and backward and is "
+                          "forgotten, so that memory fails at once")
+    optimizer: OptimizerName = Field("adamw", description="muon: Muon for the matrices of the blocks, AdamW for the rest; "
+                                     "adamw_8bit needs bitsandbytes")
+    beta1: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of gradients")
+    beta2: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of squared gradients")
+    epsilon: float | None = Field(None, gt=0, description="AdamW: added to the root of the latter")
+    momentum: float | None = Field(None, ge=0, lt=1, description="Muon: decay of the mean of gradients")
+    weight_decay: float | None = Field(None, ge=0, description="of weights; norms, biases and embeddings do not decay")
+    gradient_clip: float | None = Field(None, gt=0, description="largest norm of the gradient")
     checkpoint_every: int | None = Field(None, ge=1, description="optimizer steps between checkpoints")
     checkpoint_seconds: float = Field(600.0, gt=0, description="a checkpoint is also written when the last is this old")
     on_bad_step: Literal["stop", "skip"] = Field(
@@ -130,13 +151,39 @@ class TrainingSettings(Settings):
     COMMON: ClassVar[dict[str, Any]] = {
         "warmup_share": 0.03,
         "final_learning_rate_share": 0.1,
+        "decay_share": 0.2,
+        "milestones": [0.8, 0.9],
+        "milestone_factor": 0.316,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "epsilon": 1e-8,
+        "momentum": 0.95,
         "weight_decay": 0.01,
         "gradient_clip": 1.0,
         "checkpoint_every": 50,
     }
 
+    STAY_OPEN: ClassVar[dict[str, str]] = {
+        "steps": "epochs say how long", "epochs": "steps say how long",
+        "micro_batch_tokens": "chosen by the longest row",
+    }
+    """Fields that may still be None in resolved settings, and why."""
+
+    @model_validator(mode="after")
+    def _shares_add_up(self):
+        filled = self.resolved()
+        if self.schedule == "wsd" and filled.warmup_share + filled.decay_share > 1:
+            raise ValueError(f"warmup_share {filled.warmup_share} and decay_share {filled.decay_share} are more than the whole "
+                             "run; their sum must be at most 1")
+        milestones = filled.milestones
+        if self.schedule == "multi_step" and not (
+                milestones == sorted(set(milestones)) and filled.warmup_share <= milestones[0] and milestones[-1] < 1):
+            raise ValueError(f"milestones {milestones} must ascend from at least warmup_share ({filled.warmup_share}) to "
+                             "below 1")
+        return self
+
     def resolved(self):
-        """The same settings with every open value filled from the preset."""
+        """The same settings with every open value filled from the preset, but for those in STAY_OPEN."""
         values = {**self.COMMON, **self.PRESETS[self.preset]}
         if self.steps is not None:
             values.pop("epochs", None)
