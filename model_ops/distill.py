@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
-from model_ops.models.model_directory import load_model, load_tokenizer, save_model, training_device
+from model_ops.models.model_directory import load_model, load_tokenizer, save_model
+from model_ops.parallel.vocabulary import VocabularyShard, local_head
+from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.sft import add_end_of_sequence, input_of, training_metrics, validation_documents, validation_of
 from model_ops.specs import Job, StudentSettings
@@ -33,16 +35,19 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     """Makes the student, teaches it, saves it. Raises ModelError for a wrong teacher or dataset."""
     settings: StudentSettings = job.typed_settings()
     tokenizer = load_tokenizer(input_of(job, "teacher"))
-    teacher = load_model(input_of(job, "teacher"), device=training_device()).requires_grad_(False)
+    world = World.start(settings.mesh)
+    teacher = load_model(input_of(job, "teacher"), device=world.loading_device).requires_grad_(False)
     layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
     student = make_student(teacher, layers)
     documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length)
     validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
+    world.place(student, settings.precision)
+    teacher.to(world.device)  # whole on every process: it is only read
     result = train(
         student, PackedPlan(documents, settings),
         next_token_loss if settings.label_weight == 1 else distillation_loss(teacher, settings),
         settings, job.output / ".work", progress, "distill",
-        validate=validation_of(student, validation, settings.precision) if validation else None,
+        validate=validation_of(student, validation, settings.precision) if validation else None, world=world,
     )
     add_end_of_sequence(student, end_of_turn_ids(tokenizer))
     save_model(student, tokenizer, job.output)
@@ -106,11 +111,14 @@ def distillation_loss(teacher: PreTrainedModel, settings: StudentSettings):
             taught = last_hidden(teacher, batch)[kept].to(products)
             head = teacher.get_output_embeddings().weight.to(products)
         divergences = torch.zeros(len(kept), device=taught.device)
+        weight, shard = local_head(student.get_output_embeddings().weight)
+        if shard is not None:
+            head = head[shard.start:shard.start + shard.size]
         rows = distillation_rows(
             taught, head, batch.labels[kept], batch.weights[kept], settings.temperature, settings.label_weight,
-            divergences,
+            divergences, shard,
         )
-        total, _ = chunked_head(last_hidden(student, batch)[kept], student.get_output_embeddings().weight, rows)
+        total, _ = chunked_head(last_hidden(student, batch)[kept], weight, rows)
         weights = batch.weights[kept]
         return LossOutput(total, weights.sum(), {"kl": (divergences * weights).sum()})
 
@@ -120,29 +128,39 @@ def distillation_loss(teacher: PreTrainedModel, settings: StudentSettings):
 def distillation_rows(
     taught: Float[Tensor, "rows teacher_hidden"], teacher_head: Float[Tensor, "vocab teacher_hidden"],
     labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], temperature: float, label_weight: float,
-    divergences: Float[Tensor, " rows"],
+    divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
 ) -> RowsLoss:
     """(1 - label_weight) T^2 KL(teacher || student) + label_weight cross-entropy, of each row times its weight.
 
-    The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain KL of each row.
+    The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain KL of each row. With a
+    `shard`, both heads are cut over processes and these are the logits of its tokens.
     """
+
+    def log_softmax(logits: Tensor) -> Tensor:
+        return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[:, None]
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         teacher_logits = (taught[where] @ teacher_head.T).float()
-        wanted = torch.log_softmax(teacher_logits.div_(temperature), -1)
-        given = torch.log_softmax(logits / temperature, -1)
+        wanted = log_softmax(teacher_logits.div_(temperature))
+        given = log_softmax(logits / temperature)
         wanted_probability = wanted.exp()
-        divergences[where] = (wanted_probability * (wanted - given)).sum(-1)
+        divergence = (wanted_probability * (wanted - given)).sum(-1)
+        divergences[where] = divergence if shard is None else shard.sum(divergence)
         share = (1 - label_weight) * temperature**2
         losses = share * divergences[where]
         gradient = (given.exp() - wanted_probability).mul_(share / temperature) if gradient_wanted else None
         if label_weight > 0:
-            label = labels[where, None]
-            plain = torch.log_softmax(logits, -1)
-            losses = losses - label_weight * plain.gather(1, label)[:, 0]
+            plain = log_softmax(logits)
+            if shard is None:
+                label, held = labels[where, None], torch.ones_like(labels[where, None], dtype=torch.bool)
+                of_label = plain.gather(1, label)[:, 0]
+            else:
+                label, held = (values[:, None] for values in shard.places(labels[where]))
+                of_label = shard.sum(plain.gather(1, label).masked_fill(~held, 0)[:, 0])
+            losses = losses - label_weight * of_label
             if gradient is not None:
                 gradient.add_(plain.exp(), alpha=label_weight)
-                gradient.scatter_add_(1, label, torch.full_like(label, -label_weight, dtype=gradient.dtype))
+                gradient.scatter_add_(1, label, held.to(gradient.dtype).mul_(-label_weight))
         weight = weights[where]
         return losses * weight, None if gradient is None else gradient.mul_(weight[:, None])
 

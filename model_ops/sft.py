@@ -14,7 +14,8 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
-from model_ops.models.model_directory import load_model, load_tokenizer, save_model, training_device
+from model_ops.models.model_directory import load_model, load_tokenizer, save_model
+from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.specs import Job
 from model_ops.training.conversations import end_of_turn_ids, read_documents
@@ -32,12 +33,14 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Trains, saves and says what it saw. Raises ModelError for a wrong model or dataset."""
     settings = job.typed_settings()
     tokenizer = load_tokenizer(input_of(job, "model"))
-    model = load_model(input_of(job, "model"), device=training_device())
+    world = World.start(settings.mesh)
+    model = load_model(input_of(job, "model"), device=world.loading_device)
     documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length)
     validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
+    world.place(model, settings.precision)
     result = train(
         model, PackedPlan(documents, settings), next_token_loss, settings, job.output / ".work", progress, "sft",
-        validate=validation_of(model, validation, settings.precision) if validation else None,
+        validate=validation_of(model, validation, settings.precision) if validation else None, world=world,
     )
     add_end_of_sequence(model, end_of_turn_ids(tokenizer))
     save_model(model, tokenizer, job.output)

@@ -13,9 +13,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from model_ops.training.settings import Settings, TrainingSettings
+from model_ops.training.settings import MeshSettings, Settings, TrainingSettings
+
+
+def one_process(mesh: MeshSettings) -> MeshSettings:
+    """Refuses a mesh for a stage that trains in one process."""
+    if mesh.dp_shard == -1 or mesh.resolved().processes > 1:
+        raise ValueError("this stage trains in one process; only sft and student take a mesh")
+    return mesh
 
 
 class TinyBaseSettings(TrainingSettings):
@@ -29,6 +36,7 @@ class TinyBaseSettings(TrainingSettings):
     kv_heads: int = Field(2, ge=1)
     head_dim: int = Field(32, ge=8, multiple_of=2)
     mlp_size: int = Field(384, ge=32)
+    _one_process = field_validator("mesh")(one_process)
     max_position_embeddings: int = Field(2_048, ge=128)
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -88,6 +96,7 @@ class SpeculatorSettings(TrainingSettings):
 
     enabled: bool = True
     architecture: Literal["eagle3"] = "eagle3"
+    _one_process = field_validator("mesh")(one_process)
     loss: Literal["kl", "lk_lambda", "lk_alpha"] = "lk_lambda"
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="K: tokens drafted per verification")
     ttt_steps: int | None = Field(None, ge=1, description="steps of the training-time test")

@@ -2,12 +2,14 @@
 
     python -m model_ops.worker JOB.json   one specs.Job
     python -m model_ops.worker --stdin    one JSON line per job, {"job": "JOB.json", "pipes": {...} or null}; stays warm
+    torchrun --nproc-per-node 4 -m model_ops.worker JOB.json    one job over several processes; the first of them reports
 
 stdout carries JSON lines only, one of: ready, progress, result (job, metrics), error (job, kind, message), stopped
 (job). Tracebacks and what libraries print go to stderr. SIGTERM or SIGINT: the operation saves what lets it continue,
 `stopped` is written and the process ends with 0. An error ends a single job with 1; with --stdin the next line is
 read. `pipes` holds Dagster Pipes' context and messages parameters (as values, or encoded as in its environment
-variables): the metrics are then also sent as a custom message to the run that asked.
+variables): the metrics are then also sent as a custom message to the run that asked. A single job finds them in those
+variables. Of several processes only the first reports; an `error` is written by whichever process has it, with its rank.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
+from model_ops.parallel.processes import local_threads, process_group, rank, started_by_torchrun
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job
 
@@ -46,12 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
     if given.stdin == (given.job is not None):
         parser.error("give a job file, or --stdin")
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when torch loads
-    progress = Progress(_own_stdout())
+    events = _own_stdout()
+    progress = Progress(events if rank() == 0 else None)
     progress.install_signal_handlers()
     keep_freed_memory()
     if not given.stdin:
         progress.event("ready")
-        return carry_out(given.job, None, progress)
+        return carry_out(given.job, _pipes_of_environment() if rank() == 0 else None, progress, Progress(events))
     _import_heavy_libraries()
     progress.event("ready")
     for line in _lines(0, progress):
@@ -68,16 +72,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress) -> int:
-    """One job: its events on the progress stream, its exit code returned."""
+def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress, errors: Progress | None = None) -> int:
+    """One job: its events on the progress stream, its exit code returned. `errors` is where an error goes: processes
+    that do not report still say what went wrong with them."""
     name = str(path)
     try:
         job = Job.model_validate_json(path.read_text())
         import torch
 
-        torch.set_num_threads(job.threads)
+        torch.set_num_threads(local_threads(job.threads))
         job.output.mkdir(parents=True, exist_ok=True)
-        metrics = importlib.import_module(f"model_ops.{job.operation}").run(job, progress)
+        operation = importlib.import_module(f"model_ops.{job.operation}")
+        with process_group():
+            metrics = operation.run(job, progress)
         if pipes is not None:
             _report_to_dagster(pipes, {"operation": job.operation, "output": str(job.output), "metrics": metrics})
     except Stopped:
@@ -85,7 +92,8 @@ def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress) -> i
         return 0
     except Exception as error:  # the process boundary: whatever it is becomes one event, its traceback goes to stderr
         traceback.print_exc(file=sys.stderr)
-        progress.event("error", job=name, kind=type(error).__name__, message=_sentence(path, error))
+        where = {"rank": rank()} if started_by_torchrun() else {}
+        (errors or progress).event("error", job=name, kind=type(error).__name__, message=_sentence(path, error), **where)
         return 1
     finally:
         give_back_memory()
@@ -160,6 +168,13 @@ def _lines(descriptor: int, progress: Progress):
 def _import_heavy_libraries() -> None:
     """Paid once, before the first job arrives."""
     importlib.import_module("model_ops.sft")
+
+
+def _pipes_of_environment() -> dict[str, str] | None:
+    """Dagster Pipes' parameters where the process was started with them."""
+    names = {"context": "DAGSTER_PIPES_CONTEXT", "messages": "DAGSTER_PIPES_MESSAGES"}
+    found = {key: os.environ[name] for key, name in names.items() if name in os.environ}
+    return found if len(found) == len(names) else None
 
 
 def _report_to_dagster(pipes: dict[str, Any], message: dict[str, Any]) -> None:

@@ -4,6 +4,9 @@
         metrics = launcher.run(Job(operation="sft", ...), context)
 
 A worker is `python -m model_ops.worker --stdin`: it pays for importing torch once, then takes one job after another.
+A job whose settings have a mesh of several processes gets them to itself, through torchrun (model_ops.parallel.launch);
+its events come on one stream, the first process's. A process that dies ends the job with its own error.
+
 It reports through dagster-pipes when there is a Dagster step to hear it, and writes progress as JSON lines, which are
 relayed to the file named by MILLRACE_PROGRESS (the terminal that started the run follows it).
 A cluster launcher implements the same `run`: the payload, a job.json, stays the same.
@@ -19,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +67,12 @@ class LocalLauncher:
         Raises WorkerError when the inputs are wrong or the worker dies, WorkerStopped when it was stopped. When this
         process is interrupted, the worker is given time to save a checkpoint first.
         """
+        job, processes = laid_out(job)
         path = job.output / SCRATCH / "job.json"
         write_text(path, job.model_dump_json(indent=2) + "\n")
+        submit = self._submit if processes == 1 else partial(self._submit_to_processes, processes, job.threads)
         if context is None:
-            return self._submit(path, None, None)
+            return submit(path, None, None)
         with open_pipes_session(
             context=context, context_injector=PipesTempFileContextInjector(), message_reader=PipesTempFileMessageReader()
         ) as session:
@@ -75,14 +81,15 @@ class LocalLauncher:
                 "context": parameters[DAGSTER_PIPES_CONTEXT_ENV_VAR],
                 "messages": parameters[DAGSTER_PIPES_MESSAGES_ENV_VAR],
             }
-            return self._submit(path, pipes, context)
+            return submit(path, pipes, context)
 
     def close(self) -> None:
         """Ends the worker: it finishes at end of input, and is killed if it does not."""
         if self._worker is None:
             return
         worker, self._worker = self._worker, None
-        worker.stdin.close()
+        if worker.stdin is not None:
+            worker.stdin.close()
         try:
             worker.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -111,12 +118,48 @@ class LocalLauncher:
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         raise WorkerError(f"the worker ended with {name} before its job was done; its checkpoints are kept, run again")
 
+    def _submit_to_processes(self, processes: int, threads: int, path: Path, pipes: dict[str, Any] | None,
+                             context: dg.AssetExecutionContext | None) -> dict:
+        self.close()  # a warm worker would keep memory of the devices
+        environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, threads // processes))}
+        if pipes is not None:
+            environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: pipes["context"], DAGSTER_PIPES_MESSAGES_ENV_VAR: pipes["messages"]}
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "model_ops.parallel.launch", str(path), "--processes", str(processes)], cwd=PROJECT,
+            env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self._worker = worker
+        ends: dict[str, dict] = {}
+        try:
+            for event in self._events(worker, context):
+                ends.setdefault(event["event"], event)
+            code = worker.wait()
+        except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+            self._stop()
+            raise
+        self._worker = None
+        worker.stdout.close()
+        if "result" in ends:
+            return ends["result"]["metrics"]
+        if "stopped" in ends:
+            raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
+        if "died" in ends:  # what the others say is that it went away
+            rank, name = ends["died"]["rank"], ends["died"]["signal"]
+            raise WorkerError(f"process {rank} of {processes} ended with {name} before the job was done; "
+                              "its checkpoints are kept, run again")
+        if "error" in ends:
+            raise WorkerError(ends["error"]["message"])
+        raise WorkerError(f"the {processes} processes ended with exit code {code} before their job was done; "
+                          "its checkpoints are kept, run again")
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "TOKENIZERS_PARALLELISM": "true", "MPLBACKEND": "Agg"}
+
     def _living_worker(self) -> subprocess.Popen[str]:
         if self._worker is None or self._worker.poll() is not None:
             self._worker = subprocess.Popen(
                 [sys.executable, "-m", "model_ops.worker", "--stdin"],
                 cwd=PROJECT,
-                env={**os.environ, "TOKENIZERS_PARALLELISM": "true", "MPLBACKEND": "Agg"},
+                env=self._environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -145,6 +188,36 @@ class LocalLauncher:
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()
+
+
+def laid_out(job: Job) -> tuple[Job, int]:
+    """The job with its mesh in numbers, and how many processes it takes.
+
+    Raises WorkerError for a mesh that this machine cannot have."""
+    mesh = getattr(job.typed_settings(), "mesh", None)
+    if mesh is None:
+        return job, 1
+    devices = accelerators()
+    try:
+        mesh = mesh.resolved(devices)
+    except ValueError as error:
+        raise WorkerError(f"{job.operation}: {error}") from error
+    if 0 < devices < mesh.processes:
+        raise WorkerError(f"{job.operation}: the mesh is of {mesh.processes} processes and this machine has {devices} "
+                          "accelerators: make the mesh smaller")
+    if mesh.processes == 1:
+        return job, 1
+    settings = {**job.settings, "mesh": mesh.model_dump(mode="json")}
+    return job.model_copy(update={"settings": settings}), mesh.processes
+
+
+def accelerators() -> int:
+    """CUDA devices that a worker would see; 0 where there are none."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    installed = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    if visible is None:
+        return installed
+    return min(installed, len([device for device in visible.split(",") if device.strip() not in ("", "-1")]))
 
 
 def relay(event: dict[str, Any], file: Path | None = None) -> None:

@@ -100,7 +100,7 @@ class Workshop:
             name,
             op=operation,
             sources=(f"model_ops/{operation}.py",),
-            config=config,
+            config={key: value for key, value in config.items() if key != "mesh"},  # where it runs, not what it makes
             inputs=[*taken.values(), *([external_input(outside)] if outside else [])],
             work=work,
         )

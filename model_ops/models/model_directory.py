@@ -30,6 +30,7 @@ from transformers.utils import logging as transformers_logging
 
 from model_ops.errors import ModelError
 from model_ops.models import attention as packed_attention  # registers attention "packed"
+from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
 
 Attention = Literal["packed", "sdpa"]
 
@@ -111,14 +112,18 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
                dtype: torch.dtype = torch.bfloat16) -> None:
     """Writes the whole layout with weights in `dtype`; every file appears under its name only when it is whole.
 
-    generation_config.json keeps the model's end-of-sequence ids and adds the tokenizer's own.
+    generation_config.json keeps the model's end-of-sequence ids and adds the tokenizer's own. Of a model that lies on
+    several processes, all of them call this and the first writes, once it has gathered the tensors one by one.
     """
+    weights = whole_tensors({name: value for name, value in model.state_dict().items()
+                             if name not in model.all_tied_weights_keys}, keep=leads(), to=dtype)
+    if not leads():
+        wait_for_all()
+        return
     beside = directory / ".saving"
     if beside.exists():
         shutil.rmtree(beside)
     beside.mkdir(parents=True)
-    weights = {name: value.detach().to("cpu", dtype if value.is_floating_point() else value.dtype)
-               for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
     _settle_generation_config(model, tokenizer)
     model.save_pretrained(beside, state_dict=weights, max_shard_size="1TB")
     config = json.loads((beside / "config.json").read_text())
@@ -131,6 +136,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
         path.chmod(0o644)
         path.replace(directory / path.name)
     beside.rmdir()
+    wait_for_all()
 
 
 def read_config(directory: Path) -> dict:

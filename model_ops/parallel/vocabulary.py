@@ -87,6 +87,9 @@ class _Share(torch.autograd.Function):
         return gradient / ctx.size, None
 
 
-def is_cut(model: nn.Module) -> bool:
-    """Whether the model's head is cut over processes."""
-    return isinstance(model.get_output_embeddings().weight, DTensor)
+def row_multiple(model: nn.Module) -> int:
+    """What the tokens of a row must be a multiple of: the processes that cut the residual stream among them."""
+    weight = model.get_input_embeddings().weight
+    if not isinstance(weight, DTensor) or "tp" not in weight.device_mesh.mesh_dim_names:
+        return 1
+    return weight.device_mesh.size(weight.device_mesh.mesh_dim_names.index("tp"))

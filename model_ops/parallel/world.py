@@ -72,6 +72,11 @@ class World:
         """Whether this process writes what there is one of: logs, progress, the finished model."""
         return self.rank == 0
 
+    @property
+    def loading_device(self) -> torch.device:
+        """Where a model is read to: the device itself, or main memory before it is cut and moved block by block."""
+        return self.device if self.mesh is None else torch.device("cpu")
+
     def place(self, model: nn.Module, precision: str) -> None:
         """Cuts the model over the processes; where there is one, the model stays as it is."""
         if self.mesh is not None:

@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.parallel.vocabulary import VocabularyShard, cut_cross_entropy_rows, local_head
+from model_ops.parallel.context_parallel import pad
+from model_ops.parallel.vocabulary import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
 from model_ops.training.batch import IGNORED, Batch, LossOutput
 
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -61,7 +62,9 @@ def token_nll(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, " kept"], I
 
 def last_hidden(model: nn.Module, batch: Batch) -> Float[Tensor, "tokens hidden"]:
     """What the head sees, for a model loaded with attention="packed"."""
-    return model.base_model(**batch.model_inputs).last_hidden_state[0]
+    padded = pad(batch, row_multiple(model))
+    hidden = model.base_model(**padded.model_inputs).last_hidden_state[0]
+    return hidden if padded is batch else hidden[:batch.tokens]
 
 
 def plain_head(model: nn.Module) -> bool:
