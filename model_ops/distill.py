@@ -11,6 +11,7 @@ SFT of the same student on the same rows in the same order: the control that dis
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -25,8 +26,9 @@ from model_ops.progress import Progress
 from model_ops.sft import add_end_of_sequence, input_of, training_metrics, validation_documents, validation_of
 from model_ops.specs import Job, StudentSettings
 from model_ops.training.batch import IGNORED, Batch, LossOutput
+from model_ops.training.chunked_head import Head, RowsLoss, chunked_head
 from model_ops.training.conversations import end_of_turn_ids, read_documents
-from model_ops.training.linear_cross_entropy import RowsLoss, chunked_head, last_hidden, next_token_loss, plain_head
+from model_ops.training.linear_cross_entropy import last_hidden, next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 
@@ -99,8 +101,8 @@ def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel
 
 def distillation_loss(teacher: PreTrainedModel, settings: StudentSettings):
     """The trainer's loss: divergence from `teacher` on assistant tokens, mixed with cross-entropy."""
-    if not plain_head(teacher):
-        raise ModelError(f"{type(teacher).__name__} has a head with a bias, scale or soft cap; it cannot be distilled")
+    if Head.of(teacher) is None:
+        raise ModelError(f"{type(teacher).__name__} has a head that is no linear layer; it cannot be distilled")
     teacher.eval()
 
     def loss(student: nn.Module, batch: Batch) -> LossOutput:
@@ -109,16 +111,17 @@ def distillation_loss(teacher: PreTrainedModel, settings: StudentSettings):
             kind = batch.labels.device.type
             products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
             taught = last_hidden(teacher, batch)[kept].to(products)
-            head = teacher.get_output_embeddings().weight.to(products)
+            head = Head.of(teacher)
+            head = replace(head, weight=head.weight.to(products))
         divergences = torch.zeros(len(kept), device=taught.device)
-        weight, shard = local_head(student.get_output_embeddings().weight)
+        learning, shard = local_head(Head.of(student))
         if shard is not None:
-            head = head[shard.start:shard.start + shard.size]
+            head = head.rows(shard.start, shard.size)
         rows = distillation_rows(
             taught, head, batch.labels[kept], batch.weights[kept], settings.temperature, settings.label_weight,
             divergences, shard,
         )
-        total, _ = chunked_head(last_hidden(student, batch)[kept], weight, rows)
+        total, _ = chunked_head(last_hidden(student, batch)[kept], learning, rows)
         weights = batch.weights[kept]
         return LossOutput(total, weights.sum(), {"kl": (divergences * weights).sum()})
 
@@ -126,7 +129,7 @@ def distillation_loss(teacher: PreTrainedModel, settings: StudentSettings):
 
 
 def distillation_rows(
-    taught: Float[Tensor, "rows teacher_hidden"], teacher_head: Float[Tensor, "vocab teacher_hidden"],
+    taught: Float[Tensor, "rows teacher_hidden"], teacher_head: Head,
     labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], temperature: float, label_weight: float,
     divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
 ) -> RowsLoss:
@@ -137,10 +140,10 @@ def distillation_rows(
     """
 
     def log_softmax(logits: Tensor) -> Tensor:
-        return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[:, None]
+        return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[0][:, None]
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        teacher_logits = (taught[where] @ teacher_head.T).float()
+        teacher_logits = teacher_head.logits(taught[where])
         wanted = log_softmax(teacher_logits.div_(temperature))
         given = log_softmax(logits / temperature)
         wanted_probability = wanted.exp()

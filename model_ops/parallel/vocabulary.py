@@ -1,7 +1,7 @@
 """Losses over a vocabulary that is cut: each process has the logits of its own tokens, and [tokens, vocab] is nowhere.
 
-    shard = vocabulary_shard(model)                        # None where the head is whole
-    rows = cut_cross_entropy_rows(labels, weights, shard)  # a RowsLoss for chunked_head, with the head's local part
+    head, shard = local_head(Head.of(model))               # shard: None where the head is whole
+    rows = cut_cross_entropy_rows(labels, weights, 0.0, None, shard)  # a RowsLoss for chunked_head, with the head's local part
 
 Three numbers a row are shared: the maximum, the sum of exponentials, the label's logit (Megatron-LM's vocabulary
 parallel cross entropy, arXiv 1909.08053). The gradient of the local logits needs nothing more.
@@ -9,13 +9,15 @@ parallel cross entropy, arXiv 1909.08053). The gradient of the local logits need
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
+
+from model_ops.training.chunked_head import Head, RowsLoss
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +28,13 @@ class VocabularyShard:
     start: int
     size: int
 
-    def logsumexp(self, logits: Float[Tensor, "rows size"]) -> Float[Tensor, " rows"]:
-        """Over the whole vocabulary."""
+    def logsumexp(self, logits: Float[Tensor, "rows size"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+        """Over the whole vocabulary; and the highest logit of it."""
         top = logits.amax(-1)
         dist.all_reduce(top, dist.ReduceOp.MAX, group=self.group)
         total = (logits - top[:, None]).exp_().sum(-1)
         dist.all_reduce(total, group=self.group)
-        return total.log_().add_(top)
+        return total.log_().add_(top), top
 
     def sum(self, values: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
         """Over the processes, in place."""
@@ -45,10 +47,16 @@ class VocabularyShard:
         return (labels - self.start).masked_fill(~held, 0), held
 
 
-def local_head(weight: Tensor) -> tuple[Tensor, VocabularyShard | None]:
-    """What a loss multiplies with: the head's weight, or this process's rows of it and which tokens they are."""
-    if not isinstance(weight, DTensor):
-        return weight, None
+def local_head(head: Head | None) -> tuple[Head | None, VocabularyShard | None]:
+    """What a loss multiplies with: the head itself, or this process's rows of it and which tokens they are."""
+    if head is None or not isinstance(head.weight, DTensor):
+        return head, None
+    weight, shard = _local(head.weight)
+    bias = None if head.bias is None else _local(head.bias)[0]
+    return replace(head, weight=weight, bias=bias), shard
+
+
+def _local(weight: DTensor) -> tuple[Tensor, VocabularyShard | None]:
     over, placement = weight.device_mesh, weight.placements[-1]
     if placement.is_shard():
         part = weight.to_local(grad_placements=weight.placements)
@@ -58,18 +66,21 @@ def local_head(weight: Tensor) -> tuple[Tensor, VocabularyShard | None]:
     return _Share.apply(part, over.size()), None
 
 
-def cut_cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], shard: VocabularyShard):
-    """Cross-entropy of each row, times its weight; logits are those of the shard's tokens."""
+def cut_cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float,
+                           hits: Float[Tensor, " rows"] | None, shard: VocabularyShard) -> RowsLoss:
+    """What `linear_cross_entropy.cross_entropy_rows` says; logits are those of the shard's tokens."""
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         weight = weights[where]
         place, held = shard.places(labels[where])
-        lse = shard.logsumexp(logits)
+        lse, top = shard.logsumexp(logits)
         of_label = shard.sum(logits.gather(1, place[:, None])[:, 0].masked_fill_(~held, 0))
-        losses = (lse - of_label) * weight
+        if hits is not None:
+            hits[where] = (of_label >= top).float()
+        losses = (lse - of_label + z_loss * lse.square()) * weight
         if not gradient_wanted:
             return losses, None
-        gradient = logits.sub_(lse[:, None]).exp_()
+        gradient = logits.sub_(lse[:, None]).exp_().mul_((1 + 2 * z_loss * lse)[:, None])
         gradient.scatter_add_(1, place[:, None], -held[:, None].to(gradient.dtype))
         return losses, gradient.mul_(weight[:, None])
 

@@ -12,9 +12,9 @@ from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.progress import Progress
 from model_ops.specs import Job
+from model_ops.training.chunked_head import Head, chunked_head
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import held_out_loss, mean_loss
-from model_ops.training.linear_cross_entropy import chunked_head
 
 torch.set_num_threads(2)
 SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}
@@ -75,8 +75,8 @@ def test_divergence_and_its_gradient_equal_the_plain_formula():
     taught, teacher_head = torch.randn(11, 8), torch.randn(13, 8)
     labels, weights, temperature, label_weight = torch.randint(13, (11,)), torch.rand(11), 1.7, 0.3
     divergences = torch.zeros(11)
-    rows = distillation_rows(taught, teacher_head, labels, weights, temperature, label_weight, divergences)
-    total, _ = chunked_head(hidden, head, rows, chunk_rows=4)
+    rows = distillation_rows(taught, Head(teacher_head), labels, weights, temperature, label_weight, divergences)
+    total, _ = chunked_head(hidden, Head(head), rows, chunk_rows=4)
     logits = hidden @ head.T
     given = torch.log_softmax(logits / temperature, -1)
     wanted = torch.log_softmax(taught @ teacher_head.T / temperature, -1)

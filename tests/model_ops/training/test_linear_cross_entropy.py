@@ -3,11 +3,13 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.training.batch import IGNORED
-from model_ops.training.linear_cross_entropy import chunked_head, cross_entropy_rows, next_token_loss, token_nll
+from model_ops.training.chunked_head import Head, chunked_head
+from model_ops.training.linear_cross_entropy import cross_entropy_rows, next_token_loss, token_nll
 from model_ops.training.packing import Document, to_batch
 
 torch.set_num_threads(2)
@@ -19,7 +21,7 @@ def test_value_and_gradients_equal_the_plain_formula(chunk_rows):
     hidden = torch.randn(23, 8, requires_grad=True)
     weight = torch.randn(31, 8, requires_grad=True)
     labels, weights = torch.randint(31, (23,)), torch.rand(23)
-    total, losses = chunked_head(hidden, weight, cross_entropy_rows(labels, weights), chunk_rows)
+    total, losses = chunked_head(hidden, Head(weight), cross_entropy_rows(labels, weights), chunk_rows)
     ours = torch.autograd.grad(3 * total, (hidden, weight))
     plain = F.cross_entropy(hidden @ weight.T, labels, reduction="none") * weights
     theirs = torch.autograd.grad(3 * plain.sum(), (hidden, weight))
@@ -32,7 +34,7 @@ def test_value_and_gradients_equal_the_plain_formula(chunk_rows):
 def test_it_agrees_with_torchs_own_chunked_loss():
     torch.manual_seed(1)
     hidden, weight, labels = torch.randn(50, 16), torch.randn(40, 16), torch.randint(40, (50,))
-    total, _ = chunked_head(hidden, weight, cross_entropy_rows(labels, torch.ones(50)), 16)
+    total, _ = chunked_head(hidden, Head(weight), cross_entropy_rows(labels, torch.ones(50)), 16)
     torchs = F.linear_cross_entropy(hidden, weight, labels, reduction="sum")
     torch.testing.assert_close(total, torchs, rtol=1e-5, atol=1e-4)
 
@@ -66,10 +68,69 @@ def test_the_models_loss_is_that_of_its_logits_with_a_tied_head():
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-3, atol=1e-5)
 
 
-def test_a_head_that_is_more_than_a_product_goes_through_the_models_own_logits():
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+@pytest.mark.parametrize("soft_cap", [None, 2.5])
+def test_bias_scale_and_soft_cap_equal_the_plain_formula(bias, scale, soft_cap):
+    torch.manual_seed(3)
+    hidden, weight = torch.randn(23, 8, requires_grad=True), torch.randn(31, 8, requires_grad=True)
+    added = torch.randn(31, requires_grad=True) if bias else None
+    labels, weights, z_loss, hits = torch.randint(31, (23,)), torch.rand(23), 0.01, torch.zeros(23)
+    total, _ = chunked_head(hidden, Head(weight, added, scale, soft_cap),
+                            cross_entropy_rows(labels, weights, z_loss, hits), chunk_rows=5)
+    logits = (F.linear(hidden, weight, added)) * scale
+    logits = soft_cap * torch.tanh(logits / soft_cap) if soft_cap else logits
+    plain = F.cross_entropy(logits, labels, reduction="none") + z_loss * logits.logsumexp(-1).square()
+    inputs = [hidden, weight] + ([added] if bias else [])
+    theirs = torch.autograd.grad((plain * weights).sum(), inputs)
+    for one, other in zip(torch.autograd.grad(total, inputs), theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert hits.tolist() == (logits.argmax(-1) == labels).float().tolist()
+
+
+def test_nothing_is_made_for_what_is_frozen():
+    hidden, weight, labels = torch.randn(9, 4, requires_grad=True), torch.randn(7, 4), torch.randint(7, (9,))
+    total, _ = chunked_head(hidden, Head(weight), cross_entropy_rows(labels, torch.ones(9)))
+    assert total.grad_fn.gradients[1] is None
+    total.backward()
+    assert hidden.grad.abs().sum() > 0 and weight.grad is None
+
+
+def test_no_tensor_of_tokens_times_vocabulary_is_ever_made():
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                self.elements = max(self.elements, out.numel())
+            return out
+
+    hidden, weight = torch.randn(400, 4, requires_grad=True), torch.randn(1_000, 4, requires_grad=True)
+    with Largest() as largest:
+        total, _ = chunked_head(hidden, Head(weight), cross_entropy_rows(torch.zeros(400).long(), torch.ones(400)), 32)
+        total.backward()
+    assert largest.elements == 32 * 1_000
+
+
+@pytest.mark.parametrize("change", ["bias", "soft cap", "scale", "no linear layer"])
+def test_every_head_gives_the_loss_of_the_models_own_logits(change):
+    """Gemma caps its logits, Cohere and Granite scale them; what is understood by none of this goes another way."""
     model, rows = tiny(), batch()
-    model.lm_head.bias = torch.nn.Parameter(torch.randn(41))
-    logits = model(**rows.model_inputs).logits[0]
+    if change == "bias":
+        model.lm_head.bias = torch.nn.Parameter(torch.randn(41))
+        logits = model(**rows.model_inputs).logits[0]
+    elif change == "no linear layer":
+        model.set_output_embeddings(torch.nn.Sequential(torch.nn.Linear(16, 41), torch.nn.Tanh()))
+        logits = model(**rows.model_inputs).logits[0]
+    else:
+        logits = model(**rows.model_inputs).logits[0]
+        if change == "soft cap":
+            model.config.final_logit_softcapping = 0.1
+            logits = 0.1 * torch.tanh(logits / 0.1)
+        else:
+            model.config.logit_scale, model.config.logits_scaling = 3.0, 2.0
+            logits = logits * 3.0 / 2.0
     plain = F.cross_entropy(logits, rows.labels, ignore_index=IGNORED, reduction="sum")
     torch.testing.assert_close(next_token_loss(model, rows).sum, plain, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(token_nll(model, rows)[0].sum(), plain, rtol=1e-5, atol=1e-5)
