@@ -41,7 +41,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     teacher = load_model(input_of(job, "teacher"), device=world.loading_device).requires_grad_(False)
     layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
     student = make_student(teacher, layers)
-    documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length)
+    documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length,
+                                       settings.overflow)
     validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
     world.place(student, settings.precision)
     teacher.to(world.device)  # whole on every process: it is only read

@@ -35,7 +35,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     tokenizer = load_tokenizer(input_of(job, "model"))
     world = World.start(settings.mesh)
     model = load_model(input_of(job, "model"), device=world.loading_device)
-    documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length)
+    documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length,
+                                       settings.overflow)
     validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
     world.place(model, settings.precision)
     result = train(

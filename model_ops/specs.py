@@ -38,6 +38,7 @@ class TinyBaseSettings(TrainingSettings):
     mlp_size: int = Field(384, ge=32)
     _one_process = field_validator("mesh")(one_process)
     max_position_embeddings: int = Field(2_048, ge=128)
+    overflow: Literal["split"] = Field("split", description="a module longer than max_length becomes several documents")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"steps": 200, "learning_rate": 3e-3, "tokens_per_step": 4_096, "max_length": 512},
@@ -103,6 +104,7 @@ class SpeculatorSettings(TrainingSettings):
     step_decay: float = Field(0.8, gt=0, le=1, description="weight of step k is step_decay ** k")
     draft_vocab_size: int | None = Field(None, ge=16, description="open: the smallest that covers draft_coverage")
     draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
+    overflow: Literal["truncate"] = Field("truncate", description="an answer longer than max_length is cut, and counted")
     answers: GenerateSettings = Field(default_factory=GenerateSettings)
 
     STAY_OPEN: ClassVar[dict[str, str]] = {

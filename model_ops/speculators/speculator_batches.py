@@ -20,7 +20,7 @@ from model_ops.speculators.training_time_test import Documents
 from model_ops.training.batch import IGNORED, Batch
 
 MICRO_BATCH_TOKENS = 8_192
-"""Padded tokens of one micro-batch; a longer document is a micro-batch of its own."""
+"""Padded tokens of one micro-batch where settings.micro_batch_tokens is open; a longer document is one of its own."""
 
 PADDING_ALLOWED = 1.5
 """A micro-batch's longest document may be this many times its shortest."""
@@ -32,15 +32,29 @@ class SpeculatorPlan:
     def __init__(self, rows: Sequence[AnswerRow], states: HiddenStates, settings: SpeculatorSettings):
         self.rows, self.states = rows, states
         self.steps = plan_steps([len(row.ids) for row in rows], settings)
+        self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
-        members = sorted(self.steps[index], key=lambda row: (len(self.rows[row].ids), row))
         if ranks > 1:
             raise ModelError("a drafter is trained by one process; set processes to 1")
-        return [make_batch(self.rows, self.states, group) for group in micro_batches(self.rows, members)]
+        return [make_batch(self.rows, self.states, group) for group in self._groups(index)]
+
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
+        """The micro-batch of most padded tokens; the longest documents decide where several have as many."""
+        groups = [group for index in range(len(self.steps)) for group in self._groups(index)]
+
+        def weight(group: list[int]) -> tuple[int, int]:
+            longest = max(len(self.rows[row].ids) for row in group)
+            return longest * len(group), longest
+
+        return make_batch(self.rows, self.states, max(groups, key=weight))
+
+    def _groups(self, index: int) -> list[list[int]]:
+        members = sorted(self.steps[index], key=lambda row: (len(self.rows[row].ids), row))
+        return micro_batches(self.rows, members, self.micro_batch_tokens)
 
 
 def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[list[int]]:
@@ -71,12 +85,12 @@ def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[lis
     return []
 
 
-def micro_batches(rows: Sequence[AnswerRow], members: list[int]) -> list[list[int]]:
-    """Members (sorted by length) in groups of similar length whose padded size stays within MICRO_BATCH_TOKENS."""
+def micro_batches(rows: Sequence[AnswerRow], members: list[int], limit: int = MICRO_BATCH_TOKENS) -> list[list[int]]:
+    """Members (sorted by length) in groups of similar length whose padded size stays within `limit` tokens."""
     groups: list[list[int]] = [[]]
     for row in members:
         length, shortest = len(rows[row].ids), len(rows[groups[-1][0]].ids) if groups[-1] else 0
-        too_big = length * (len(groups[-1]) + 1) > MICRO_BATCH_TOKENS
+        too_big = length * (len(groups[-1]) + 1) > limit
         if groups[-1] and (too_big or length > PADDING_ALLOWED * shortest):
             groups.append([])
         groups[-1].append(row)

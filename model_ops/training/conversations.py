@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +28,12 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from model_ops.errors import ModelError
 from model_ops.training.batch import IGNORED
-from model_ops.training.documents import Document
+from model_ops.training.documents import Document, Documents
+from model_ops.training.settings import Overflow
 
 Split = Literal["train", "validation", "test"]
 Span = tuple[int, int]
+ROWS_AT_ONCE = 512
 
 GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -49,33 +53,49 @@ class Row:
 
 @dataclass(frozen=True)
 class TokenizeCounts:
-    """rows = the documents + dropped_rows (nothing to predict); cut_rows lost cut_tokens at their end."""
+    """What became of the rows: rows = documents - split_pieces + split_rows + dropped_rows + too_long_rows.
 
-    rows: int
-    dropped_rows: int
-    cut_rows: int
-    cut_tokens: int
-    row_tokens: int
-    target_tokens: int
+    dropped_rows have nothing to predict; too_long_rows were left out for their length (overflow "drop"); cut_rows lost
+    cut_tokens at their end ("truncate"); split_rows became split_pieces ("split").
+    """
+
+    rows: int = 0
+    dropped_rows: int = 0
+    too_long_rows: int = 0
+    cut_rows: int = 0
+    cut_tokens: int = 0
+    split_rows: int = 0
+    split_pieces: int = 0
+    row_tokens: int = 0
+    target_tokens: int = 0
 
 
 def read_rows(dataset: Path, split: Split) -> list[Row]:
     """The rows of one split. Raises ModelError where the file, a column or a row's JSON is not as it should be."""
+    return list(iterate_rows(dataset, split))
+
+
+def iterate_rows(dataset: Path, split: Split) -> Iterator[Row]:
+    """The rows of one split, a few at a time; see `read_rows`."""
     path = Path(dataset) / f"{split}.parquet"
     if not path.exists():
         raise ModelError(f"dataset {dataset} has no {split}.parquet")
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            for column in ("row_id", "messages"):
+                if column not in file.schema_arrow.names:
+                    raise ModelError(f"{path} has no column {column}; its columns are {', '.join(file.schema_arrow.names)}")
+            for table in file.iter_batches(ROWS_AT_ONCE):
+                yield from _rows_of(table, path)
     except (pa.ArrowException, OSError) as error:
         raise ModelError(f"{path} cannot be read as Parquet: {error}") from error
-    for column in ("row_id", "messages"):
-        if column not in table.column_names:
-            raise ModelError(f"{path} has no column {column}; its columns are {', '.join(table.column_names)}")
+
+
+def _rows_of(table: pa.RecordBatch, path: Path) -> Iterator[Row]:
     columns = [
-        table[name].to_pylist() if name in table.column_names else [None] * len(table)
+        table[name].to_pylist() if name in table.schema.names else [None] * len(table)
         for name in ("row_id", "messages", "tools", "text", "token_ids", "labels")
     ]
-    rows = []
     for row_id, messages, offered, text, token_ids, labels in zip(*columns, strict=True):
         try:
             row = Row(str(row_id), json.loads(messages), json.loads(offered) if offered else None, text, token_ids, labels)
@@ -83,54 +103,89 @@ def read_rows(dataset: Path, split: Split) -> list[Row]:
             raise ModelError(f"{path}: messages or tools of row {row_id} are not JSON text") from error
         if not isinstance(row.messages, list) or not all(isinstance(message, dict) for message in row.messages):
             raise ModelError(f"{path}: messages of row {row_id} are not a list of objects")
-        rows.append(row)
-    return rows
+        yield row
 
 
-def read_documents(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase,
-                   max_length: int) -> tuple[list[Document], dict[str, int]]:
+def read_documents(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int,
+                   overflow: Overflow = "truncate") -> tuple[Documents, dict[str, int]]:
     """`tokenize` over a split of a dataset; the counts as a dict."""
-    documents, counts = tokenize(read_rows(dataset, split), tokenizer, max_length)
+    documents, counts = tokenize(iterate_rows(dataset, split), tokenizer, max_length, overflow)
     return documents, asdict(counts)
 
 
-def tokenize(rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase,
-             max_length: int) -> tuple[list[Document], TokenizeCounts]:
-    """Documents with assistant tokens as targets; rows without one are dropped, longer rows cut, both counted.
+def tokenize(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length: int,
+             overflow: Overflow = "truncate") -> tuple[Documents, TokenizeCounts]:
+    """Documents with assistant tokens as targets; rows without one are dropped and counted.
 
+    `overflow` says what becomes of a row of more than max_length tokens: "truncate" cuts its end off; "split" makes
+    several documents of it, each of them with the row's id; "drop" leaves it out. Rows are looked at a few hundred at a
+    time, and what is kept of them is five bytes a token.
     Raises ModelError where the tokenizer has no chat template or the template refuses a row or rewrites its turns, and
     where a row's token ids are not this tokenizer's.
     """
     if not tokenizer.is_fast:
         raise ModelError("the tokenizer has no tokenizer.json; convert it to the tokenizers format first")
-    chats = any(row.text is None and row.token_ids is None for row in rows)
-    if chats and not isinstance(tokenizer.chat_template, str):
-        raise ModelError("the tokenizer has no single chat template; put a chat_template.jinja beside it")
-    texts, spans = [], []
-    for row in rows:
-        if row.token_ids is not None:
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    counts: Counter[str] = Counter()
+    documents = Documents.gather(_documents(rows, tokenizer, max_length, overflow, counts))
+    return documents, TokenizeCounts(**counts, row_tokens=int(documents.lengths.sum()),
+                                     target_tokens=int(documents.target_tokens.sum()))
+
+
+def _documents(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, overflow: Overflow,
+               counts: Counter[str]) -> Iterator[Document]:
+    """The documents of the rows; what became of each row is added to `counts`."""
+    for row_id, input_ids, targets in _tokenized(rows, tokenizer):
+        counts["rows"] += 1
+        length, cut = len(input_ids), max_length
+        if length > max_length and overflow == "drop":
+            counts["too_long_rows"] += 1
             continue
-        text, answered = (row.text, None) if row.text is not None else render_with_answers(row, tokenizer)
-        texts.append(text)
-        spans.append(answered)
-    encoded = zip(_encode(tokenizer, texts), spans, strict=True)
-    documents, cut_rows, cut_tokens, dropped = [], 0, 0, 0
-    for row in rows:
-        input_ids, targets = _given(row, tokenizer) if row.token_ids is not None else _marked(*next(encoded))
-        if len(input_ids) > max_length:
-            cut_rows += 1
-            cut_tokens += len(input_ids) - max_length
-            input_ids, targets = input_ids[:max_length], targets[:max_length]
-        document = Document(row.row_id, input_ids, targets)
-        if document.target_tokens:
-            documents.append(document)
-        else:
-            dropped += 1
-    return documents, TokenizeCounts(
-        rows=len(rows), dropped_rows=dropped, cut_rows=cut_rows, cut_tokens=cut_tokens,
-        row_tokens=sum(len(document) for document in documents),
-        target_tokens=sum(document.target_tokens for document in documents),
-    )
+        if length > max_length and overflow == "split":
+            cut = length
+        elif length > max_length:
+            counts["cut_rows"] += 1
+            counts["cut_tokens"] += length - max_length
+        pieces = [piece for piece in split_document(Document(row_id, input_ids[:cut], targets[:cut]), max_length)
+                  if piece.target_tokens]
+        if not pieces:
+            counts["dropped_rows"] += 1
+        elif cut > max_length:
+            counts["split_rows"] += 1
+            counts["split_pieces"] += len(pieces)
+        yield from pieces
+
+
+def split_document(document: Document, max_length: int) -> list[Document]:
+    """A document in pieces of at most max_length tokens, every one of its targets predicted in exactly one of them.
+
+    A piece begins with the last token of the piece before it, since a first token cannot be predicted: it needs one that
+    precedes it. Positions begin anew in each piece, and a piece does not see the ones before it.
+    """
+    starts = range(0, max(1, len(document) - 1), max_length - 1)
+    return [Document(document.row_id, document.input_ids[start:start + max_length], document.targets[start:start + max_length],
+                     {name: stream[start:start + max_length] for name, stream in document.extras.items()})
+            for start in starts]
+
+
+def _tokenized(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Row id, tokens and which of them are learnt, a few hundred rows at a time."""
+    rest = iter(rows)
+    while part := list(islice(rest, ROWS_AT_ONCE)):
+        texts, spans = [], []
+        for row in part:
+            if row.token_ids is not None:
+                continue
+            if row.text is None and not isinstance(tokenizer.chat_template, str):
+                raise ModelError("the tokenizer has no single chat template; put a chat_template.jinja beside it")
+            text, answered = (row.text, None) if row.text is not None else render_with_answers(row, tokenizer)
+            texts.append(text)
+            spans.append(answered)
+        encoded = zip(tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False), spans, strict=True)
+        for row in part:
+            yield row.row_id, *(_given(row, tokenizer) if row.token_ids is not None else _marked(*next(encoded)))
 
 
 def _marked(encoding: Any, answered: list[Span] | None) -> tuple[np.ndarray, np.ndarray]:
@@ -233,11 +288,3 @@ def _render(row: Row, messages: list[dict], tokenizer: PreTrainedTokenizerBase, 
                          f"({type(error).__name__}); check their roles and fields") from error
     return rendered[0], [tuple(span) for span in spans[0]] if marked else []
 
-
-def _encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], at_once: int = 512) -> Iterable[Any]:
-    """Encodings of all texts, batch after batch, never cut or padded whatever the tokenizer's files say."""
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    for start in range(0, len(texts), at_once):
-        yield from backend.encode_batch(texts[start:start + at_once], add_special_tokens=False)

@@ -40,6 +40,12 @@ def to_batches(documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TO
     order = sorted(range(len(documents)), key=lambda i: (lengths[i], i))
     return [to_batch([documents[i] for i in part]) for part in _by_tokens(order, lengths, batch_tokens)]
 
+WEIGHED_ROWS = 100_000
+"""The heaviest micro-batch is looked for among the steps of the first so many rows: other passes hold the same rows."""
+TARGET_WEIGHT = 1 / 8
+"""Memory that a target takes, beside that of a token: its last hidden state and the gradient of it, and a share of a chunk
+of logits, for a dozen and more such vectors in every layer that a token keeps for the backward pass."""
+
 
 class PackedPlan:
     """A BatchPlan over packed documents: `steps` of them, or `epochs` passes; tokens_per_step is met on average."""
@@ -71,6 +77,24 @@ class PackedPlan:
         missing = max(len(parts) for parts in cut) - len(batches)
         silent = [index * self.rows_per_step]
         return batches + [self._batch(silent).silenced()] * missing
+
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
+        """This rank's micro-batch that takes most memory: by its tokens and, a little, its targets; the longest document
+        decides where both are equal, since attention takes more the longer a document is."""
+        steps = min(self.steps, max(1, WEIGHED_ROWS // self.rows_per_step))
+        parts = {(index, place): part for index in range(steps)
+                 for place, part in enumerate(self._positions(index, ranks)[rank])}
+        if not parts:
+            return self.step(0, rank, ranks)[0]
+        tokens = {key: sum(self.row_tokens[self._row_at(position)] for position in part) for key, part in parts.items()}
+        most = max(tokens.values())
+        near = [key for key in parts if tokens[key] * (1 + TARGET_WEIGHT) >= most]
+
+        def weight(key: tuple[int, int]) -> tuple[float, int]:
+            documents = [document for position in parts[key] for document in self._documents_at(position)]
+            return tokens[key] + TARGET_WEIGHT * int(self.targets[documents].sum()), int(self.lengths[documents].max())
+
+        return self._batch(parts[max(near, key=weight)])
 
     def _positions(self, index: int, ranks: int) -> list[list[list[int]]]:
         """Of step `index`, for each rank, for each of its micro-batches: places in the endless sequence of rows."""

@@ -29,6 +29,7 @@ from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import keep_less
 from model_ops.training.batch import BatchPlan, Loss
 from model_ops.training.checkpoint import Checkpoints
+from model_ops.training.dry_run import dry_run
 from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer
@@ -73,6 +74,7 @@ def train(
     In a `world` of several processes each of them calls this with its part of the model and takes its share of rows.
     `settings` are resolved (nothing open). `validate` runs every `validate_every` steps (open: four times in all) and
     after the last step; its numbers are logged and the last ones returned.
+    A run that begins tries its heaviest micro-batch first (model_ops.training.dry_run), unless settings say otherwise.
     Raises Stopped after saving when a stop was asked for, ModelError when a step's numbers are not finite and
     `on_bad_step` does not let it be skipped.
     """
@@ -85,9 +87,11 @@ def train(
     if idle is not None:
         progress.event("note", message=f"{phase}: {idle}")
     optimizer = build_optimizer(model, settings)
-    run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude={"mesh"}), "steps": steps}
+    run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude={"mesh", "dry_run"}), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
+    if first == 0 and settings.dry_run:
+        dry_run(model, batches, loss, optimizer, settings, world)
     recovery = Recovery(settings, world, progress, state)
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or max(1, math.ceil(steps / 4))

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.training.conversations import Row, end_of_turn_ids, read_documents, read_rows, tokenize
+from model_ops.training.batch import IGNORED
+from model_ops.training.conversations import Row, end_of_turn_ids, read_documents, read_rows, split_document, tokenize
+from model_ops.training.documents import Document
 
 HOUSE = Path(__file__).parents[4] / "shared" / "models" / "house"
 TWO_TURNS = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "one"},
@@ -110,3 +114,47 @@ def test_a_real_models_template_agrees_with_transformers():
     whole = tokenizer.apply_chat_template(TWO_TURNS, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
     assert documents[0].input_ids.tolist() == whole["input_ids"]
     assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]]
+
+
+@given(st.integers(1, 200), st.integers(2, 40), st.integers(0, 2**32))
+def test_a_split_document_has_every_target_predicted_once(length, max_length, seed):
+    rng = np.random.default_rng(seed)
+    whole = Document("a", np.arange(length), rng.random(length) < 0.5, {"advantage": rng.random(length)})
+    pieces = split_document(whole, max_length)
+    assert all(1 <= len(piece) <= max_length and piece.row_id == "a" for piece in pieces)
+    predicted = [int(token) for piece in pieces for token in piece.input_ids[1:][piece.targets[1:]]]
+    assert predicted == [int(token) for token in whole.input_ids[1:][whole.targets[1:]]]
+    assert sum(piece.target_tokens for piece in pieces) == whole.target_tokens
+    seen = [token for number, piece in enumerate(pieces) for token in piece.input_ids.tolist()[number > 0:]]
+    assert seen == list(range(length))
+    for piece in pieces:
+        assert piece.extras["advantage"].tolist() == whole.extras["advantage"][piece.input_ids].tolist()
+
+
+def test_what_is_longer_than_a_row_is_cut_split_or_left_out_and_counted(tokenizer):
+    def row(name, tokens, learnt):
+        return Row(name, [], token_ids=list(range(tokens)), labels=[i if i in learnt else IGNORED for i in range(tokens)])
+
+    rows = [row("short", 8, range(4, 8)), row("long", 25, range(5, 25)), row("late", 25, range(20, 25)), row("none", 25, [])]
+    found = {way: tokenize(rows, tokenizer, 10, way) for way in ("truncate", "split", "drop")}
+    documents, counts = found["truncate"]
+    assert [(d.row_id, len(d)) for d in documents] == [("short", 8), ("long", 10)]
+    assert (counts.cut_rows, counts.cut_tokens, counts.dropped_rows) == (3, 45, 2)
+    documents, counts = found["split"]
+    assert [(d.row_id, len(d)) for d in documents] == [("short", 8), ("long", 10), ("long", 10), ("long", 7), ("late", 7)]
+    assert (counts.split_rows, counts.split_pieces, counts.dropped_rows, counts.cut_rows) == (2, 4, 1, 0)
+    assert counts.target_tokens == 4 + 20 + 5
+    documents, counts = found["drop"]
+    assert [(d.row_id, len(d)) for d in documents] == [("short", 8)]
+    assert (counts.too_long_rows, counts.dropped_rows) == (3, 0)
+    for documents, counts in found.values():
+        assert counts.rows == 4 == (len(documents) - counts.split_pieces + counts.split_rows + counts.dropped_rows
+                                    + counts.too_long_rows)
+        assert counts.row_tokens == sum(len(document) for document in documents)
+
+
+def test_rows_beyond_one_reading_are_all_there(tokenizer):
+    rows = [Row(f"row-{i}", TWO_TURNS) if i % 3 else Row(f"row-{i}", [], token_ids=[1, 2, 3]) for i in range(1_100)]
+    documents, counts = tokenize(iter(rows), tokenizer, 256)
+    assert documents.row_ids == [row.row_id for row in rows] and counts.rows == 1_100
+    assert documents[1_000].input_ids.tolist() == documents[1].input_ids.tolist()

@@ -113,5 +113,32 @@ def test_documents_held_in_arrays_make_the_same_batches():
     assert len(Documents.gather([])) == 0
 
 
+def test_large_and_small_micro_batches_and_any_number_of_ranks_give_one_gradient():
+    """The sum of all losses over the count of all targets, whatever cuts the step; a mean of means would differ here."""
+    rng = np.random.default_rng(5)
+    rows = [Document(f"row-{i}", rng.integers(0, 30, length), rng.random(length) < rng.random())
+            for i, length in enumerate(rng.integers(4, 90, 40))]
+
+    def gradient(micro_batch_tokens, ranks):
+        plan = PackedPlan(rows, plan_settings(max_length=100, tokens_per_step=4_000, micro_batch_tokens=micro_batch_tokens,
+                                              steps=1))
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Embedding(30, 8), torch.nn.Linear(8, 30)).double()
+        count, batches = 0, [batch for rank in range(ranks) for batch in plan.step(0, rank, ranks)]
+        for batch in batches:
+            torch.nn.functional.cross_entropy(model(batch.input_ids), batch.labels, ignore_index=IGNORED, reduction="sum").backward()
+            count += int((batch.labels != IGNORED).sum())
+        return len(batches), count, [parameter.grad / count for parameter in model.parameters()]
+
+    whole_batches, whole_count, whole = gradient(10_000, 1)
+    assert whole_batches == 1
+    for micro_batch_tokens, ranks in ((100, 1), (100, 4), (10_000, 3), (250, 7)):
+        batches, count, found = gradient(micro_batch_tokens, ranks)
+        assert batches > 1 and batches % ranks == 0
+        assert count == whole_count
+        for one, other in zip(found, whole, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
+
+
 def targets(batches):
     return sum(int((batch.labels != IGNORED).sum()) for batch in batches)

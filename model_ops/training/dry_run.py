@@ -1,0 +1,79 @@
+"""Before the first step the heaviest micro-batch goes forward and backward, so that memory fails at once, not at step 900.
+
+    dry_run(model, plan, loss, optimizer, settings, world)     # nothing is changed, or ModelError
+
+No step is made: gradients are dropped, buffers and generators put back, so a run has the same losses with and without it,
+to the bit. What the optimizer will hold from its first step on is kept free meanwhile (on an accelerator; a CPU's memory is
+only taken when it is written to). A plan says which of its micro-batches is the heaviest; one that cannot is not tried.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from model_ops.errors import ModelError
+from model_ops.parallel.world import World
+from model_ops.training.batch import IGNORED, Batch, BatchPlan, Loss
+from model_ops.training.optimizers import state_bytes
+from model_ops.training.settings import TrainingSettings
+
+
+@runtime_checkable
+class WeighedPlan(Protocol):
+    """A BatchPlan that knows which of its micro-batches takes most memory."""
+
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
+        """Of data rank `rank` of `ranks`. Every rank gets one."""
+
+
+def dry_run(model: nn.Module, plan: BatchPlan, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings,
+            world: World) -> Batch | None:
+    """Forward and backward of the heaviest micro-batch, which is returned; None where the plan cannot say which it is.
+
+    Raises ModelError, naming what the micro-batch holds and what would make it lighter, where memory does not suffice.
+    """
+    if not isinstance(plan, WeighedPlan):
+        return None
+    batch = plan.heaviest(world.data_rank, world.data_ranks)
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    training = model.training
+    devices = [world.device] if world.device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            model.train()
+            _forward_and_backward(model, batch.to(world.device), loss, optimizer, settings, world)
+    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError; the CPU's has no type of its own
+        if not _out_of_memory(error):
+            raise
+        raise ModelError(_does_not_fit(batch, world)) from error
+    finally:
+        model.train(training)
+        model.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+    return batch
+
+
+def _forward_and_backward(model: nn.Module, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer,
+                          settings: TrainingSettings, world: World) -> None:
+    held = torch.empty(state_bytes(optimizer), dtype=torch.uint8, device=world.device)
+    with torch.autocast(world.device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+        output = world.run(loss, model, batch)
+    output.sum.backward()
+    del held
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        said in str(error).lower() for said in ("out of memory", "can't allocate memory", "not enough memory"))
+
+
+def _does_not_fit(batch: Batch, world: World) -> str:
+    targets = int((batch.labels != IGNORED).sum())
+    return (f"the heaviest micro-batch ({batch.tokens} tokens, {targets} of them targets, in {len(batch.document_lengths)} "
+            f"documents of at most {max(batch.document_lengths, default=0)}) does not fit into the memory of {world.device}; "
+            "lower micro_batch_tokens or max_length, or set activation_checkpointing")
