@@ -11,12 +11,15 @@ Processes are forks of this one with one thread each, so it runs where there are
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch loads
@@ -38,6 +41,8 @@ from model_ops.training.settings import MeshSettings, TrainingSettings
 from model_ops.training.trainer import train
 
 STEPS = 10
+SECONDS = 300
+"""No layout takes as long: processes that wait for each other say where, and end."""
 LOSS_GAP, PARAMETER_GAP = 1e-5, 1e-4
 
 LAYOUTS: Mapping[str, tuple[str, MeshSettings]] = {
@@ -91,12 +96,14 @@ def documents(count: int, longest: int, vocab: int) -> list[Document]:
             for i, length in enumerate(lengths)]
 
 
-def outcome(model: PreTrainedModel, rows: list[Document], mesh: MeshSettings, tokens_per_step: int, max_length: int,
-            precision: str = "float32") -> Outcome:
+def outcome(build: Callable[[], PreTrainedModel], rows: list[Document], mesh: MeshSettings, tokens_per_step: int,
+            max_length: int) -> Outcome:
     """Ten steps on the processes that there are."""
     settings = TrainingSettings(steps=STEPS, learning_rate=1e-3, tokens_per_step=tokens_per_step, max_length=max_length,
-                                precision=precision, checkpoint_every=10 * STEPS, mesh=mesh).resolved()
+                                precision="float32", checkpoint_every=10 * STEPS, mesh=mesh).resolved()
     world = World.start(settings.mesh, torch.device("cpu"))
+    with nullcontext() if world.leads else torch.device("meta"):  # the values come from the first process
+        model = build()
     world.place(model, settings.precision)
     progress = _Losses()
     with tempfile.TemporaryDirectory() as folder:
@@ -121,6 +128,7 @@ def on_processes(count: int, work) -> None:
             child = os.fork()
             if child == 0:
                 code = 1
+                faulthandler.dump_traceback_later(SECONDS, exit=True)
                 try:
                     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", count), rank=rank, world_size=count)
                     work()
@@ -145,7 +153,7 @@ def compare(kind: str, mesh: MeshSettings, one: Outcome, rows: list[Document], s
         found = Path(folder) / "gaps"
 
         def work() -> None:
-            many = outcome(tiny(kind, **sizes), rows, mesh, tokens_per_step, max_length)
+            many = outcome(lambda: tiny(kind, **sizes), rows, mesh, tokens_per_step, max_length)
             if dist.get_rank() == 0:
                 found.write_text(" ".join(map(repr, gaps(one, many))))
 
@@ -162,7 +170,7 @@ def main() -> int:
     sizes = {"hidden": 64, "layers": 2, "vocab": 512} if quick else {"hidden": 128, "layers": 4, "vocab": 2_048}
     tokens_per_step, max_length = (1_024, 128) if quick else (4_096, 512)
     rows = documents(160, max_length, sizes["vocab"])
-    ones = {kind: outcome(tiny(kind, **sizes), rows, MeshSettings(), tokens_per_step, max_length)
+    ones = {kind: outcome(partial(tiny, kind, **sizes), rows, MeshSettings(), tokens_per_step, max_length)
             for kind in dict.fromkeys(kind for kind, _ in LAYOUTS.values())}
     found = {}
     for name, (kind, mesh) in LAYOUTS.items():

@@ -38,7 +38,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     settings: StudentSettings = job.typed_settings()
     tokenizer = load_tokenizer(input_of(job, "teacher"))
     world = World.start(settings.mesh)
-    teacher = load_model(input_of(job, "teacher"), device=world.loading_device).requires_grad_(False)
+    teacher = load_model(input_of(job, "teacher"), device=world.device if world.size == 1 else "cpu").requires_grad_(False)
     layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
     student = make_student(teacher, layers)
     documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length,

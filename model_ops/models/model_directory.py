@@ -42,9 +42,12 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: A
                device: torch.device | str | None = None) -> PreTrainedModel:
     """The model in `directory`, in evaluation mode. A compressed-tensors int8 model comes from `model_ops.models.quantized`.
 
+    On device "meta" it has the shapes of the config and no values: another process reads and checks them.
     Raises ModelError where a file or tensor is missing, unexpected or mis-shaped, and names it.
     """
     config = read_config(directory)
+    if device is not None and torch.device(device).type == "meta":
+        return _without_values(directory, dtype, attention)
     scheme = config.get("quantization_config")
     if scheme is not None:
         if scheme.get("quant_method") != "compressed-tensors":
@@ -60,6 +63,17 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: A
     model, report = _from_pretrained(directory, dtype, attention)
     refuse_wrong_tensors(directory, report)
     return (model.to(device) if device is not None else model).eval()
+
+
+def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -> PreTrainedModel:
+    try:
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention,
+                                                     trust_remote_code=False)
+    except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
+        raise ModelError(f"{directory} is no causal language model: {_first_line(error)}") from error
+    return model.eval()
 
 
 def check_model(directory: Path) -> None:

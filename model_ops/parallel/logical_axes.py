@@ -4,7 +4,7 @@
 
 vocab: token ids. embed: the residual stream. heads, kv_heads: attention heads times their size; only whole heads are
 cut. mlp: the inner width of a feed-forward. expert: the experts of a mixture. norm: a norm's weights. None: a dimension
-that nothing cuts by name (a router's outputs, for one). `layers` is no dimension in torch: it is the list of blocks,
+that nothing cuts by name (a router's outputs, an adapter's rank). `layers` is no dimension in torch: it is the list of blocks,
 each of which is gathered and freed as one. Names are those of transformers 5; Llama, Mistral, Qwen2, Qwen3, Gemma 1 to 3
 share one table, Qwen3-MoE and gpt-oss add their experts. A name that is in no table has no logical axes (all None).
 """
@@ -55,6 +55,10 @@ BLOCK = re.compile(r"(.*\blayers)\.(\d+)\.")
 
 def axes_of(name: str, dimensions: int, model_type: str) -> Axes:
     """The logical axes of a parameter; None for each of its dimensions where its name is not known."""
+    base, _, adapter = name.rpartition(".lora_")
+    if base and dimensions == 2:
+        outer, inner = axes_of(f"{base}.weight", 2, model_type)
+        return (None, inner) if adapter.startswith("A") else (outer, None)
     for pattern, axes in (*OF_MODEL_TYPE.get(model_type, ()), *PATTERNS):
         if re.search(rf"(^|\.|_){pattern}$", name) and len(axes) == dimensions:
             return axes

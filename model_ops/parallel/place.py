@@ -7,8 +7,9 @@ Order: matrices and experts are cut (tensor_parallel), then every block, the exp
 handed to FSDP2's fully_shard, which gathers a block when it is computed and frees it after. Gradients are SUMMED over
 the processes, not averaged: the trainer divides once, by the tokens of all of them.
 
-Blocks move to the device one at a time as they are cut, so a device never holds the whole model; each process reads the
-whole of it into its own main memory first.
+Only the first process needs values: the others may bring a model on the meta device, and get them block by block, each
+cut and freed before the next one comes. So neither a device nor a process but the first holds more than a block, the
+embedding and the head whole, and the first one holds the model in main memory only.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from model_ops.errors import ModelError
 from model_ops.parallel.mesh import Mesh
-from model_ops.parallel.sharding import Sharding, plan_sharding
+from model_ops.parallel.sharding import plan_sharding
 from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters
 
 
@@ -47,36 +49,50 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     plan = plan_sharding(shapes, model.config, mesh.settings)
     _check_heads(model, mesh)
-    parameter_device = next(model.parameters()).device
-    if mesh.sizes["tp"] > 1 or mesh.sizes["ep"] > 1:
-        cut_parameters(model, plan, mesh.tensor)
-        compute_locally(model, plan, mesh.tensor)
-    trained = {parameter.dtype for parameter in model.parameters()}
-    half = precision == "bfloat16" and trained == {torch.float32}
+    half = precision == "bfloat16" and any(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None,
                                   cast_forward_inputs=False)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    cut = mesh.sizes["tp"] > 1 or mesh.sizes["ep"] > 1
+    from_leader = _some_lack_values(model, device)
+    if from_leader:
+        _refuse_another_model(shapes)
+    names: dict[nn.Parameter, str] = {}
+
+    def prepare(module: nn.Module) -> None:
+        """Values for what is on the meta device here, and the cut over tp and ep, of all that FSDP has not taken yet."""
+        if from_leader:
+            _receive(module, model)
+        names.update({parameter: name for name, parameter in model.named_parameters()})
+        if cut:
+            mine = {parameter for parameter in module.parameters() if not isinstance(parameter, DTensor)}
+            owners = {parameter: places for parameter, places in _owners(model).items() if parameter in mine}
+            cut_parameters(owners, lambda parameter: plan[names[parameter]], mesh.tensor)
+            names.clear()
+            names.update({parameter: name for name, parameter in model.named_parameters()})
 
     def dim(parameter: nn.Parameter) -> Shard:
-        taken = plan[names[id(parameter)]].placements
+        taken = plan[names[parameter]].placements
         free = next((d for d in range(parameter.ndim) if d not in taken.values()), 0)
         return Shard(taken.get("fsdp", free))
 
     task = Task(model)
     for block in blocks_of(model):
-        experts = [module for name, module in block.named_modules()
-                   if name.endswith(".experts") and _cut_by_ep(module, plan, names)]
-        for module in experts:
-            fully_shard(module, mesh=mesh.expert_fsdp, mp_policy=policy, shard_placement_fn=dim)
+        prepare(block)
+        for name, module in block.named_modules():
+            own = module.parameters(recurse=False)
+            if name.endswith(".experts") and any("ep" in plan[names[parameter]].placements for parameter in own):
+                fully_shard(module, mesh=mesh.expert_fsdp, mp_policy=policy, shard_placement_fn=dim)
         fully_shard(block, mesh=mesh.fsdp, mp_policy=policy, shard_placement_fn=dim)
+        names.clear()  # it keeps the whole parameters alive
+    prepare(model)
     # The head and the embedding stay float32 where they are read, as they do in one process under autocast.
     fully_shard(task, mesh=mesh.fsdp, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False), shard_placement_fn=dim)
+    if cut:
+        compute_locally(model, plan, mesh.tensor)
     for module in task.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
-    if parameter_device.type != "meta":
-        model.to(device)
     return task
 
 
@@ -102,8 +118,49 @@ def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _cut_by_ep(module: nn.Module, plan: dict[str, Sharding], names: dict[int, str]) -> bool:
-    return any("ep" in plan[names[id(parameter)]].placements for parameter in module.parameters(recurse=False))
+def _owners(model: nn.Module) -> dict[nn.Parameter, list[tuple[nn.Module, str]]]:
+    found: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                found.setdefault(parameter, []).append((module, name))
+    return found
+
+
+def _some_lack_values(model: nn.Module, device: torch.device) -> bool:
+    """Whether some processes have the model on the meta device while others have its values."""
+    meta = any(parameter.is_meta for parameter in model.parameters())
+    flags = torch.tensor([int(meta), int(not meta)], device=device)
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    return bool(flags.all())
+
+
+def _refuse_another_model(shapes: dict[str, tuple[int, ...]]) -> None:
+    """Raises ModelError where a process has other parameters than the first: they would wait for each other."""
+    every: list[dict[str, tuple[int, ...]]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(every, shapes)
+    for rank, others in enumerate(every):
+        for name in others.keys() ^ every[0].keys() or [n for n, shape in others.items() if shape != every[0][n]]:
+            raise ModelError(f"process {rank} and the first one do not have the same model: they differ in {name}")
+
+
+def _receive(module: nn.Module, model: nn.Module) -> None:
+    """The values of a module that the first process has read, in every process: what is cut already is left alone."""
+    owners = _owners(model)
+    for parameter in list(module.parameters()):
+        if isinstance(parameter, DTensor):
+            continue
+        whole = parameter
+        if parameter.is_meta:
+            whole = nn.Parameter(torch.empty_like(parameter, device="cpu"), requires_grad=parameter.requires_grad)
+            for holder, name in owners[parameter]:
+                holder._parameters[name] = whole
+        dist.broadcast(whole.data, 0)
+    for holder in module.modules():
+        for name, buffer in holder._buffers.items():
+            if buffer is not None:
+                holder._buffers[name] = torch.empty_like(buffer, device="cpu") if buffer.is_meta else buffer
+                dist.broadcast(holder._buffers[name], 0)
 
 
 def _check_heads(model: nn.Module, mesh: Mesh) -> None:

@@ -1,7 +1,7 @@
 """Tensor and expert parallelism: modules compute with the part of their parameters that this process holds.
 
-    cut_parameters(model, plan, meshes)         # parameters become DTensors over the tp (and ep) processes
-    compute_locally(model, plan, meshes)        # forwards that work on those parts
+    cut_parameters(owners, sharding_of, mesh)   # parameters become DTensors over the tp (and ep) processes
+    compute_locally(model, plan, mesh)          # forwards that work on those parts
 
 Between blocks the residual stream is cut along the tokens (sequence parallelism): norms and additions are done once
 per token, not once per process. Where a block needs all tokens (attention, feed-forward, the head) they are gathered at
@@ -53,17 +53,14 @@ class TensorMesh:
         return self.tp.get_group()
 
 
-def cut_parameters(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
+Owners = Mapping[nn.Parameter, list[tuple[nn.Module, str]]]
+"""Where a parameter hangs: the modules that have it, and what they call it. A tied one has several."""
+
+
+def cut_parameters(owners: Owners, sharding_of: Callable[[nn.Parameter], Sharding], mesh: TensorMesh) -> None:
     """Each parameter as a DTensor over the processes that cut it; under tp, also those that all of them hold."""
-    places: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
-    names: dict[nn.Parameter, str] = {}
-    for prefix, module in model.named_modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None:
-                places.setdefault(parameter, []).append((module, name))
-                names.setdefault(parameter, f"{prefix}.{name}" if prefix else name)
-    for parameter, owners in places.items():
-        sharding = plan[names[parameter]]
+    for parameter, places in owners.items():
+        sharding = sharding_of(parameter)
         dims = [Shard(sharding.placements[axis]) if axis in sharding.placements else Replicate() for axis in ("ep", "tp")]
         if "ep" in sharding.placements:
             over, placements = (mesh.both, dims) if mesh.tp is not None else (mesh.ep, dims[:1])
@@ -74,7 +71,7 @@ def cut_parameters(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
         # Every process holds the same values: no broadcast, each takes its own part.
         part = distribute_tensor(parameter.detach(), over, placements, src_data_rank=None)
         cut = nn.Parameter(_compact(part), requires_grad=parameter.requires_grad)
-        for module, name in owners:
+        for module, name in places:
             module._parameters[name] = cut
 
 
@@ -84,8 +81,6 @@ def compute_locally(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
     config = model.config
     for prefix, module in model.named_modules():
         own = {name: plan.get(f"{prefix}.{name}") for name, p in module._parameters.items() if p is not None}
-        if hasattr(module, "lora_A") and mesh.tp is not None:
-            raise ModelError("adapters cannot be cut over tp processes; use dp_shard, or method: full")
         if prefix.endswith(".experts") and any(s is not None and {"ep", "tp"} & s.placements.keys() for s in own.values()):
             _dispatch_experts(module, next(s for s in own.values() if s is not None), mesh)
         elif mesh.tp is None or not own:
@@ -127,6 +122,8 @@ def local_view(module: nn.Module, parameters: Mapping[str, Tensor | None]) -> nn
     view = object.__new__(type(module))
     view.__dict__ = {**module.__dict__, "_parameters": dict(parameters)}
     view.__dict__.pop("forward", None)
+    if isinstance(module, nn.Linear):
+        view.__dict__["out_features"], view.__dict__["in_features"] = parameters["weight"].shape
     return view
 
 

@@ -74,8 +74,9 @@ class World:
 
     @property
     def loading_device(self) -> torch.device:
-        """Where a model is read to: the device itself, or main memory before it is cut and moved block by block."""
-        return self.device if self.mesh is None else torch.device("cpu")
+        """Where a model is read to: the device itself; main memory of the first process, before it is cut and moved block
+        by block; nowhere in the others, to which `place` sends their parts."""
+        return self.device if self.mesh is None else torch.device("cpu" if self.leads else "meta")
 
     def place(self, model: nn.Module, precision: str) -> None:
         """Cuts the model over the processes; where there is one, the model stays as it is."""
