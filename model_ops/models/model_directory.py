@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch.distributed.tensor import DTensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -129,9 +130,10 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
     generation_config.json keeps the model's end-of-sequence ids and adds the tokenizer's own. Of a model that lies on
     several processes, all of them call this and the first writes, once it has gathered the tensors one by one.
     """
-    weights = whole_tensors({name: value for name, value in model.state_dict().items()
-                             if name not in model.all_tied_weights_keys}, keep=leads(), to=dtype)
-    if not leads():
+    held = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
+    spread = any(isinstance(value, DTensor) for value in held.values())
+    weights = whole_tensors(held, keep=leads() or not spread, to=dtype)
+    if spread and not leads():
         wait_for_all()
         return
     beside = directory / ".saving"
@@ -150,7 +152,8 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
         path.chmod(0o644)
         path.replace(directory / path.name)
     beside.rmdir()
-    wait_for_all()
+    if spread:
+        wait_for_all()
 
 
 def read_config(directory: Path) -> dict:

@@ -12,6 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_sum_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+# torch 2.13 gave them these names; before, they had the others
+
+
 def gather_tokens(hidden: Float[Tensor, "1 share width"], group: dist.ProcessGroup,
                   partial: bool = True) -> Float[Tensor, "1 tokens width"]:
     """All processes' tokens. Gradients of the whole are parts to be summed (`partial`), or the same on each process."""
@@ -109,13 +114,13 @@ class _HeadsToTokens(torch.autograd.Function):
 def _gather(hidden: Tensor, group: dist.ProcessGroup) -> Tensor:
     size = dist.get_world_size(group)
     whole = hidden.new_empty(hidden.shape[1] * size, *hidden.shape[2:])
-    dist.all_gather_into_tensor(whole, hidden[0].contiguous(), group=group)
+    _all_gather(whole, hidden[0].contiguous(), group=group)
     return whole[None]
 
 
 def _reduce_scatter(hidden: Tensor, group: dist.ProcessGroup) -> Tensor:
     share = hidden.new_empty(hidden.shape[1] // dist.get_world_size(group), *hidden.shape[2:])
-    dist.reduce_scatter_tensor(share, hidden[0].contiguous(), group=group)
+    _sum_scatter(share, hidden[0].contiguous(), group=group)
     return share[None]
 
 
