@@ -38,6 +38,13 @@ class LiveBytes(TorchDispatchMode):
                 self._follow(tensor.untyped_storage())
         return result
 
+    def hand_over(self, storage: torch.UntypedStorage) -> int:
+        """From now on a storage is somebody else's to count; its bytes, 0 where it was so already."""
+        size = self._known.get(id(storage), 0)
+        self._known[id(storage)] = 0
+        self.now -= size
+        return size
+
     def _follow(self, storage: torch.UntypedStorage, was_there_before: bool = False) -> None:
         key = id(storage)
         if key in self._known:

@@ -82,12 +82,19 @@ class _Checkpointed:
         functools.update_wrapper(self, type(block).forward)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        block = self._block()
-        forward = functools.partial(type(block).forward, block)
         if not torch.is_grad_enabled():
-            return forward(*arguments, **named)
+            return self._forward(*arguments, **named)
         with self._moved.hooks() if self._moved is not None else nullcontext():
-            return checkpoint(forward, *arguments, use_reentrant=False, **self._contexts, **named)
+            return checkpoint(self._forward, *arguments, use_reentrant=False, **self._contexts, **named)
+
+    def _forward(self, *arguments: Any, **named: Any) -> Any:
+        """Without autocast's memory of weights it has cast: it would hold a copy of every block's until the loss."""
+        block = self._block()
+        kind = next(block.parameters()).device.type
+        if not torch.is_autocast_enabled(kind):
+            return type(block).forward(block, *arguments, **named)
+        with torch.autocast(kind, torch.get_autocast_dtype(kind), cache_enabled=False):
+            return type(block).forward(block, *arguments, **named)
 
 
 def _keep_products() -> tuple[AbstractContextManager, AbstractContextManager]:

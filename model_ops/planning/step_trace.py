@@ -1,0 +1,259 @@
+"""The memory of one micro-batch, forward and backward, without computing it: the model's own code run on fake tensors.
+
+    memory = trace_micro_batch(config, Traced(tokens=8_192, head_rows=5_000, checkpointing="full"))
+    memory.peak(layers=32, accumulating=True)
+
+Nothing here is a table of bytes per token that could drift from the code: the blocks, the checkpointing and the loss at
+the head are the ones that train, on tensors that have a shape and a dtype but no storage; what is alive is counted
+(live_bytes). A model of two and one of three blocks are run; what the third one adds, every further one adds:
+
+    forward   the most alive at any moment before the head     grows by `kept`, what a block leaves for the backward pass
+    head      the same while the loss is made                   grows by `kept`
+    last      while the last block goes backward                grows by `kept`
+    first     while the first block and the embedding do        does not grow: what blocks kept is gone
+
+Gradients of weights are not in these: they are handed over the moment they exist, to be counted by whoever knows how they
+are sharded. Attention: the fused kernel of an accelerator (keeps query, key, value, output, log-sum-exp), or on a CPU this
+project's own for packed documents, which is run as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from model_ops.models.attention import packed_attention
+from model_ops.planning.live_bytes import LiveBytes
+from model_ops.training.activations import blocks_of, keep_less
+from model_ops.training.linear_cross_entropy import CHUNK_ELEMENTS, chunked_head, cross_entropy_rows
+from model_ops.training.settings import ActivationCheckpointing
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One micro-batch of one process: how much goes through, and how.
+
+    weights: "float32" master weights that autocast casts, or "bfloat16" blocks (gathered by FSDP, or a frozen base).
+    adapter_rank: of LoRA on all linear layers of a frozen base; 0 trains everything. document_tokens matters on a CPU.
+    """
+
+    tokens: int
+    head_rows: int
+    checkpointing: ActivationCheckpointing = "none"
+    weights: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["bfloat16", "float32"] = "bfloat16"
+    adapter_rank: int = 0
+    device: Literal["cpu", "cuda"] = "cuda"
+    document_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class MicroBatchMemory:
+    """Bytes beyond weights, gradients and optimizer; see the module. Of a model of `layers` blocks."""
+
+    layers: int
+    kept: int
+    forward: int
+    head: int
+    last: int
+    first: int
+    first_with_gradients: int
+    block_gradients: int
+    outer_gradients: int
+
+    def peak(self, layers: int, accumulating: bool) -> int:
+        """The most alive at any moment, with the gradients of weights that are unsharded and exist by then.
+
+        `accumulating`: gradients of an earlier micro-batch are there from the start.
+        """
+        more = layers - self.layers
+        gradients = self.outer_gradients + layers * self.block_gradients
+        before = max(self.forward, self.head, self.last) + more * self.kept
+        if accumulating:
+            return gradients + max(before, self.first)
+        return max(before, self.first_with_gradients + more * self.block_gradients, gradients)
+
+    def beyond_gradients(self, layers: int) -> int:
+        """The same without any gradient of a weight."""
+        return max(max(self.forward, self.head, self.last) + (layers - self.layers) * self.kept, self.first)
+
+
+@dataclass(frozen=True)
+class _Run:
+    after_blocks: int
+    forward: int
+    head: int
+    last: int
+    first: int
+    first_with_gradients: int
+    block_gradients: int
+    outer_gradients: int
+
+
+def trace_micro_batch(config: PreTrainedConfig, traced: Traced) -> MicroBatchMemory:
+    """Runs models of two and of three blocks of `config`'s shape; no weight is made, nothing is computed."""
+    _warm_attention(config, traced)
+    two, three = (_run(_with_layers(config, layers), traced) for layers in (2, 3))
+    return MicroBatchMemory(
+        layers=3, kept=three.after_blocks - two.after_blocks, forward=three.forward, head=three.head, last=three.last,
+        first=three.first, first_with_gradients=three.first_with_gradients, block_gradients=three.block_gradients,
+        outer_gradients=three.outer_gradients)
+
+
+def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = fake_model(config, traced)
+        keep_less(model, traced.checkpointing)
+        live = LiveBytes()
+        handed = _HandedOver(model, live)
+        inputs = {"input_ids": torch.zeros(1, traced.tokens, dtype=torch.int64),
+                  "position_ids": torch.zeros(1, traced.tokens, dtype=torch.int64), "use_cache": False}
+        if traced.device == "cpu":
+            inputs["document_lengths"] = _documents(traced)
+        labels, weights = torch.zeros(traced.head_rows, dtype=torch.int64), torch.ones(traced.head_rows)
+        with live:
+            half = traced.precision == "bfloat16"
+            with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                hidden = model.base_model(**inputs).last_hidden_state[0]
+                after_blocks, forward = live.now, live.peak
+                live.peak = live.now
+                head = model.get_output_embeddings().weight
+                rows = max(32, CHUNK_ELEMENTS[traced.device] // head.shape[0])
+                loss, _ = chunked_head(hidden[torch.arange(traced.head_rows)], head, cross_entropy_rows(labels, weights), rows)
+            del hidden
+            at_head = live.peak
+            live.peak = live.now
+            loss.backward()
+            handed.finish()
+        return _Run(after_blocks, forward, at_head, handed.last, handed.first, handed.first_with_gradients,
+                    handed.block_bytes, handed.outer_bytes)
+
+
+def fake_model(config: PreTrainedConfig, traced: Traced) -> PreTrainedModel:
+    """The model that trains, to be called inside FakeTensorMode."""
+    config = copy.deepcopy(config)
+    config._attn_implementation = "packed" if traced.device == "cpu" else "traced_fused"
+    dtype = torch.bfloat16 if traced.adapter_rank and traced.weights == "bfloat16" else torch.float32
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+    if traced.weights == "bfloat16":
+        for module in (module for block in blocks_of(model) for module in block.modules()):
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                setattr(module, name, nn.Parameter(parameter.detach().to(torch.bfloat16)))
+    if traced.adapter_rank:
+        model.requires_grad_(False)
+        for block in blocks_of(model):
+            for parent in list(block.modules()):
+                for name, child in list(parent.named_children()):
+                    if isinstance(child, nn.Linear):
+                        setattr(parent, name, _Adapted(child, traced.adapter_rank))
+    return model
+
+
+class _Adapted(nn.Module):
+    """A linear layer with a low-rank addition, as model_ops.models.lora computes it."""
+
+    def __init__(self, base: nn.Linear, rank: int):
+        super().__init__()
+        self.base, self.rank = base, rank
+        self.lora_A = nn.Parameter(torch.empty(rank, base.in_features, dtype=torch.float32))
+        self.lora_B = nn.Parameter(torch.empty(base.out_features, rank, dtype=torch.float32))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        low = nn.functional.linear(inputs, self.lora_A.to(inputs.dtype))
+        return self.base(inputs) + nn.functional.linear(low, self.lora_B.to(inputs.dtype))
+
+
+class _HandedOver:
+    """Takes gradients of weights out of the count as they come, and notes the peaks of the backward pass by its parts."""
+
+    def __init__(self, model: nn.Module, live: LiveBytes):
+        blocks = blocks_of(model)
+        self._live, self._taken = live, 0
+        self._block_of = {parameter: number for number, block in enumerate(blocks) for parameter in block.parameters()}
+        self._missing = [sum(p.requires_grad for p in block.parameters()) for block in blocks]
+        self.last = self.first = self.first_with_gradients = self.block_bytes = self.outer_bytes = 0
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._take)
+
+    def _take(self, parameter: nn.Parameter) -> None:
+        size = self._live.hand_over(parameter.grad.untyped_storage())
+        self._taken += size
+        number = self._block_of.get(parameter)
+        if number is None:
+            self.outer_bytes += size
+            return
+        self._missing[number] -= 1
+        if number == 0:
+            self.block_bytes += size
+        if self._missing[number] == 0:
+            self._block_is_done(number)
+
+    def _block_is_done(self, number: int) -> None:
+        if number == len(self._missing) - 1:
+            self.last = self._live.peak
+        if number == 1:
+            self._live.peak = self._live.now
+            self._before_first = self._taken
+
+    def finish(self) -> None:
+        self.first = self._live.peak
+        self.first_with_gradients = self._live.peak + self._before_first
+
+
+class _Fused(torch.autograd.Function):
+    """What a fused attention kernel keeps and makes; no value is computed."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = torch.empty_like(query)
+        ctx.save_for_backward(query, key, value, output, query.new_empty(query.shape[:3], dtype=torch.float32))
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value, _, _ = ctx.saved_tensors
+        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+def _traced_fused(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
+                  **_: Any) -> tuple[Tensor, None]:
+    shared = query.shape[1] // key.shape[1]
+    if shared > 1:
+        key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = (stream.to(torch.bfloat16) for stream in (query, key, value))
+    return _Fused.apply(query, key, value).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register("traced_fused", _traced_fused)
+
+
+def _with_layers(config: PreTrainedConfig, layers: int) -> PreTrainedConfig:
+    changed = copy.deepcopy(config)
+    if getattr(changed, "layer_types", None):
+        changed.layer_types = list(changed.layer_types)[-layers:]
+    changed.num_hidden_layers = layers
+    return changed
+
+
+def _documents(traced: Traced) -> list[int]:
+    length = min(traced.document_tokens or traced.tokens, traced.tokens)
+    whole, rest = divmod(traced.tokens, length)
+    return [length] * whole + ([rest] if rest else [])
+
+
+def _warm_attention(config: PreTrainedConfig, traced: Traced) -> None:
+    """Index tensors that attention remembers from call to call must be real ones before a fake call asks for them."""
+    if traced.device != "cpu":
+        return
+    heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    query, key = (torch.zeros(1, number, traced.tokens, 2) for number in (heads, kv_heads))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=traced.precision == "bfloat16"):
+        packed_attention(nn.Module(), query, key, key, document_lengths=_documents(traced))
