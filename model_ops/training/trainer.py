@@ -40,6 +40,9 @@ from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
 from model_ops.training.step_meter import StepMeter
 
+SAME_RESULTS = {"mesh", "dry_run", "activation_checkpointing", "offload_activations"}
+"""Settings that say how a step is computed, not what: a run may continue with others."""
+
 
 @dataclass(frozen=True)
 class TrainingResult:
@@ -87,7 +90,7 @@ def train(
     if idle is not None:
         progress.event("note", message=f"{phase}: {idle}")
     optimizer = build_optimizer(model, settings)
-    run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude={"mesh", "dry_run"}), "steps": steps}
+    run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude=SAME_RESULTS), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
     if first == 0 and settings.dry_run:

@@ -1,0 +1,254 @@
+"""What one way to train takes of each device, and how fast it is estimated to be. Imports no torch.
+
+    memory = memory_of(needs, Setup(Mesh(dp_shard=8), 4_096, "full"), DEVICES["h100"])
+    memory.total, tokens_per_second(needs, setup, device)
+
+Memory per device, in bytes:
+
+    weights      float32 where trained, bfloat16 where frozen (0.52 bytes as nf4), over dp_shard x cp x ep and tp
+    gradients    float32, of trained weights, likewise; none of frozen ones
+    optimizer    AdamW 2 x float32, in 8 bits 2 x 1.02, Muon 1 x float32 for matrices
+    kept         what all blocks leave for the backward pass, by the model's own code (step_trace)
+    at work      what lives beside that at the worst moment: the loss at the head, or a block going backward
+    gathered     two blocks whole while they are computed, one block's gradients, the embedding and the head (FSDP)
+    teacher      distillation only: its frozen weights
+    device       what the driver, libraries and process groups take
+    spare        fragmentation: 5 % of everything that comes and goes
+
+`needs.trace` is what runs the model (step_trace). Speed is an estimate from needed operations, an assumed utilisation and
+the factors below: good for choosing between setups, not a promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, Protocol
+
+from model_ops.planning.devices import Device
+
+GIB = 2**30
+Method = Literal["full", "lora", "qlora"]
+
+BYTES_TRAINED, BYTES_FROZEN, BYTES_NF4 = 4.0, 2.0, 0.52
+"""Of a weight: float32 master, bfloat16, or 4 bits with a doubly quantized scale every 64 (0.5 + 1/64 + 4/16,384)."""
+OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_8bit": 2.04, "muon": 4.0}
+OUTER_OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_8bit": 2.04, "muon": 8.0}
+"""Of a trained weight; with Muon, embeddings and head stay with AdamW."""
+
+DEVICE_GIB = 0.8
+"""A CUDA context with cuBLAS workspaces."""
+PROCESS_GROUP_GIB = 1.0
+"""NCCL's buffers, where there is more than one device."""
+CPU_PROCESS_GIB = 0.6
+"""Python with torch and transformers imported."""
+FRAGMENTATION = 0.05
+
+ASSUMED_MFU = 0.40
+"""Of a device's bfloat16 peak, before anything below: what open frameworks reach on H100 (see docs/training.md)."""
+SPEED = {"selective": 0.95, "offload": 0.97, "tp": 0.90, "cp": 0.95, "sharded": 0.97, "across nodes": 0.93}
+"""What each choice leaves of the speed; tp and cp per doubling. Full checkpointing costs one forward pass more."""
+TOKENS_TO_HALF_SPEED = 192
+"""A micro-batch of this many tokens per device runs at half the speed of an endless one."""
+
+
+class Memory(Protocol):
+    """model_ops.planning.step_trace.MicroBatchMemory."""
+
+    kept: int
+
+    def peak(self, layers: int, accumulating: bool) -> int: ...
+    def beyond_gradients(self, layers: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Weights of a model: of one block, of its experts, of what is outside the blocks; of adapters in one block."""
+
+    layers: int
+    block: int
+    block_linear: int
+    outer: int
+    adapters: int = 0
+    experts: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.layers * self.block + self.outer
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Sizes of the axes, as MeshSettings names them."""
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    cp: int = 1
+    ep: int = 1
+    tp: int = 1
+
+    @property
+    def processes(self) -> int:
+        return self.dp_replicate * self.dp_shard * self.cp * self.ep * self.tp
+
+    @property
+    def shards(self) -> int:
+        """Processes among which FSDP cuts each weight."""
+        return self.dp_shard * self.cp * self.ep
+
+    @property
+    def data_ranks(self) -> int:
+        return self.dp_replicate * self.dp_shard * self.ep
+
+    def axes(self) -> dict[str, int]:
+        """Those that are more than 1."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) > 1}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {size}" for name, size in self.axes().items()) or "one process"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One way to train."""
+
+    mesh: Mesh
+    micro_batch_tokens: int
+    checkpointing: Literal["none", "selective", "full"]
+    offload: bool = False
+
+
+Trace = Callable[[int, str, int], Memory]
+"""(tokens in one process, checkpointing, tp) -> memory of a micro-batch."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What is to be trained. `flops` are the needed ones of a step's tokens, by (tokens): per token."""
+
+    name: str
+    method: Method
+    counts: Counts
+    hidden: int
+    heads: int
+    kv_heads: int
+    max_length: int
+    tokens_per_step: int
+    trace: Trace
+    flops_per_token: float
+    forward_share: float
+    """Of those operations, what one more forward pass would add."""
+    optimizer: str = "adamw"
+    micro_batch_tokens: int | None = None
+    sharded_trace: Trace | None = None
+    teacher: int = 0
+    num_experts: int = 0
+    other_methods: tuple[Callable[[], Needs], ...] = ()
+    """The same model with less to train, least saving first."""
+    fixed: Setup | None = None
+    """Said by the recipe: planned as it is, nothing is chosen."""
+
+    def with_length(self, max_length: int) -> Needs:
+        return replace(self, max_length=max_length, micro_batch_tokens=None)
+
+
+@dataclass(frozen=True)
+class MemoryOf:
+    """Bytes per device, by what they are for."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    kept: float
+    at_work: float
+    gathered: float
+    teacher: float
+    device: float
+    spare: float
+
+    @property
+    def total(self) -> float:
+        return sum(getattr(self, f.name) for f in fields(self))
+
+    def as_gib(self) -> dict[str, float]:
+        return {**{f.name: round(getattr(self, f.name) / GIB, 3) for f in fields(self)}, "total": round(self.total / GIB, 3)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was chosen, what it takes, and why."""
+
+    needs: Needs
+    count: int
+    device: Device
+    setup: Setup
+    memory: MemoryOf
+    tokens_per_second: float | None
+    reasons: tuple[str, ...] = field(default=())
+
+
+def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
+    """The predicted memory of one device."""
+    counts, mesh = needs.counts, setup.mesh
+    sharded = mesh.shards > 1
+    tokens = setup.micro_batch_tokens // mesh.cp
+    trace = needs.sharded_trace if sharded and needs.sharded_trace is not None else needs.trace
+    traced = trace(tokens, setup.checkpointing, mesh.tp)
+    cut = mesh.shards * mesh.tp
+    trained_block = counts.block if needs.method == "full" else counts.adapters
+    trained = counts.layers * trained_block + (counts.outer if needs.method == "full" else 0)
+    if needs.method == "full":
+        weights = BYTES_TRAINED * counts.all / cut
+    elif needs.method == "lora":
+        weights = (BYTES_FROZEN * counts.all + BYTES_TRAINED * counts.layers * counts.adapters) / cut
+    else:
+        four_bit = counts.layers * counts.block_linear
+        weights = (BYTES_NF4 * four_bit + BYTES_FROZEN * (counts.all - four_bit) + BYTES_TRAINED * trained) / mesh.tp
+    outer = counts.outer if needs.method == "full" else 0
+    optimizer = (OPTIMIZER_BYTES[needs.optimizer] * (trained - outer) + OUTER_OPTIMIZER_BYTES[needs.optimizer] * outer) / cut
+    gradients = BYTES_TRAINED * trained / cut
+    kept = traced.kept * counts.layers
+    all_at_work = traced.beyond_gradients(counts.layers)
+    if not sharded and needs.tokens_per_step <= setup.micro_batch_tokens * mesh.data_ranks:
+        all_at_work = max(0.0, traced.peak(counts.layers, accumulating=False) - gradients)  # gradients come as the rest goes
+    at_work = max(0.0, all_at_work - kept)
+    if setup.offload:
+        stream = 2 if needs.method != "full" else 4
+        moved = min(traced.kept, tokens * needs.hidden * stream)
+        kept -= moved * max(0, counts.layers - 2)  # one on its way out, one on its way back
+    gathered = 0.0
+    if sharded:
+        whole = BYTES_TRAINED if needs.method == "full" else BYTES_FROZEN
+        block = (counts.block - counts.experts * (1 - 1 / mesh.ep)) / mesh.tp
+        gathered = 2 * BYTES_FROZEN * block + whole * counts.outer / mesh.tp
+        if needs.method == "full":
+            gathered += (BYTES_FROZEN + BYTES_TRAINED) * block + 2 * BYTES_TRAINED * counts.outer / mesh.tp
+    own = CPU_PROCESS_GIB if device.is_cpu else DEVICE_GIB + (PROCESS_GROUP_GIB if mesh.processes > 1 else 0)
+    spare = FRAGMENTATION * (gradients + kept + at_work + gathered)
+    return MemoryOf(weights, gradients, optimizer, kept, at_work, gathered, needs.teacher * BYTES_TRAINED, own * GIB, spare)
+
+
+def speed_of(needs: Needs, setup: Setup, device: Device) -> float:
+    """Share of the device's peak that needed operations are estimated to reach; comparable between setups."""
+    mesh = setup.mesh
+    speed = ASSUMED_MFU
+    if setup.checkpointing == "full":
+        speed /= 1 + needs.forward_share
+    elif setup.checkpointing == "selective":
+        speed *= SPEED["selective"]
+    speed *= SPEED["offload"] if setup.offload else 1
+    speed *= SPEED["tp"] ** (mesh.tp.bit_length() - 1) * SPEED["cp"] ** (mesh.cp.bit_length() - 1)
+    speed *= SPEED["sharded"] if mesh.shards > 1 else 1
+    speed *= SPEED["across nodes"] if mesh.shards * mesh.tp > device.per_node else 1
+    tokens = setup.micro_batch_tokens / mesh.cp
+    speed *= tokens / (tokens + TOKENS_TO_HALF_SPEED)
+    rows = max(1.0, needs.tokens_per_step / setup.micro_batch_tokens)
+    rounds = -(-rows // mesh.data_ranks)
+    return speed * rows / (rounds * mesh.data_ranks)
+
+
+def tokens_per_second(needs: Needs, setup: Setup, device: Device) -> float | None:
+    """An estimate, from needed operations and an assumed utilisation; None where the device's peak is not known."""
+    if device.bf16_tflops is None:
+        return None
+    return speed_of(needs, setup, device) * setup.mesh.processes * device.bf16_tflops * 1e12 / needs.flops_per_token

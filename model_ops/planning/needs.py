@@ -1,0 +1,173 @@
+"""What a stage needs, from its model's config and its settings: weights by place, operations a token, a tracer.
+
+    needs = needs_of(config, settings, name="Llama-3-8B")        # for model_ops.planning.memory_plan.choose
+
+Only the config is read; no weight is loaded, none is made. Between two traced micro-batches memory is taken to grow in
+proportion to tokens.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+
+from model_ops.errors import ModelError
+from model_ops.planning.memory_plan import Counts, Method, Needs, Setup, Trace
+from model_ops.planning.step_trace import MicroBatchMemory, Traced, trace_micro_batch
+from model_ops.training.activations import blocks_of
+from model_ops.training.flops import MatrixWork, attention_widths, needed_flops
+
+MICRO_BATCH_TOKENS = 4_096
+TRACED_TOKENS = (2_048, 16_384)
+"""Two sizes between and beyond which memory is drawn as a line; what is asked for below the first is traced itself."""
+DEFAULT_RANK = 16
+
+
+@dataclass(frozen=True)
+class Training:
+    """What matters here of a stage's settings, resolved."""
+
+    method: Method
+    max_length: int
+    tokens_per_step: int
+    precision: str = "bfloat16"
+    optimizer: str = "adamw"
+    rank: int = DEFAULT_RANK
+    micro_batch_tokens: int | None = None
+    head_share: float = 1.0
+    """Of all tokens, those that have a label; 1 where nobody has counted."""
+    distilled: bool = False
+
+    @classmethod
+    def of(cls, settings: Any) -> Training:
+        """From resolved TrainingSettings of any stage."""
+        lora = getattr(settings, "lora", None)
+        return cls(
+            method=getattr(settings, "method", "full"), max_length=settings.max_length,
+            tokens_per_step=settings.tokens_per_step, precision=settings.precision,
+            optimizer=getattr(settings, "optimizer", None) or "adamw", rank=getattr(lora, "rank", DEFAULT_RANK),
+            micro_batch_tokens=getattr(settings, "micro_batch_tokens", None))
+
+
+def needs_of(config: PreTrainedConfig, training: Training, name: str, device: str = "cuda",
+             teacher: int = 0, fixed: Setup | None = None, document_tokens: int | None = None) -> Needs:
+    """Raises ModelError where the config is of no causal language model with a list of blocks."""
+    counts = count_weights(config, training.rank)
+    half = training.precision == "bfloat16"
+    frozen = training.method != "full"
+
+    def tracer(weights: str) -> Trace:
+        def traced(tokens: int, checkpointing: str, tp: int) -> MicroBatchMemory:
+            def run(some: int) -> MicroBatchMemory:
+                return _traced(_Key(config, tp), Traced(
+                    tokens=some, head_rows=max(1, round(some * training.head_share)), checkpointing=checkpointing,
+                    weights=weights, precision=training.precision, adapter_rank=training.rank if frozen else 0,
+                    device=device, document_tokens=document_tokens))
+
+            return run(tokens) if device == "cpu" or tokens <= TRACED_TOKENS[0] else _line(run, tokens)
+
+        return traced
+
+    work = _work(config, counts, training)
+    flops = needed_flops(work, [training.max_length], round(training.max_length * training.head_share)) / training.max_length
+    forward = needed_flops(_forward_only(work), [training.max_length], 0) / training.max_length / 2
+    forward_attention = sum(2 * width * training.max_length for width, _ in work.attention)
+    others = () if training.method == "qlora" else tuple(
+        replace(training, method=method) for method in (("lora", "qlora") if training.method == "full" else ("qlora",)))
+    return Needs(
+        name=name, method=training.method, counts=counts, hidden=config.hidden_size, heads=config.num_attention_heads,
+        kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+        max_length=training.max_length, tokens_per_step=training.tokens_per_step,
+        trace=tracer("bfloat16" if frozen and half else "float32"),
+        sharded_trace=tracer("bfloat16") if half else None, flops_per_token=flops,
+        forward_share=min(0.5, (forward + forward_attention) / flops), optimizer=training.optimizer,
+        micro_batch_tokens=training.micro_batch_tokens, teacher=teacher, num_experts=_experts(config) or 0, fixed=fixed,
+        other_methods=tuple(lambda way=way: needs_of(config, way, name, device) for way in others) if device != "cpu" else ())
+
+
+def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK) -> Counts:
+    """Weights by place. Raises ModelError for a config that makes no causal language model."""
+    small = copy.deepcopy(config)
+    small.num_hidden_layers = 1
+    if getattr(small, "layer_types", None):
+        small.layer_types = list(small.layer_types)[-1:]
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(small)
+    except (ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"this config makes no causal language model: {reason}") from error
+    block = blocks_of(model)[0]
+    linear = [module for module in block.modules() if isinstance(module, nn.Linear)]
+    named = dict(block.named_parameters())
+    of_block = sum(parameter.numel() for parameter in named.values())
+    return Counts(
+        layers=config.num_hidden_layers, block=of_block, block_linear=sum(layer.weight.numel() for layer in linear),
+        outer=sum(parameter.numel() for parameter in model.parameters()) - of_block,
+        adapters=rank * sum(layer.in_features + layer.out_features for layer in linear),
+        experts=sum(parameter.numel() for name, parameter in named.items() if "experts." in name))
+
+
+@dataclass(frozen=True, eq=False)
+class _Key:
+    """A config, cut as one of `tp` processes has it."""
+
+    config: PreTrainedConfig
+    tp: int
+
+    def __hash__(self) -> int:
+        return hash((id(self.config), self.tp))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.config is other.config and self.tp == other.tp
+
+    def cut(self) -> PreTrainedConfig:
+        config = copy.deepcopy(self.config)
+        config.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        config.num_attention_heads //= self.tp
+        config.num_key_value_heads = max(1, (getattr(config, "num_key_value_heads", None) or 1) // self.tp)
+        for name in ("intermediate_size", "moe_intermediate_size", "vocab_size"):
+            if getattr(config, name, None):
+                setattr(config, name, -(-getattr(config, name) // self.tp))
+        return config
+
+
+@cache
+def _traced(key: _Key, traced: Traced) -> MicroBatchMemory:
+    return trace_micro_batch(key.cut() if key.tp > 1 else key.config, traced)
+
+
+def _line(run: Any, tokens: int) -> MicroBatchMemory:
+    """The line through two traced micro-batches, at `tokens`."""
+    low, high = (run(some) for some in TRACED_TOKENS)
+    share = (tokens - TRACED_TOKENS[0]) / (TRACED_TOKENS[1] - TRACED_TOKENS[0])
+    return MicroBatchMemory(**{
+        name: value if name == "layers" else round(value + share * (getattr(high, name) - value))
+        for name, value in vars(low).items()})
+
+
+def _work(config: PreTrainedConfig, counts: Counts, training: Training) -> MatrixWork:
+    """Matrices each token meets. Norms are counted along: they are a ten-thousandth."""
+    experts = _experts(config)
+    met = counts.block - counts.experts * (1 - config.num_experts_per_tok / experts if experts else 0)
+    blocks = counts.layers * met
+    adapters = counts.layers * counts.adapters if training.method != "full" else 0
+    full = training.method == "full"
+    return MatrixWork(
+        trained=blocks if full else adapters, frozen=0 if full else blocks,
+        head=config.vocab_size * config.hidden_size, head_trained=full, attention=attention_widths(config))
+
+
+def _forward_only(work: MatrixWork) -> MatrixWork:
+    """With as many frozen weights as there are in all: 4 operations each, twice a forward pass."""
+    return MatrixWork(0, work.trained + work.frozen, 0, False, ())
+
+
+def _experts(config: PreTrainedConfig) -> int | None:
+    return getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
