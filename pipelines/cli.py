@@ -37,6 +37,11 @@ class Format(StrEnum):
     csv = "csv"
 
 
+class PlanFormat(StrEnum):
+    table = "table"
+    json = "json"
+
+
 def main() -> None:
     """Entry point: turns the errors that a person can mend into one sentence and an exit code."""
     from pipelines.mistakes import FOUND_WRONG, MISUSE
@@ -94,6 +99,26 @@ def run(
     for message in outcome.messages:
         errors.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+def plan(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    gpus: Annotated[str, typer.Option(help="how many of which: 8xH100, A100-40, 4x24GB (by memory alone), or cpu")],
+    stage: Annotated[str, typer.Option(help="sft or student")] = "sft",
+    format: Annotated[PlanFormat, typer.Option(help="a table, or everything as JSON")] = PlanFormat.table,
+) -> None:
+    """Predicts a stage's memory and speed on given devices, picks mesh, micro-batch and checkpointing, and says why."""
+    from pipelines.planning import as_json, plan_recipe, print_plan
+    from pipelines.recipe import load_recipe
+
+    read = load_recipe(recipe)
+    with errors.status("looking at the model ..."):
+        chosen = plan_recipe(read, gpus, stage)
+    if format == PlanFormat.json:
+        print(as_json(chosen, read, stage))
+    else:
+        print_plan(chosen, read, stage, console)
 
 
 @app.command()

@@ -1,5 +1,8 @@
 """The errors that a person can mend, by exit code. Importing them imports no torch and no Dagster."""
 
+from model_ops.planning.choice import NothingFits
+from model_ops.planning.devices import UnknownDevice
+from pipelines.planning import PlanError
 from pipelines.recipe import RecipeError
 from resources.catalog import CatalogError
 from resources.endpoints import EndpointError
@@ -11,8 +14,8 @@ from resources.release import ReleaseError
 from resources.sources import SourceError
 from resources.why import UnknownIdError
 
-MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError)
+MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, UnknownDevice)
 """What was asked for cannot be: exit code 2."""
 
-FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, JudgeError, UnknownIdError)
+FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, JudgeError, UnknownIdError, NothingFits)
 """What was looked at is not right: exit code 1."""

@@ -18,6 +18,9 @@ from model_ops.planning.devices import Device
 from model_ops.planning.memory_plan import GIB, Mesh, Needs, Plan, Setup, memory_of, speed_of, tokens_per_second
 from model_ops.planning.reasons import reasons_for
 
+PLANNED_FOR = 0.95
+"""Of a device's memory; the rest is for what a prediction does not see."""
+
 
 class NothingFits(Exception):
     """No candidate fits; the message names what is missing and the nearest things that fit."""
@@ -68,8 +71,9 @@ def choose(needs: Needs, count: int, device: Device, alternatives: bool = True) 
         ways = [needs.fixed]
     else:
         ways = sorted(candidates(needs, count, device),
-                      key=lambda setup: (-round(speed_of(needs, setup, device), 6), setup.mesh.tp, setup.mesh.cp))
-    room, least = device.memory_gib * GIB, None
+                      key=lambda setup: (-round(speed_of(needs, setup, device), 6), setup.mesh.tp, setup.mesh.cp,
+                                         -setup.mesh.dp_shard))
+    room, least = PLANNED_FOR * device.memory_gib * GIB, None
     for setup in ways:
         if _least(needs, setup, device) > room:
             continue

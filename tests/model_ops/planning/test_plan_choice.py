@@ -1,0 +1,149 @@
+"""Choosing a setup, with a made-up model of memory: laws of the choice, and what is said where nothing fits."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model_ops.planning.choice import PLANNED_FOR, NothingFits, candidates, choose, meshes
+from model_ops.planning.devices import DEVICES, UnknownDevice, parse_devices
+from model_ops.planning.memory_plan import GIB, Counts, Mesh, Needs, Setup, memory_of, speed_of
+
+H100 = DEVICES["h100"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """So many bytes a token and block kept, and a fixed multiple of it at work."""
+
+    kept: int
+
+    def peak(self, layers, accumulating):
+        return self.beyond_gradients(layers)
+
+    def beyond_gradients(self, layers):
+        return self.kept * layers + 40 * self.kept
+
+
+KEPT = {"none": 200_000, "selective": 90_000, "full": 8_192}
+
+
+def needs(method="full", billions=8.0, length=4_096, per_step=131_072, **changes):
+    block = int(billions * 1e9 / 32)
+    trace = lambda tokens, checkpointing, tp: Line(KEPT[checkpointing] * tokens // tp)  # noqa: E731
+    made = Needs(name="m", method=method, counts=Counts(32, block, block, 0, adapters=block // 200), hidden=2_048, heads=32,
+                 kv_heads=8, max_length=length, tokens_per_step=per_step, trace=trace, flops_per_token=6e9 * billions,
+                 forward_share=1 / 3)
+    return replace(made, **changes)
+
+
+def test_what_fits_whole_is_replicated_and_what_does_not_is_shared():
+    small = choose(needs(billions=1.0), 8, H100).setup
+    assert small.mesh == Mesh(dp_replicate=8)
+    large = choose(needs(), 8, H100)
+    assert large.setup.mesh.shards == 8
+    assert large.memory.total <= PLANNED_FOR * H100.memory_gib * GIB
+
+
+def test_checkpointing_only_where_it_is_needed():
+    assert choose(needs("lora", 1.0), 1, H100).setup.checkpointing == "none"
+    plan = choose(needs("lora", 8.0, length=65_536), 1, H100)
+    assert plan.setup.checkpointing == "full"
+    assert any("one more forward pass" in reason for reason in plan.reasons)
+
+
+def test_long_rows_and_few_of_them_are_cut_along_the_sequence():
+    plan = choose(needs("lora", length=131_072, per_step=131_072), 8, H100)
+    assert plan.setup.mesh.cp == 8
+    assert any("cp 8" in reason and "too few rows" in reason for reason in plan.reasons)
+
+
+def test_every_choice_has_its_reason():
+    plan = choose(needs(), 8, H100)
+    said = " ".join(plan.reasons)
+    assert all(word in said for word in [*plan.setup.mesh.axes(), "micro-batch", "activation checkpointing"])
+
+
+def test_what_cannot_fit_is_refused_with_what_can():
+    lora = needs("lora", length=32_768)
+    with pytest.raises(NothingFits) as refused:
+        choose(needs(length=32_768, other_methods=(lambda: lora,)), 1, H100)
+    text = str(refused.value)
+    assert "full fine-tuning at 32,768 tokens does not fit 1xH100 (needs at least" in text
+    assert "LoRA does (" in text
+    assert "xH100 do (" in text
+    for way in ("LoRA", "xH100"):
+        assert way in text
+    choose(lora, 1, H100)
+
+
+def test_more_devices_named_in_a_refusal_do_fit():
+    asked = needs(billions=70.0)
+    with pytest.raises(NothingFits) as refused:
+        choose(asked, 2, H100)
+    more = int(str(refused.value).split("xH100 do (")[0].rpartition(" ")[2])
+    assert more > 2
+    assert choose(asked, more, H100).memory.total < H100.memory_gib * GIB
+
+
+@given(count=st.sampled_from([1, 2, 4, 6, 8, 12, 16, 64]), method=st.sampled_from(["full", "lora"]))
+def test_meshes_use_every_device_and_cut_whole_heads(count, method):
+    found = list(meshes(needs(method), count, H100))
+    assert found
+    for mesh in found:
+        assert mesh.processes == count
+        assert 32 % mesh.tp == 0 and (32 // mesh.tp) % mesh.cp == 0
+        assert mesh.tp <= H100.per_node
+        assert mesh.ep == 1, "there are no experts to share"
+
+
+@given(shards=st.sampled_from([1, 2, 4, 8]), tokens=st.sampled_from([4_096, 8_192]))
+def test_more_sharing_and_fewer_tokens_never_take_more(shards, tokens):
+    def total(mesh, some):
+        memory = memory_of(needs(), Setup(mesh, some, "full"), H100)
+        return memory.weights + memory.gradients + memory.optimizer + memory.kept
+
+    assert total(Mesh(dp_shard=2 * shards), tokens) < total(Mesh(dp_shard=shards), tokens)
+    assert total(Mesh(dp_shard=shards), tokens) < total(Mesh(dp_shard=shards), 2 * tokens)
+
+
+def test_the_fastest_that_fits_is_taken():
+    asked, room = needs(), PLANNED_FOR * H100.memory_gib * GIB
+    chosen = choose(asked, 4, H100).setup
+    fitting = [setup for setup in candidates(asked, 4, H100) if memory_of(asked, setup, H100).total <= room]
+    assert speed_of(asked, chosen, H100) == pytest.approx(max(speed_of(asked, setup, H100) for setup in fitting), rel=1e-5)
+
+
+def test_state_of_a_full_fine_tuning_is_sixteen_bytes_a_weight():
+    memory = memory_of(needs(), Setup(Mesh(), 4_096, "full"), H100)
+    assert memory.weights + memory.gradients + memory.optimizer == pytest.approx(16 * 8e9, rel=1e-6)
+    eight = memory_of(needs(optimizer="adamw_8bit"), Setup(Mesh(), 4_096, "full"), H100)
+    assert eight.optimizer == pytest.approx(2.04 * 8e9, rel=1e-6)
+
+
+def test_a_frozen_base_has_neither_gradient_nor_optimizer():
+    memory = memory_of(needs("lora"), Setup(Mesh(), 4_096, "full"), H100)
+    assert memory.weights == pytest.approx(2 * 8e9 + 4 * 8e9 / 200, rel=1e-6)
+    assert memory.gradients == pytest.approx(4 * 8e9 / 200, rel=1e-6)
+    assert memory_of(needs("qlora"), Setup(Mesh(), 4_096, "full"), H100).weights < 0.28 * memory.weights
+
+
+def test_offload_keeps_two_blocks_inputs():
+    kept, moved = (memory_of(needs("lora"), Setup(Mesh(), 4_096, "full", offload), H100).kept for offload in (False, True))
+    assert kept - moved == 30 * 4_096 * 2_048 * 2
+
+
+@pytest.mark.parametrize(("text", "count", "name", "gib"), [
+    ("8xH100", 8, "H100", 79.2), ("h200", 1, "H200", 139.8), ("2 x RTX 4090", 2, "RTX4090", 23.5), ("4090", 1, "RTX4090", 23.5),
+    ("4x24GB", 4, "24GB", 23.52), ("2x80GiB", 2, "80GiB", 80.0), ("NVIDIA A100-80GB", 1, "A100", 79.2), ("1xmi300x", 1, "MI300X", 191.7),
+])
+def test_devices_are_read(text, count, name, gib):
+    found, device = parse_devices(text)
+    assert (found, device.name, device.memory_gib) == (count, name, pytest.approx(gib))
+
+
+@pytest.mark.parametrize("text", ["8xFOO", "", "0xH100", "2xcpu", "x", "4x0GB"])
+def test_odd_devices_are_refused_in_words(text):
+    with pytest.raises(UnknownDevice, match="--gpus"):
+        parse_devices(text)
