@@ -20,6 +20,9 @@ project's own for packed documents, which is run as it is.
 from __future__ import annotations
 
 import copy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,8 +33,10 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedCon
 
 from model_ops.models.attention import packed_attention
 from model_ops.planning.live_bytes import LiveBytes
+from model_ops.training import chunked_head as head_code
 from model_ops.training.activations import blocks_of, keep_less
-from model_ops.training.linear_cross_entropy import CHUNK_ELEMENTS, chunked_head, cross_entropy_rows
+from model_ops.training.chunked_head import Head, chunked_head
+from model_ops.training.linear_cross_entropy import cross_entropy_rows
 from model_ops.training.settings import ActivationCheckpointing
 
 
@@ -117,15 +122,14 @@ def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
         if traced.device == "cpu":
             inputs["document_lengths"] = _documents(traced)
         labels, weights = torch.zeros(traced.head_rows, dtype=torch.int64), torch.ones(traced.head_rows)
-        with live:
+        with live, _chunks_of(traced.device):
             half = traced.precision == "bfloat16"
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 hidden = model.base_model(**inputs).last_hidden_state[0]
                 after_blocks, forward = live.now, live.peak
                 live.peak = live.now
-                head = model.get_output_embeddings().weight
-                rows = max(32, CHUNK_ELEMENTS[traced.device] // head.shape[0])
-                loss, _ = chunked_head(hidden[torch.arange(traced.head_rows)], head, cross_entropy_rows(labels, weights), rows)
+                rows = cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights))
+                loss, _ = chunked_head(hidden[torch.arange(traced.head_rows)], Head.of(model), rows)
             del hidden
             at_head = live.peak
             live.peak = live.now
@@ -133,6 +137,23 @@ def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
             handed.finish()
         return _Run(after_blocks, forward, at_head, handed.last, handed.first, handed.first_with_gradients,
                     handed.block_bytes, handed.outer_bytes)
+
+
+@contextmanager
+def _chunks_of(device: str) -> Iterator[None]:
+    """Fake tensors say they are on a CPU; the head is to cut its rows as on the device that is planned for."""
+    tables = (head_code.CHUNK_ELEMENTS, head_code.SOFTMAX_ELEMENTS)
+    before, added = [dict(table) for table in tables], head_code.ADDED_AT_ONCE
+    try:
+        for table in tables:
+            table["cpu"] = table[device]
+        if device != "cpu":
+            head_code.ADDED_AT_ONCE = sys.maxsize
+        yield
+    finally:
+        for table, held in zip(tables, before, strict=True):
+            table.update(held)
+        head_code.ADDED_AT_ONCE = added
 
 
 def fake_model(config: PreTrainedConfig, traced: Traced) -> PreTrainedModel:
