@@ -11,7 +11,6 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor
 
-
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _sum_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 # torch 2.13 gave them these names; before, they had the others
