@@ -1,7 +1,8 @@
 """Supervised fine-tuning: the loss of assistant tokens only, packed rows, documents isolated.
 
 Job inputs: `model` (a model directory), `dataset` (train.parquet, and validation.parquet where there is one).
-Output: the fine-tuned model with the tokenizer and the chat template it was trained with, and metrics.jsonl.
+Output: the fine-tuned model with the tokenizer and the chat template it was trained with, and metrics.jsonl. With
+method lora or qlora the weights are merged, and the adapter lies in adapter/ in PEFT's form (model_ops.models.tuning).
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
-from model_ops.models.model_directory import load_model, load_tokenizer, save_model
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.models.model_fit import refuse_long_documents, refuse_misfit
+from model_ops.models.tuning import load_to_tune, save_tuned
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.specs import Job
+from model_ops.specs import Job, SftSettings
 from model_ops.training.conversations import end_of_turn_ids, read_documents
 from model_ops.training.documents import Document
 from model_ops.training.likelihood import held_out_loss, mean_loss
@@ -30,22 +33,34 @@ VALIDATION_TOKENS = 50_000
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
-    """Trains, saves and says what it saw. Raises ModelError for a wrong model or dataset."""
-    settings = job.typed_settings()
-    tokenizer = load_tokenizer(input_of(job, "model"))
+    """Trains, saves and says what it saw. Raises ModelError for a wrong model or dataset, before weights are loaded."""
+    settings: SftSettings = job.typed_settings()
+    base = input_of(job, "model")
+    tokenizer = load_tokenizer(base)
+    refuse_misfit(base, tokenizer)
     world = World.start(settings.mesh)
-    model = load_model(input_of(job, "model"), device=world.loading_device)
     documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length,
                                        settings.overflow)
     validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
+    refuse_nothing_to_learn(documents, counts)
+    refuse_long_documents(base, [*documents, *validation])
+    model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     result = train(
         model, PackedPlan(documents, settings), next_token_loss, settings, job.output / ".work", progress, "sft",
         validate=validation_of(model, validation, settings.precision) if validation else None, world=world,
     )
     add_end_of_sequence(model, end_of_turn_ids(tokenizer))
-    save_model(model, tokenizer, job.output)
-    return training_metrics(result, counts)
+    numbers |= save_tuned(model, tokenizer, base, settings, job.output)
+    return training_metrics(result, {**counts, **numbers})
+
+
+def refuse_nothing_to_learn(documents: Sequence[Document], counts: dict[str, int]) -> None:
+    """Raises ModelError where no row of the dataset has a token to predict."""
+    if not documents:
+        raise ModelError(f"no row of the dataset holds a token to predict: of {counts['rows']} rows none has an assistant's "
+                         f"answer that is to be learnt within max_length ({counts['cut_rows']} were cut); look at roles, "
+                         "weights and max_length")
 
 
 def input_of(job: Job, name: str) -> Path:
@@ -81,7 +96,7 @@ def add_end_of_sequence(model: PreTrainedModel, ids: list[int]) -> None:
     model.generation_config.eos_token_id = list(dict.fromkeys([*ids, *known])) or None
 
 
-def training_metrics(result: TrainingResult, counts: dict[str, int]) -> dict[str, float | int]:
+def training_metrics(result: TrainingResult, counts: dict[str, float | int]) -> dict[str, float | int]:
     """What an operation that trained reports: the run's numbers, validation, and what became of the rows."""
     numbers = asdict(result)
     numbers.update(numbers.pop("validation"))

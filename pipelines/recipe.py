@@ -108,6 +108,13 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _what_follows_takes_whole_weights(self):
+        if self.sft.lora is not None and not self.sft.lora.merge:
+            raise ValueError("sft.lora.merge is false, but student, quantization, drafter and endpoint take a whole model: "
+                             "leave it true; the adapter is kept in adapter/ beside the merged weights")
+        return self
+
+    @model_validator(mode="after")
     def _mix_names_sources(self):
         unknown = set(self.datasets.sft.mix) - set(self.sources) - set(self.seeds)
         if unknown:

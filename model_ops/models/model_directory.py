@@ -20,6 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch.distributed.tensor import DTensor
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -162,6 +163,8 @@ def read_config(directory: Path) -> dict:
     try:
         config = json.loads(path.read_text())
     except FileNotFoundError as error:
+        if (Path(directory) / "adapter_config.json").exists():
+            raise ModelError(f"{directory} holds an adapter, not a model; merge it into its base first") from error
         raise ModelError(f"{directory} holds no config.json; give a Hugging Face model directory") from error
     except (ValueError, OSError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {_first_line(error)}") from error
@@ -189,13 +192,22 @@ def refuse_wrong_tensors(directory: Path, report: dict) -> None:
 def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) -> tuple[PreTrainedModel, dict]:
     try:
         return AutoModelForCausalLM.from_pretrained(
-            directory, dtype=dtype, attn_implementation=attention, local_files_only=True, use_safetensors=True,
-            trust_remote_code=False, ignore_mismatched_sizes=True, output_loading_info=True,
+            directory, dtype=dtype, attn_implementation=_available(directory, attention), local_files_only=True,
+            use_safetensors=True, trust_remote_code=False, ignore_mismatched_sizes=True, output_loading_info=True,
         )
     except SafetensorError as error:
         raise ModelError(f"{directory}: a .safetensors file is cut short or damaged ({_first_line(error)})") from error
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise ModelError(f"{directory} cannot be loaded as a causal language model: {_first_line(error)}") from error
+
+
+def _available(directory: Path, attention: Attention) -> str:
+    """Soft caps and sinks (Gemma 2, gpt-oss) are not in torch's fused attention: with a cache such models are eager."""
+    if attention != "sdpa":
+        return attention
+    config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return "eager" if model is not None and not model._supports_sdpa else "sdpa"
 
 
 def _settle_generation_config(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -220,7 +220,13 @@ def render(row: Row, tokenizer: PreTrainedTokenizerBase, add_generation_prompt: 
 
 
 def render_with_answers(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[Span]]:
-    """The row's text and where in it (characters) the answers stand that are to be learnt."""
+    """The row's text and where in it (characters) the answers stand that are to be learnt.
+
+    Raises ModelError for an answer that is to be learnt and says nothing: it would teach to end at once."""
+    for index, message in enumerate(row.messages):
+        if message.get("role") == "assistant" and message.get("weight", 1) != 0 and _says_nothing(message):
+            raise ModelError(f"row {row.row_id}: message {index} is an empty assistant turn (no content, no tool call); leave "
+                             'the row out, or give the message "weight": 0')
     assistants = [message for message in row.messages if message.get("role") == "assistant"]
     if GENERATION_MARK.search(tokenizer.chat_template):
         text, spans = _render(row, row.messages, tokenizer, marked=True)
@@ -233,6 +239,11 @@ def render_with_answers(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[s
                              "weight 0 cannot be told apart; mark every assistant message with {% generation %}")
         learnt = [True] * len(spans)
     return text, [_with_end_of_turn(text, span, tokenizer) for span, kept in zip(spans, learnt, strict=True) if kept]
+
+
+def _says_nothing(message: dict[str, Any]) -> bool:
+    spoken = (message.get(part) for part in ("content", "tool_calls", "function_call", "reasoning_content", "reasoning"))
+    return not any(part.strip() if isinstance(part, str) else part for part in spoken)
 
 
 def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -89,8 +89,10 @@ def _matrices(model: nn.Module, skip: nn.Module, config: Any) -> Iterator[tuple[
     for name, module in model.named_modules():
         if module is skip or isinstance(module, nn.Embedding):
             continue
+        inputs, outputs = getattr(module, "in_features", None), getattr(module, "out_features", None)
+        if inputs is not None and getattr(module, "weight", module) is None:  # frozen, held in buffers (nf4)
+            yield inputs * outputs, False
         for parameter in module.parameters(recurse=False):
-            inputs, outputs = getattr(module, "in_features", None), getattr(module, "out_features", None)
             is_linear = inputs is not None and outputs is not None
             if parameter.ndim == 3:  # experts side by side, of which a token meets few
                 yield parameter.numel() * share, parameter.requires_grad

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -190,3 +191,20 @@ class TrainingSettings(Settings):
         elif self.epochs is not None:
             values.pop("steps", None)
         return self.model_copy(update={name: value for name, value in values.items() if getattr(self, name) is None})
+
+
+class LoraSettings(Settings):
+    """Low-rank adapters beside frozen weights: W + (alpha / rank) B A, or alpha / sqrt(rank) with rslora."""
+
+    rank: int = Field(16, ge=1, description="columns of B, rows of A")
+    alpha: float = Field(32.0, gt=0, description="the update is scaled by alpha / rank")
+    dropout: float = Field(0.0, ge=0, lt=1, description="of what an adapter sees, while it is trained")
+    targets: list[str] | None = Field(
+        None, min_length=1, description="ends of layer names, such as q_proj; open: every linear layer, attention and MLP")
+    rslora: bool = Field(False, description="scale by alpha / sqrt(rank) (arXiv 2312.03732)")
+    merge: bool = Field(True, description="the output is the merged model; the adapter lies in adapter/ beside it")
+
+    @property
+    def scaling(self) -> float:
+        """What B A is multiplied by."""
+        return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)

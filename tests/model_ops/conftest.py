@@ -1,25 +1,10 @@
 """A model directory small enough to train in a test, and a dataset of conversations for it."""
 
-import json
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from tiny_chats import conversation, write_rows
 
 TEXTS = {f"file{i}": f"def add_{i}(a, b):\n    return a + b * {i}\n\nclass Thing{i}:\n    pass\n" * 6
          for i in range(12)}
-
-
-def write_rows(folder, split, rows):
-    folder.mkdir(parents=True, exist_ok=True)
-    table = {"row_id": [f"{split}-{i}" for i in range(len(rows))], "messages": [json.dumps(row) for row in rows],
-             "tools": pa.array([None] * len(rows), pa.string()), "session_id": [f"s{i}" for i in range(len(rows))]}
-    pq.write_table(pa.table(table), folder / f"{split}.parquet")
-
-
-def conversation(i):
-    return [{"role": "user", "content": f"write add_{i}"},
-            {"role": "assistant", "content": f"def add_{i}(a, b):\n    return a + b * {i}\n"}]
 
 
 @pytest.fixture(scope="session")

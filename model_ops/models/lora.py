@@ -1,0 +1,204 @@
+"""Low-rank adapters (arXiv 2106.09685): a frozen weight W and two small trained ones, y = x W^T + scaling (x A^T) B^T.
+
+    layers = add_adapters(model, LoraSettings(rank=16))   # freezes the model, adapters on every linear layer
+    merge_adapters(model)                                 # plain linear layers again, W + scaling B A
+
+The frozen weight costs no gradient, no optimizer state and no float32 copy: it stays in the dtype it was loaded in. A
+and B are float32; their products run in the precision of autocast. One autograd function computes both paths: forward
+adds the adapter onto the frozen product, backward makes dX (two products), dA and dB, and keeps of the forward pass x
+and x A^T alone.
+
+Adapters go on every linear layer of the blocks. Not on the head, not on a router (what it learns would move every
+token), not on experts that are stored as one three-dimensional weight: `left_out` counts those.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from model_ops.errors import ModelError
+from model_ops.training.settings import LoraSettings
+
+ROUTERS = ("gate", "router", "shared_expert_gate")
+"""Last part of the names of linear layers that choose experts."""
+
+SHOWN = 8
+
+
+class LoraLinear(nn.Linear):
+    """A linear layer whose own weight (and bias) is frozen, with an adapter beside it. Weight names stay as they are;
+    the adapter's are lora_A [rank, in] and lora_B [out, rank]."""
+
+    lora_A: nn.Parameter
+    lora_B: nn.Parameter
+
+    @classmethod
+    def over(cls, linear: nn.Linear, settings: LoraSettings, generator: torch.Generator) -> LoraLinear:
+        """Takes the weight of `linear`. A is drawn as PEFT does (Kaiming uniform), B is zero: nothing changes yet."""
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        layer.in_features, layer.out_features = linear.in_features, linear.out_features
+        layer.take(linear)
+        layer.scaling = settings.scaling
+        layer.dropout = settings.dropout
+        device = linear.weight.device
+        bound = 1 / math.sqrt(linear.in_features)
+        drawn = (torch.rand(settings.rank, linear.in_features, generator=generator) * 2 - 1) * bound
+        layer.lora_A = nn.Parameter(drawn.to(device))
+        layer.lora_B = nn.Parameter(torch.zeros(linear.out_features, settings.rank, device=device))
+        return layer.train(linear.training)
+
+    def take(self, linear: nn.Linear) -> None:
+        """Keeps the frozen weight in its own form; other forms of it override this and `frozen`."""
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def frozen(self, dtype: torch.dtype) -> Float[Tensor, "out in"]:
+        """The frozen weight for a product in `dtype`."""
+        return self.weight.to(dtype)
+
+    def forward(self, input: Float[Tensor, "... in"]) -> Float[Tensor, "... out"]:
+        kind = input.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else input.dtype
+        rows = input.to(dtype).reshape(-1, self.in_features)
+        down, up = self.lora_A.to(dtype), self.lora_B.to(dtype)
+        seen = F.dropout(rows, self.dropout, self.training) if self.dropout and self.training else None
+        with torch.autocast(kind, enabled=False):
+            output = _Adapted.apply(rows, seen, down, up, self)
+        return output.view(*input.shape[:-1], self.out_features)
+
+    def update(self) -> Float[Tensor, "out in"]:
+        """What the adapter adds to the weight, in float32."""
+        return self.scaling * (self.lora_B.float() @ self.lora_A.float())
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, rank={self.lora_A.shape[0]}, scaling={self.scaling:g}"
+
+
+class _Adapted(torch.autograd.Function):
+    """Both paths at once. `seen` is what the adapter is given where dropout makes it differ from what the weight is."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, seen: Tensor | None, down: Tensor, up: Tensor, layer: LoraLinear) -> Tensor:
+        bias = None if layer.bias is None else layer.bias.to(rows.dtype)
+        low = (rows if seen is None else seen) @ down.T
+        ctx.save_for_backward(rows if seen is None else seen, down, up, low)
+        ctx.layer, ctx.dropped = layer, seen is not None
+        # not in place: selective checkpointing keeps the results of products, which must then stay as they are
+        return torch.addmm(F.linear(rows, layer.frozen(rows.dtype), bias), low, up.T, alpha=layer.scaling)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        seen, down, up, low = ctx.saved_tensors
+        layer = ctx.layer
+        of_low = (gradient @ up).mul_(layer.scaling)
+        of_down = of_low.T @ seen if ctx.needs_input_grad[2] else None
+        of_up = (gradient.T @ low).mul_(layer.scaling) if ctx.needs_input_grad[3] else None
+        of_rows = gradient @ layer.frozen(gradient.dtype) if ctx.needs_input_grad[0] else None
+        of_seen = None
+        if ctx.dropped:
+            of_seen = of_low @ down if ctx.needs_input_grad[1] else None
+        elif of_rows is not None:
+            of_rows.addmm_(of_low, down)
+        return of_rows, of_seen, of_down, of_up, None
+
+
+@dataclass(frozen=True)
+class AdapterCounts:
+    """What became of a model's weights. `left_out` are weights of experts that take no adapter."""
+
+    adapted_layers: int
+    trained_parameters: int
+    frozen_parameters: int
+    left_out_parameters: int
+
+
+def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,
+                 kind: type[LoraLinear] = LoraLinear) -> AdapterCounts:
+    """Freezes every weight of `model` and puts adapters on the layers that `settings.targets` asks for, in place.
+
+    Same seed, same adapters, on every device. Raises ModelError naming a target that matches nothing or that takes no
+    adapter.
+    """
+    names = adapted_names(model, settings.targets)
+    model.requires_grad_(False)
+    left_out = sum(parameter.numel() for name, parameter in model.named_parameters() if _is_of_experts(name, parameter))
+    generator = torch.Generator().manual_seed(seed)
+    frozen = sum(parameter.numel() for parameter in model.parameters())
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        linear = model.get_submodule(name)
+        setattr(model.get_submodule(parent), last, kind.over(linear, settings, generator))
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return AdapterCounts(len(names), trained, frozen, left_out)
+
+
+def adapted_names(model: PreTrainedModel, targets: list[str] | None) -> list[str]:
+    """Names of the layers that get adapters, in the model's order: all that can, or those whose name ends with a target
+    (whole parts of it: q_proj, self_attn.q_proj, layers.3.mlp.up_proj). Raises ModelError for a target in vain."""
+    able = adaptable_names(model)
+    if targets is None:
+        return able
+    chosen: set[str] = set()
+    for target in targets:
+        matched = [name for name in able if _ends_with(name, target)]
+        if not matched:
+            known = sorted({name.rpartition(".")[2] for name in able})
+            others = [name for name, _ in [*model.named_modules(), *model.named_parameters()] if _ends_with(name, target)]
+            why = (f"matches {others[0]}, which takes no adapter (the head, embeddings, norms, routers and fused experts do "
+                   "not)") if others else "matches no layer of the model"
+            raise ModelError(f"lora target {target!r} {why}; there are {', '.join(known[:SHOWN])}, such as {able[0]}")
+        chosen.update(matched)
+    return [name for name in able if name in chosen]
+
+
+def adaptable_names(model: PreTrainedModel) -> list[str]:
+    """Every linear layer but the head and routers. Raises ModelError where there is none."""
+    head = model.get_output_embeddings()
+    able = [name for name, module in model.named_modules()
+            if isinstance(module, nn.Linear) and module is not head and name.rpartition(".")[2] not in ROUTERS]
+    if not able:
+        raise ModelError(f"{type(model).__name__} has no linear layer to put an adapter on; use method: full")
+    return able
+
+
+def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
+    """The layers with adapters, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
+
+
+@torch.no_grad()
+def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) -> float:
+    """Plain linear layers again, W + scaling B A rounded once to `dtype`, in place.
+
+    Returns the size of that rounding relative to what the adapters add (both Frobenius norms over all layers): a merged
+    weight cannot hold an update finer than its own grid. 0 where the adapters add nothing.
+    """
+    lost = added = 0.0
+    for name, layer in adapted_layers(model).items():
+        update = layer.update()
+        exact = layer.frozen(torch.float32) + update
+        merged = exact.to(dtype)
+        lost += float((merged.float() - exact).square().sum())
+        added += float(update.square().sum())
+        plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+        plain.weight = nn.Parameter(merged, requires_grad=False)
+        if layer.bias is not None:
+            plain.bias = nn.Parameter(layer.bias.detach(), requires_grad=False)
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, plain.train(layer.training))
+    return math.sqrt(lost / added) if added else 0.0
+
+
+def _ends_with(name: str, target: str) -> bool:
+    return name == target or name.endswith(f".{target}")
+
+
+def _is_of_experts(name: str, parameter: nn.Parameter) -> bool:
+    return ".experts." in name and parameter.ndim == 3

@@ -1,0 +1,66 @@
+"""Do a model, its tokenizer and the documents belong together? Asked before weights are loaded.
+
+    refuse_misfit(directory, tokenizer)
+    refuse_long_documents(directory, documents)
+
+What sizes cannot tell is not claimed: two vocabularies of one size look alike here. The tokenizer is read from the
+model's own directory, which is what keeps them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.errors import ModelError
+from model_ops.models.model_directory import headers, read_config
+from model_ops.training.documents import Document
+
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+HEADS = ("lm_head.weight", "embed_out.weight")
+
+
+def refuse_misfit(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises ModelError where a token has no row in the embedding, or head and embedding disagree about the vocabulary.
+
+    Rows without a token (a vocabulary padded to a round number) are fine.
+    """
+    shapes = headers(directory)
+    embedding = _rows(shapes, EMBEDDINGS)
+    head = _rows(shapes, HEADS)
+    config = read_config(directory)
+    told = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    if head is not None and embedding is not None and head != embedding:
+        raise ModelError(f"{directory}: the embedding has {embedding} rows, the head {head}: one of them was resized without "
+                         "the other; resize both (resize_token_embeddings) and save the model again")
+    rows = embedding if embedding is not None else told
+    if rows is None:
+        return
+    if told is not None and told != rows:
+        raise ModelError(f"{directory}: config.json has vocab_size {told}, the embedding {rows} rows: the vocabulary was "
+                         "resized without its config; save the model again with both")
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if highest >= rows:
+        raise ModelError(f"{directory}: the tokenizer has {len(tokenizer)} tokens with ids up to {highest}, the model's "
+                         f"embedding {rows} rows; put the tokenizer it was trained with beside it, or resize the embedding")
+
+
+def refuse_long_documents(directory: Path, documents: Sequence[Document]) -> None:
+    """Raises ModelError naming the longest document where it is longer than the model's context."""
+    config = read_config(directory)
+    context = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
+    if not documents or type(context) is not int:
+        return
+    longest = max(documents, key=len)
+    if len(longest) > context:
+        too_long = sum(len(document) > context for document in documents)
+        raise ModelError(f"row {longest.row_id} has {len(longest)} tokens, the model's context holds {context} "
+                         f"(max_position_embeddings); {too_long} rows are longer: set max_length to at most {context}, and "
+                         "they are cut and counted, or leave them out of the dataset")
+
+
+def _rows(shapes: dict[str, tuple[int, ...]], ends: tuple[str, ...]) -> int | None:
+    found = [shape[0] for name, shape in shapes.items() if name.endswith(ends) and shape]
+    return found[0] if found else None

@@ -1,0 +1,198 @@
+"""Adapters: the formula and its gradients, nothing frozen moves, PEFT reads what is saved, merged is what was trained."""
+
+import json
+
+import pytest
+import torch
+from architectures import ARCHITECTURES, build
+from torch import nn
+from torch.nn import functional as F
+
+from model_ops.errors import ModelError
+from model_ops.models.adapter_directory import load_adapter, save_adapter
+from model_ops.models.lora import LoraLinear, adapted_layers, add_adapters, merge_adapters
+from model_ops.models.model_directory import load_model, save_model
+from model_ops.progress import Progress
+from model_ops.training.activations import keep_less
+from model_ops.training.documents import Document, to_batch
+from model_ops.training.linear_cross_entropy import next_token_loss
+from model_ops.training.packing import PackedPlan
+from model_ops.training.settings import LoraSettings, TrainingSettings
+from model_ops.training.trainer import train
+
+torch.set_num_threads(2)
+EVERY = sorted(ARCHITECTURES)
+SETTINGS = LoraSettings(rank=4, alpha=8)
+
+
+def documents(lengths=(5, 70, 33, 90)):
+    generator = torch.Generator().manual_seed(11)
+    ids = [torch.randint(3, 61, (length,), generator=generator) for length in lengths]
+    return [Document(f"row-{i}", one.numpy(), (one > 20).numpy()) for i, one in enumerate(ids)]
+
+
+def stirred(model, settings=SETTINGS):
+    """The model with adapters that change what it says."""
+    add_adapters(model, settings)
+    torch.manual_seed(2)
+    for layer in adapted_layers(model).values():
+        nn.init.normal_(layer.lora_B, std=0.1)
+    return model
+
+
+def logits_of(model, batch):
+    return model(**batch.model_inputs).logits[0]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_fused_product_and_its_gradients_are_the_formulas(bias, dtype):
+    torch.manual_seed(0)
+    linear = nn.Linear(12, 7, bias=bias).to(dtype).requires_grad_(False)
+    layer = LoraLinear.over(linear, LoraSettings(rank=3, alpha=5, rslora=True), torch.Generator().manual_seed(1))
+    nn.init.normal_(layer.lora_B)
+    given = torch.randn(2, 5, 12, dtype=dtype, requires_grad=True)
+    ours = layer(given)
+    down, up = layer.lora_A.to(dtype), layer.lora_B.to(dtype)
+    theirs = F.linear(given, linear.weight, linear.bias) + 5 / 3**0.5 * (given @ down.T) @ up.T
+    torch.testing.assert_close(ours, theirs)
+    upstream = torch.randn_like(theirs)
+    wanted = (given, layer.lora_A, layer.lora_B)
+    for one, other in zip(torch.autograd.grad(ours, wanted, upstream), torch.autograd.grad(theirs, wanted, upstream),
+                          strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_reaches_the_adapter_alone():
+    torch.manual_seed(0)
+    linear = nn.Linear(12, 7).requires_grad_(False)
+    layer = LoraLinear.over(linear, LoraSettings(rank=3, dropout=0.5), torch.Generator().manual_seed(1))
+    given = torch.randn(50, 12, requires_grad=True)
+    torch.testing.assert_close(layer.train()(given), linear(given))  # B is zero
+    nn.init.normal_(layer.lora_B)
+    torch.manual_seed(4)
+    ours = layer(given)
+    torch.manual_seed(4)
+    theirs = linear(given) + layer.scaling * F.dropout(given, 0.5) @ layer.lora_A.T @ layer.lora_B.T
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*(torch.autograd.grad(y.square().sum(), given)[0] for y in (ours, theirs)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(layer.eval()(given), linear(given) + layer.scaling * given @ layer.lora_A.T @ layer.lora_B.T)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_adapters_learn_and_nothing_frozen_moves(name, tmp_path):
+    model = build(name).bfloat16()
+    for module in model.modules():   # as load_model leaves them: only weights are in bfloat16
+        for key, buffer in module._buffers.items():
+            if buffer is not None and "inv_freq" in key:
+                module._buffers[key] = buffer.float()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    counts = add_adapters(model, SETTINGS)
+    settings = TrainingSettings(steps=12, learning_rate=3e-2, tokens_per_step=200, max_length=256).resolved()
+    rows = documents()
+    first = float(next_token_loss(model, to_batch(rows)).sum.detach())
+    train(model, PackedPlan(rows, settings), next_token_loss, settings, tmp_path / ".work", Progress(), "sft")
+    assert float(next_token_loss(model, to_batch(rows)).sum.detach()) < 0.9 * first
+    after = model.state_dict()
+    assert all(torch.equal(value, after[key]) and value.dtype == after[key].dtype for key, value in before.items())
+    adapted = {key: value for key, value in after.items() if key not in before}
+    assert sum(value.numel() for value in adapted.values()) == counts.trained_parameters
+    assert all(value.dtype == torch.float32 for value in adapted.values())
+    experts = sum(value.numel() for key, value in before.items() if ".experts." in key and value.ndim == 3)
+    assert counts.left_out_parameters == experts and (experts > 0) == (name in ("qwen3_moe", "gpt_oss"))
+    assert counts.adapted_layers == 2 * (4 if experts else 7)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_peft_loads_what_is_saved_and_says_the_same(name, tmp_path, tiny_tokenizer):
+    peft = pytest.importorskip("peft", reason="peft is not installed: pip install millrace[test]")
+    base = build(name)
+    with torch.no_grad():
+        for parameter in base.parameters():
+            parameter.copy_(parameter.bfloat16())
+    save_model(base, tiny_tokenizer, tmp_path / "base")
+    ours = stirred(load_model(tmp_path / "base"), LoraSettings(rank=4, alpha=8, rslora=True))
+    save_adapter(ours, LoraSettings(rank=4, alpha=8, rslora=True), tmp_path / "adapter", str(tmp_path / "base"))
+    theirs = peft.PeftModel.from_pretrained(load_model(tmp_path / "base", attention="sdpa"), tmp_path / "adapter").eval()
+    row = torch.from_numpy(documents()[1].input_ids).long()[None]
+    spoken = theirs(row, use_cache=False).logits
+    torch.testing.assert_close(ours(row, use_cache=False).logits, spoken, rtol=1e-4, atol=1e-4)
+    assert (spoken - base(row, use_cache=False).logits).abs().max() > 0.01
+    again = load_model(tmp_path / "base")
+    load_adapter(again, tmp_path / "adapter")
+    assert torch.equal(again(row, use_cache=False).logits, ours(row, use_cache=False).logits)
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    dense = ["down_proj", "gate_proj", "up_proj"] if name not in ("qwen3_moe", "gpt_oss") else []
+    assert config["target_modules"] == sorted([*dense, "k_proj", "o_proj", "q_proj", "v_proj"])
+
+
+def greedy(model, prompt, tokens=16):
+    for _ in range(tokens):
+        prompt = torch.cat([prompt, model(prompt, use_cache=False).logits[:, -1:].argmax(-1)], 1)
+    return prompt
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_merged_weights_say_what_the_adapters_said(name, tmp_path, tiny_tokenizer):
+    model = stirred(build(name))
+    batch, prompt = to_batch(documents()), torch.tensor([[5, 9, 30]])
+    adapted, text = logits_of(model, batch), greedy(model, prompt)
+    assert (adapted - logits_of(build(name), batch)).abs().max() > 0.01
+    assert merge_adapters(model, torch.float32) < 1e-5
+    assert not adapted_layers(model)
+    torch.testing.assert_close(logits_of(model, batch), adapted, rtol=1e-4, atol=1e-4)
+    assert torch.equal(greedy(model, prompt), text)
+    model = stirred(build(name))
+    rounding = merge_adapters(model)
+    assert 1e-3 < rounding < 1
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.bfloat16())
+    save_model(model.float(), tiny_tokenizer, tmp_path)
+    assert torch.equal(logits_of(load_model(tmp_path), batch), logits_of(model, batch))
+    assert (logits_of(model, batch) - adapted).abs().median() < 0.1 * adapted.std()
+
+
+@pytest.mark.parametrize("checkpointing", ["selective", "full"])
+def test_checkpointed_blocks_give_the_same_gradients(checkpointing):
+    batch = to_batch(documents())
+    gradients = []
+    for kept in ("none", checkpointing):
+        model = stirred(build("qwen3")).train()
+        keep_less(model, kept)
+        with torch.autocast("cpu", torch.bfloat16):
+            next_token_loss(model, batch).sum.backward()
+        gradients.append([p.grad for p in model.parameters() if p.requires_grad])
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_target_that_matches_nothing_is_named_with_names_that_exist():
+    with pytest.raises(ModelError, match=r"'query' matches no layer.*down_proj.*model\.layers\.0"):
+        add_adapters(build("qwen3"), LoraSettings(targets=["q_proj", "query"]))
+    for target, found in (("lm_head", "lm_head"), ("embed_tokens", "model.embed_tokens"), ("norm", "model.norm")):
+        with pytest.raises(ModelError, match=f"'{target}' matches {found}, which takes no adapter"):
+            add_adapters(build("qwen3"), LoraSettings(targets=[target]))
+    for name, target in (("qwen3_moe", "gate_up_proj"), ("gpt_oss", "router"), ("gpt_oss", "experts")):
+        with pytest.raises(ModelError, match=f"'{target}' matches .*takes no adapter"):
+            add_adapters(build(name), LoraSettings(targets=[target]))
+
+
+def test_targets_choose_by_the_end_of_names():
+    model = build("qwen3")
+    add_adapters(model, LoraSettings(targets=["self_attn.q_proj", "layers.1.mlp.up_proj"]))
+    assert list(adapted_layers(model)) == ["model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj",
+                                           "model.layers.1.mlp.up_proj"]
+
+
+def test_an_adapter_of_another_model_or_kind_is_refused(tmp_path):
+    save_adapter(stirred(build("qwen3")), SETTINGS, tmp_path, "base")
+    with pytest.raises(ModelError, match=r"has no lora_A of shape"):
+        load_adapter(build("qwen3", hidden_size=64), tmp_path)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "use_dora": True}))
+    with pytest.raises(ModelError, match="use_dora"):
+        load_adapter(build("qwen3"), tmp_path)
+    (tmp_path / "adapter_model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"adapter_model\.safetensors is missing"):
+        load_adapter(build("qwen3"), tmp_path)
