@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-ATTEMPTS = 6
+ATTEMPTS = 4
 """How often rows are filled anew, at most."""
 
 WORK = 15_000_000
