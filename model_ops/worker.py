@@ -9,7 +9,8 @@ stdout carries JSON lines only, one of: ready, progress, result (job, metrics), 
 `stopped` is written and the process ends with 0. An error ends a single job with 1; with --stdin the next line is
 read. `pipes` holds Dagster Pipes' context and messages parameters (as values, or encoded as in its environment
 variables): the metrics are then also sent as a custom message to the run that asked. A single job finds them in those
-variables. Of several processes only the first reports; an `error` is written by whichever process has it, with its rank.
+variables. Of several processes only the first reports; an `error` is written by whichever process has it, with its rank,
+and told to torchrun, before those of processes that only lost it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from model_ops.parallel.processes import local_threads, process_group, rank, started_by_torchrun
+from model_ops.parallel.processes import local_threads, process_group, rank, report_failure, started_by_torchrun
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job
 
@@ -92,8 +93,12 @@ def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress, erro
         return 0
     except Exception as error:  # the process boundary: whatever it is becomes one event, its traceback goes to stderr
         traceback.print_exc(file=sys.stderr)
+        own = report_failure(error, lambda: progress.stop_requested)
         where = {"rank": rank()} if started_by_torchrun() else {}
-        (errors or progress).event("error", job=name, kind=type(error).__name__, message=_sentence(path, error), **where)
+        kind, message = type(error).__name__, _sentence(path, error)
+        if not own:
+            kind, message = "LostProcess", "another process of this run is gone; its own error says why"
+        (errors or progress).event("error", job=name, kind=kind, message=message, **where)
         return 1
     finally:
         give_back_memory()

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
 from benchmarks.parallel import documents, tiny
+from model_ops.parallel.processes import process_group
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.linear_cross_entropy import next_token_loss
@@ -36,23 +37,26 @@ class Hit(Progress):
             os.kill(os.getpid(), getattr(signal, number))
 
 
-dist.init_process_group("gloo")
-progress = Hit(sys.stdout if dist.get_rank() == 0 else None)
-progress.install_signal_handlers()
-settings = TrainingSettings(steps=20, learning_rate=1e-2, tokens_per_step=256, max_length=64, precision="float32",
-                            checkpoint_every=4, mesh=MeshSettings(dp_shard=dist.get_world_size())).resolved()
-model = tiny("qwen3", hidden=32, layers=2, vocab=131)
-world = World.start(settings.mesh, torch.device("cpu"))
-world.place(model, "float32")
-try:
-    result = train(model, PackedPlan(documents(60, 48, 131), settings), next_token_loss, settings, work / ".work", progress,
-                   "sft", world=world)
-except Stopped:
-    (work / f"stopped-{dist.get_rank()}").touch()
-else:
-    found = {name: (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone().contiguous()
-             for name, value in model.named_parameters()}
-    if world.leads:
-        save_file(found, work / "final.safetensors")
-        (work / "resumed").write_text(str(result.resumed_from))
-dist.destroy_process_group()
+def main():
+    progress = Hit(sys.stdout if dist.get_rank() == 0 else None)
+    progress.install_signal_handlers()
+    settings = TrainingSettings(steps=20, learning_rate=1e-2, tokens_per_step=256, max_length=64, precision="float32",
+                                checkpoint_every=4, mesh=MeshSettings(dp_shard=dist.get_world_size())).resolved()
+    model = tiny("qwen3", hidden=32, layers=2, vocab=131)
+    world = World.start(settings.mesh, torch.device("cpu"))
+    world.place(model, "float32")
+    try:
+        result = train(model, PackedPlan(documents(60, 48, 131), settings), next_token_loss, settings, work / ".work", progress,
+                       "sft", world=world)
+    except Stopped:
+        (work / f"stopped-{dist.get_rank()}").touch()
+    else:
+        found = {name: (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone().contiguous()
+                 for name, value in model.named_parameters()}
+        if world.leads:
+            save_file(found, work / "final.safetensors")
+            (work / "resumed").write_text(str(result.resumed_from))
+
+
+with process_group():
+    main()
