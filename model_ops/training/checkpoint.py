@@ -123,7 +123,7 @@ class Checkpoints:
         last = done == self.run["steps"]
         if stop and not last:
             self._save(done, state)
-            self._wait()
+            self.wait()
             return True
         if done % self.settings.checkpoint_every == 0 or (late and not last):
             self._save(done, state)
@@ -131,11 +131,11 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for the save in flight; raises ModelError when it failed."""
-        self._wait()
+        self.wait()
         self._hook.remove()
 
     def _save(self, step: int, state: dict[str, Any]) -> None:
-        self._wait()
+        self.wait()
         tensors, numbers = self._tensors()
         described = {"format": FORMAT, "step": step, "run": self.run, "state": state, "numbers": numbers,
                      "processes": self.world.size, "versions": {"torch": str(torch.__version__)}}
@@ -170,7 +170,8 @@ class Checkpoints:
                 (old / "state.json").unlink(missing_ok=True)  # first: half a folder is not to be taken for a whole one
                 shutil.rmtree(old)
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Waits for the save in flight; raises ModelError when it failed."""
         if self._saving is not None:
             self._saving.join()
             self._saving = self._snapshot = None
