@@ -40,8 +40,9 @@ from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
 from model_ops.training.step_meter import StepMeter
 
-SAME_RESULTS = {"mesh", "dry_run", "activation_checkpointing", "offload_activations"}
-"""Settings that say how a step is computed, not what: a run may continue with others."""
+SAME_RESULTS = {"mesh", "dry_run", "activation_checkpointing", "offload_activations", "checkpoint_every", "checkpoint_seconds",
+                "keep_checkpoints"}
+"""Settings that say how a step is computed or kept, not what: a run may continue with others."""
 
 
 @dataclass(frozen=True)
