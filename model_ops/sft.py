@@ -43,7 +43,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
                                        settings.overflow)
     validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
     refuse_nothing_to_learn(documents, counts)
-    refuse_long_documents(base, [*documents, *validation])
+    refuse_long_documents(base, documents)
+    refuse_long_documents(base, validation)
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     result = train(

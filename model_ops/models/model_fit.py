@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import headers, read_config
-from model_ops.training.documents import Document
+from model_ops.training.documents import Document, Documents
 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 HEADS = ("lm_head.weight", "embed_out.weight")
@@ -51,11 +52,12 @@ def refuse_long_documents(directory: Path, documents: Sequence[Document]) -> Non
     """Raises ModelError naming the longest document where it is longer than the model's context."""
     config = read_config(directory)
     context = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
-    if not documents or type(context) is not int:
+    lengths = documents.lengths if isinstance(documents, Documents) else [len(document) for document in documents]
+    if not len(lengths) or type(context) is not int:
         return
-    longest = max(documents, key=len)
+    longest = documents[int(np.argmax(lengths))]
     if len(longest) > context:
-        too_long = sum(len(document) > context for document in documents)
+        too_long = int((np.asarray(lengths) > context).sum())
         raise ModelError(f"row {longest.row_id} has {len(longest)} tokens, the model's context holds {context} "
                          f"(max_position_embeddings); {too_long} rows are longer: set max_length to at most {context}, and "
                          "they are cut and counted, or leave them out of the dataset")
