@@ -32,12 +32,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from model_ops.models.attention import packed_attention
+from model_ops.models.lora import add_adapters
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.training import chunked_head as head_code
 from model_ops.training.activations import blocks_of, keep_less
 from model_ops.training.chunked_head import Head, chunked_head
 from model_ops.training.linear_cross_entropy import cross_entropy_rows
-from model_ops.training.settings import ActivationCheckpointing
+from model_ops.training.settings import ActivationCheckpointing, LoraSettings
 
 
 @dataclass(frozen=True)
@@ -167,27 +168,8 @@ def fake_model(config: PreTrainedConfig, traced: Traced) -> PreTrainedModel:
             for name, parameter in list(module.named_parameters(recurse=False)):
                 setattr(module, name, nn.Parameter(parameter.detach().to(torch.bfloat16)))
     if traced.adapter_rank:
-        model.requires_grad_(False)
-        for block in blocks_of(model):
-            for parent in list(block.modules()):
-                for name, child in list(parent.named_children()):
-                    if isinstance(child, nn.Linear):
-                        setattr(parent, name, _Adapted(child, traced.adapter_rank))
+        add_adapters(model, LoraSettings(rank=traced.adapter_rank))
     return model
-
-
-class _Adapted(nn.Module):
-    """A linear layer with a low-rank addition, as model_ops.models.lora computes it."""
-
-    def __init__(self, base: nn.Linear, rank: int):
-        super().__init__()
-        self.base, self.rank = base, rank
-        self.lora_A = nn.Parameter(torch.empty(rank, base.in_features, dtype=torch.float32))
-        self.lora_B = nn.Parameter(torch.empty(base.out_features, rank, dtype=torch.float32))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        low = nn.functional.linear(inputs, self.lora_A.to(inputs.dtype))
-        return self.base(inputs) + nn.functional.linear(low, self.lora_B.to(inputs.dtype))
 
 
 class _HandedOver:
