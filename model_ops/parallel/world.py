@@ -83,14 +83,20 @@ class World:
         if self.mesh is not None:
             self._tasks[model] = place(model, self.mesh, precision, self.device)
 
-    def run(self, loss: Loss, model: nn.Module, batch: Batch) -> LossOutput:
-        """The loss of this process's part of a batch; sums and counts add up over `total`."""
+    def run(self, loss: Loss, model: nn.Module, batch: Batch, last: bool = True) -> LossOutput:
+        """The loss of this process's part of a batch; sums and counts add up over `total`.
+
+        Gradients are whole after the backward pass of a step's `last` batch: copies of the model add theirs up only then.
+        """
         if self.mesh is None:
             return loss(model, batch)
         batch = pad(batch, self.mesh.multiple)
         if self.mesh.context is not None:
             batch = cut(batch, self.mesh.context)
-        return LossOutput(*self._task(model)(_as_tuple, loss, model, batch))
+        task = self._task(model)
+        if self.mesh.sizes["dp_replicate"] > 1:
+            task.set_requires_all_reduce(last)
+        return LossOutput(*task(_as_tuple, loss, model, batch))
 
     def evaluate(self, model: nn.Module, work: Callable[[], Any]) -> Any:
         """What `work` returns; it may read and call the model, without gradients, on every process alike."""

@@ -28,9 +28,9 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     device = micro_batches[0].input_ids.device
     optimizer.zero_grad(set_to_none=True)
     sums, count, metrics = [], 0.0, {}
-    for batch in micro_batches:
+    for place, batch in enumerate(micro_batches, 1):
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
-            output = world.run(loss, model, batch)
+            output = world.run(loss, model, batch, last=place == len(micro_batches))
         output.sum.backward()
         sums.append(output.sum.detach())
         count = count + output.count

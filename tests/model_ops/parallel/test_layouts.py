@@ -17,6 +17,7 @@ CASES = {
     "a vocabulary that tp does not divide": ("llama", {"tp": 2}, {"vocab": 131, "tie_word_embeddings": True}),
     "heads kept whole by a rule": ("llama", {"tp": 2, "rules": [["heads", None]]}, {}),
     "a scaled embedding, windows": ("gemma3_text", {"tp": 2}, {"sliding_window": 16}),
+    "more processes than rows": ("qwen3_moe", {"dp_shard": 2, "ep": 4}, {}),
     "experts over ep": ("qwen3_moe", {"ep": 2}, {}),
     "experts over tp": ("qwen3_moe", {"tp": 2}, {}),
     "experts with biases over ep": ("gpt_oss", {"ep": 2}, {}),
@@ -51,4 +52,4 @@ def found():
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_train_what_one_trains(found, case):
     loss_gap, parameter_gap = found[case]
-    assert loss_gap < 1e-5 and parameter_gap < 1e-4
+    assert loss_gap < 2e-6 and parameter_gap < 1e-5
