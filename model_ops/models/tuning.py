@@ -17,6 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
@@ -24,6 +25,7 @@ from model_ops.models.adapter_directory import save_adapter
 from model_ops.models.lora import add_adapters, merge_adapters
 from model_ops.models.model_directory import load_model, read_config, save_model
 from model_ops.models.nf4 import nf4_layers, quantization_error, quantized_parameters
+from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
 from model_ops.specs import SftSettings
 
 ADAPTER = "adapter"
@@ -43,6 +45,8 @@ def load_to_tune(base: Path, settings: SftSettings, device: torch.device) -> tup
         model = load_model(base, device=device)
         return model, {"trained_parameters": sum(parameter.numel() for parameter in model.parameters())}
     kind = {"kind": nf4_layers()} if settings.method == "qlora" else {}
+    if kind and torch.device(device).type == "meta":
+        device = torch.device("cpu")  # 4-bit codes are made of values: every process makes its own
     held = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
     model = load_model(base, dtype=held, device=device)
     counts = add_adapters(model, settings.lora, settings.seed, **kind)
@@ -57,10 +61,26 @@ def load_to_tune(base: Path, settings: SftSettings, device: torch.device) -> tup
 
 def save_tuned(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: SftSettings,
                output: Path) -> dict[str, float]:
-    """Writes what was trained; the weights of a merged model come last. Numbers say what merging rounded away."""
+    """Writes what was trained; the weights of a merged model come last. Numbers say what merging rounded away.
+
+    Of adapters that lie on several processes, all of them call this; the first gathers them onto the base, read anew."""
     if settings.method == "full":
         save_model(model, tokenizer, output)
         return {}
+    adapters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if any(isinstance(parameter, DTensor) for parameter in adapters.values()):
+        gathered = whole_tensors(adapters, keep=leads(), to=torch.float32)
+        numbers = {}
+        if leads():
+            whole, _ = load_to_tune(base, settings, torch.device("cpu"))
+            whole.generation_config = model.generation_config
+            with torch.no_grad():
+                for name, parameter in whole.named_parameters():
+                    if parameter.requires_grad:
+                        parameter.copy_(gathered[name])
+            numbers = save_tuned(whole, tokenizer, base, settings, output)
+        wait_for_all()
+        return numbers
     if not settings.lora.merge:
         tokenizer.save_pretrained(output)
         save_adapter(model, settings.lora, output, str(base))

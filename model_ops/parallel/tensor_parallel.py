@@ -175,7 +175,7 @@ def _sum_outputs(linear: nn.Linear, own: Mapping[str, Sharding | None], mesh: Te
 
     def forward(hidden: Tensor) -> Tensor:
         parts = _local_parameters(linear, own, mesh)
-        bias = parts["bias"]
+        bias = parts.get("bias")
         summed = scatter_tokens(original(local_view(linear, {**parts, "bias": None}), hidden), mesh.group)
         return summed if bias is None else summed + bias
 

@@ -70,6 +70,24 @@ def test_two_processes_leave_what_one_leaves(inputs, tmp_path):
     assert [event["done"] for event in progress if event["phase"] == "sft"].count(1) == 3
 
 
+@pytest.mark.parametrize(("method", "mesh"), [
+    ("lora", {"dp_shard": 2}), pytest.param("lora", {"tp": 2}, marks=pytest.mark.slow),
+    pytest.param("qlora", {"dp_shard": 2}, marks=pytest.mark.slow)])
+def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, mesh):
+    if method == "qlora":
+        pytest.importorskip("bitsandbytes")
+    with LocalLauncher() as launcher:
+        one = launcher.run(sft(inputs, tmp_path / "one", {}, method=method))
+        two = launcher.run(sft(inputs, tmp_path / "two", mesh, method=method))
+    assert one.keys() == two.keys() and two["trained_parameters"] == one["trained_parameters"]
+    assert two["loss"] == pytest.approx(one["loss"], abs=1e-4)
+    for name in ("adapter/adapter_model.safetensors", "model.safetensors"):
+        whole, gathered = load_file(tmp_path / "one" / name), load_file(tmp_path / "two" / name)
+        assert whole.keys() == gathered.keys()
+        for key, value in whole.items():
+            assert (value.float() - gathered[key].float()).abs().max() < 1e-2, key
+
+
 def test_a_wrong_model_is_the_workers_own_sentence(inputs, tmp_path):
     with LocalLauncher() as launcher, pytest.raises(WorkerError, match="ep 2 cannot be used with this qwen3 model"):
         launcher.run(sft(inputs, tmp_path / "experts", {"ep": 2}))
