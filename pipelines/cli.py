@@ -122,6 +122,40 @@ def plan(
 
 
 @app.command()
+def sweep(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    stage: Annotated[str, typer.Option(help="sft or student")] = "sft",
+    learning_rates: Annotated[str | None, typer.Option(help="those to try, such as 1e-5,3e-5,1e-4")] = None,
+    around: Annotated[float | None, typer.Option(help="try rates around this one; open: around the recipe's own")] = None,
+    points: Annotated[int, typer.Option(help="how many rates around it", min=2, max=25)] = 5,
+    steps: Annotated[int | None, typer.Option(help="optimizer steps of each training; open: 100, or the stage's own if fewer")]
+    = None,
+    lake: LakeOption = None,
+) -> None:
+    """Tries learning rates in short trainings on the lake's own data, and says which is best and how sure that is."""
+    from pipelines.recipe import load_recipe
+    from pipelines.settings import lake_location
+    from pipelines.sweep import STAGES, SweepError, rates_around, read_rates
+    from pipelines.sweep import sweep as try_rates
+    from pipelines.sweep_text import print_sweep
+    from resources.lake import Lake
+
+    read = load_recipe(recipe)
+    if stage not in STAGES:
+        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
+    if learning_rates is not None and around is not None:
+        raise SweepError("give --learning-rates or --around, not both")
+    centre = around or getattr(read, stage).resolved().learning_rate
+    rates = read_rates(learning_rates) if learning_rates is not None else rates_around(centre, points)
+    place = Lake.open(lake_location(recipe, lake), create=False)
+    with errors.status("") as status:
+        report = try_rates(read, place, stage, rates, steps, lambda doing: status.update(f"{doing} ..."))
+    print_sweep(report, console)
+    if report.best is None:
+        raise typer.Exit(1)
+
+
+@app.command()
 def inspect(
     uris: Annotated[list[str], typer.Argument(help="files, directories, globs or s3:// prefixes of logs and feedback")],
     html: Annotated[Path | None, typer.Option(help="write the report as one HTML file too", dir_okay=False)] = None,

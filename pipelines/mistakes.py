@@ -4,6 +4,7 @@ from model_ops.planning.choice import NothingFits
 from model_ops.planning.devices import UnknownDevice
 from pipelines.planning import PlanError
 from pipelines.recipe import RecipeError
+from pipelines.sweep import SweepError
 from resources.catalog import CatalogError
 from resources.endpoints import EndpointError
 from resources.inspection import InspectError
@@ -14,7 +15,7 @@ from resources.release import ReleaseError
 from resources.sources import SourceError
 from resources.why import UnknownIdError
 
-MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, UnknownDevice)
+MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, UnknownDevice)
 """What was asked for cannot be: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, JudgeError, UnknownIdError, NothingFits)
