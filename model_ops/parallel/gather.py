@@ -7,12 +7,17 @@ Every process calls it alike. A process that keeps them gets all of them in main
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+
+
+# It advises to gather over several axes in one call, once a tensor; this is done once a run.
+logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
 
 
 def leads() -> bool:

@@ -88,6 +88,23 @@ def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, me
             assert (value.float() - gathered[key].float()).abs().max() < 1e-2, key
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [{"dp_shard": 2}, {"tp": 2}])
+def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
+    def job(output, mesh):
+        return Job(operation="distill", output=output, threads=2,
+                   inputs={"teacher": inputs["model"], "dataset": inputs["dataset"]},
+                   settings={**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "mesh": mesh})
+
+    with LocalLauncher() as launcher:
+        one = launcher.run(job(tmp_path / "one", {}))
+        two = launcher.run(job(tmp_path / "two", mesh))
+    for name in ("loss", "validation_loss"):
+        assert two[name] == pytest.approx(one[name], abs=1e-4)
+    whole, gathered = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert whole.keys() == gathered.keys()
+
+
 def test_a_wrong_model_is_the_workers_own_sentence(inputs, tmp_path):
     with LocalLauncher() as launcher, pytest.raises(WorkerError, match="ep 2 cannot be used with this qwen3 model"):
         launcher.run(sft(inputs, tmp_path / "experts", {"ep": 2}))
