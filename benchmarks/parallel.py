@@ -29,11 +29,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from benchmarks.record import record
+from model_ops.parallel.gather import whole_tensors
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.training.linear_cross_entropy import next_token_loss
@@ -115,9 +115,7 @@ def outcome(build: Callable[[], PreTrainedModel], rows: list[Document], mesh: Me
     with tempfile.TemporaryDirectory() as folder:
         train(model, PackedPlan(rows, settings), next_token_loss, settings, Path(folder) / ".work", progress, "parallel",
               world=world)
-    whole = {name: (value.full_tensor() if isinstance(value, DTensor) else value).detach()
-             for name, value in model.named_parameters()}
-    return Outcome(progress.losses, whole)
+    return Outcome(progress.losses, whole_tensors(dict(model.named_parameters()), keep=True, to=torch.float32))
 
 
 def gaps(one: Outcome, many: Outcome) -> tuple[float, float]:

@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-
 # It advises to gather over several axes in one call, once a tensor; this is done once a run.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
 
