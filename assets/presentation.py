@@ -37,7 +37,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     if first_table:
         metadata["dagster/column_schema"] = column_schema(directory / first_table)
     if any(file.path == "metrics.jsonl" for file in manifest.files):
-        metadata["training_loss"] = embedded(loss_curve(directory / "metrics.jsonl"), "training loss")
+        metadata["training_curves"] = embedded(training_curves(directory / "metrics.jsonl"), "training")
     for file in manifest.files:
         if file.path.endswith(".png") and file.bytes <= LARGEST_PICTURE:
             metadata[Path(file.path).stem] = embedded((directory / file.path).read_bytes(), Path(file.path).stem)
@@ -71,20 +71,29 @@ def embedded(picture: bytes, title: str) -> dg.MetadataValue:
     return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{base64.b64encode(picture).decode()})")
 
 
-def loss_curve(metrics: Path) -> bytes:
-    """The loss of every training step, and of validation where it was measured, as a PNG."""
+def training_curves(metrics: Path) -> bytes:
+    """Loss (and validation where it was measured), learning rate and tokens/s of every step, one above the other, as a
+    PNG."""
     from matplotlib.figure import Figure
 
     steps = [json.loads(line) for line in metrics.read_text().splitlines()]
-    figure = Figure(figsize=(6, 3), dpi=90, layout="constrained")
-    axes = figure.add_subplot(xlabel="step", ylabel="loss")
-    axes.plot([step["step"] for step in steps], [step["loss"] for step in steps], linewidth=1, label="training")
+    figure = Figure(figsize=(6, 5), dpi=90, layout="constrained")
+    loss, rate, speed = figure.subplots(3, sharex=True, height_ratios=(3, 1, 1))
+    for axes, name, label in ((loss, "loss", "loss"), (rate, "learning_rate", "learning rate"),
+                              (speed, "tokens_per_second", "tokens/s")):
+        said = [step for step in steps if step.get(name) is not None]
+        axes.plot([step["step"] for step in said], [step[name] for step in said], linewidth=1, label="training")
+        axes.set_ylabel(label)
+        axes.spines[["top", "right"]].set_visible(False)
     validated = [step for step in steps if "validation_loss" in step]
     if validated:
         points = [step["step"] for step in validated], [step["validation_loss"] for step in validated]
-        axes.plot(*points, marker="o", label="validation")
-        axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+        loss.plot(*points, marker="o", label="validation")
+        loss.legend(frameon=False)
+    rate.ticklabel_format(axis="y", scilimits=(-2, 2))
+    speed.set_ylim(bottom=0)
+    speed.set_xlabel("step")
+    figure.align_ylabels()
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

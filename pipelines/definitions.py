@@ -82,7 +82,7 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
     def workshop(_: dg.InitResourceContext):
         lake = Lake.open(place)
         with LocalLauncher() as launcher:
-            yield Workshop(Registry(lake, recipe.workload, recipe.digest), launcher, recipe.threads)
+            yield Workshop(Registry(lake, recipe.workload, recipe.digest), launcher, recipe.threads, recipe.tracking)
 
     return {
         "workshop": dg.ResourceDefinition(resource_fn=workshop, description="makes artefacts, each once"),

@@ -121,6 +121,9 @@ class _Watch:
             rate = f"{event['rate']:,.0f} {event.get('unit', '')}/s" if event.get("rate") else ""
             left = f"  {event['eta_s']:,.0f} s left" if event.get("eta_s") is not None else ""
             loss = f"  loss {event['loss']:.3f}" if event.get("loss") is not None else ""
+            if event.get("tokens_per_second"):
+                rate = f"{event['tokens_per_second']:,} tokens/s"
+                rate += f"  MFU {event['mfu']:.0%}" if event.get("mfu") else ""
             self._bars.update(
                 self._task, description=event["phase"], completed=event["done"], total=event["total"] or None,
                 rate=rate + left + loss,

@@ -32,6 +32,7 @@ from resources.eval_suite import EvalSettings
 from resources.model_policy import ModelPolicy
 from resources.release import ReleaseSettings
 from resources.sources import SourceSettings
+from resources.tracking import TrackingKind, missing_package
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=63)]
 
@@ -90,6 +91,8 @@ class Recipe(Settings):
     release: ReleaseSettings = Field(default_factory=ReleaseSettings)
     automation: Automation = Field(default_factory=Automation)
     threads: int = Field(2, ge=1, description="CPU threads of a worker")
+    tracking: TrackingKind = Field("none", description="also sends every training step's numbers to tensorboard (files under "
+                                   "<lake>/tracking) or wandb")
 
     @field_validator("seeds", "evals", mode="before")
     @classmethod
@@ -113,6 +116,13 @@ class Recipe(Settings):
             raise ValueError("sft.lora.merge is false, but student, quantization, drafter and endpoint take a whole model: "
                              "leave it true; the adapter is kept in adapter/ beside the merged weights")
         return self
+
+    @field_validator("tracking")
+    @classmethod
+    def _tracker_is_installed(cls, value: TrackingKind) -> TrackingKind:
+        if missing_package(value):
+            raise ValueError(f"the package {value} is not installed: pip install {value}, or set tracking to none")
+        return value
 
     @model_validator(mode="after")
     def _mix_names_sources(self):

@@ -29,6 +29,7 @@ from resources.registry import Registry
 from resources.row_fates import RowFates, row_fates
 from resources.sources import content_digest
 from resources.tables import Tables
+from resources.tracking import TrackingKind, tracked
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Workshop:
     registry: Registry
     launcher: LocalLauncher
     threads: int
+    tracking: TrackingKind = "none"
 
     @property
     def lake(self) -> Lake:
@@ -92,7 +94,9 @@ class Workshop:
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in inputs.items()}
             job = Job(operation=operation, output=output, inputs=places, settings=config, threads=self.threads)
-            return self.launcher.run(job, context)
+            tracked_as = f"{self.workload}/{name}/{output.name}"
+            with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):
+                return self.launcher.run(job, context)
 
         taken = {manifest.digest: manifest.as_input() for manifest in inputs.values()}
         return self.build(

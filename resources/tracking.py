@@ -1,0 +1,125 @@
+"""Training metrics for TensorBoard or Weights & Biases, read from the same metrics.jsonl that everything else reads.
+
+    with tracked(output / "metrics.jsonl", "tensorboard", lake.root / "tracking", "shop/sft_model/0123abcd"):
+        launcher.run(job)
+
+A thread follows the file while the worker writes it and sends each step on, once: a run that was killed and continued
+shows each step once too, since what was sent before is sent anew into an empty folder (TensorBoard) or under the run's
+own id (W&B). A tracker that fails says so and is left alone: training does not depend on it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+TrackingKind = Literal["none", "tensorboard", "wandb"]
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class Tracker(Protocol):
+    """Where numbers of a step go."""
+
+    def log(self, step: int, numbers: dict[str, float]) -> None: ...
+    def close(self) -> None: ...
+
+
+class TensorBoard:
+    """Event files in `folder`, written without torch."""
+
+    def __init__(self, folder: Path):
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        shutil.rmtree(folder, ignore_errors=True)
+        self._event, self._summary = Event, Summary
+        self._writer = EventFileWriter(str(folder))
+
+    def log(self, step: int, numbers: dict[str, float]) -> None:
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+        self._writer.add_event(self._event(step=step, wall_time=time.time(), summary=self._summary(value=values)))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """A run of W&B, configured by its own environment variables (WANDB_PROJECT, WANDB_MODE, ...)."""
+
+    def __init__(self, folder: Path, name: str):
+        import wandb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run = wandb.init(id=name.replace("/", "-"), name=name, dir=str(folder), resume="allow")
+
+    def log(self, step: int, numbers: dict[str, float]) -> None:
+        self._run.log(numbers, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def missing_package(kind: TrackingKind) -> str | None:
+    """The package that a kind of tracking needs and that is not installed."""
+    return kind if kind != "none" and importlib.util.find_spec(kind) is None else None
+
+
+@contextmanager
+def tracked(metrics: Path, kind: TrackingKind, folder: Path, name: str) -> Iterator[None]:
+    """Follows `metrics` for as long as the block runs; what is still unsent then is sent before it ends."""
+    if kind == "none":
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_follow, args=(metrics, kind, folder, name, done), name=f"tracking {name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(timeout=30)
+
+
+def _follow(metrics: Path, kind: TrackingKind, folder: Path, name: str, done: threading.Event) -> None:
+    sent: set[tuple[str, int]] = set()
+    tracker: Tracker | None = None
+    try:
+        while True:
+            last = done.wait(SECONDS_BETWEEN_LOOKS)
+            for record in _records(metrics):
+                key = (record["phase"], record["step"])
+                if key in sent:
+                    continue
+                if tracker is None:
+                    tracker = TensorBoard(folder / name) if kind == "tensorboard" else WeightsAndBiases(folder, name)
+                tracker.log(record["step"], {f"{record['phase']}/{number}": float(value) for number, value in record.items()
+                                             if isinstance(value, int | float) and number != "step"})
+                sent.add(key)
+            if last:
+                break
+    except Exception as error:  # the boundary to somebody else's service: training goes on without it
+        logging.getLogger(__name__).warning("tracking with %s ended: %s: %s", kind, type(error).__name__, error)
+    finally:
+        if tracker is not None:
+            tracker.close()
+
+
+def _records(metrics: Path) -> list[dict[str, Any]]:
+    if not metrics.exists():
+        return []
+    records = []
+    for line in metrics.read_text().splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:  # a line that is still being written
+            break
+    return records
