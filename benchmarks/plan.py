@@ -58,7 +58,8 @@ CASES = (
     Case(384, 24, 1024, 4_096, 64, 4_096),
     Case(384, 24, 1024, 4_096, 4_096, 4_096, checkpointing="full"),
 )
-QUICK = CASES[:3]
+QUICK = (Case(256, 4, 768, 4_096, 256, 2_048), Case(256, 4, 768, 4_096, 256, 2_048, checkpointing="full"),
+         Case(512, 3, 1024, 4_096, 256, 2_048, method="lora"))
 
 
 def main() -> None:
@@ -115,30 +116,38 @@ def _in_a_process(case: Case) -> float:
 
 
 def _measure(case: Case) -> float:
-    """Bytes of the peak beyond what the process held before the model."""
-    import numpy as np
+    """Bytes of the peak beyond what the process held before the model. Libraries load parts of themselves at their first
+    use, so a small model goes through everything before."""
     import psutil
+    import torch
+
+    from model_ops.training.memory import peak_memory_mb
+
+    torch.set_num_threads(1)
+    _train(Case(128, 1, 128, 512, 32, 64, method=case.method, checkpointing=case.checkpointing))
+    base = psutil.Process().memory_info().rss
+    _train(case)
+    return peak_memory_mb(torch.device("cpu")) * MIB - base
+
+
+def _train(case: Case) -> None:
+    import numpy as np
     import torch
     from transformers import AutoModelForCausalLM
 
     import model_ops.models.attention  # noqa: F401  registers "packed"
+    from model_ops.models.lora import add_adapters
     from model_ops.progress import Progress
     from model_ops.specs import SftSettings
     from model_ops.training.linear_cross_entropy import next_token_loss
-    from model_ops.training.memory import peak_memory_mb
     from model_ops.training.packing import Document, PackedPlan
+    from model_ops.training.settings import LoraSettings
     from model_ops.training.trainer import train
 
-    torch.set_num_threads(1)
     config = _config(case)
     config._attn_implementation = "packed"
-    _warm_up()
-    base = psutil.Process().memory_info().rss
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if case.method == "lora" else torch.float32)
     if case.method == "lora":
-        from model_ops.models.lora import add_adapters
-        from model_ops.training.settings import LoraSettings
-
         add_adapters(model, LoraSettings())
     generator = np.random.default_rng(0)
     number = case.micro_batch_tokens * case.micro_batches // case.document_tokens
@@ -150,25 +159,6 @@ def _measure(case: Case) -> float:
         activation_checkpointing=case.checkpointing).resolved()
     with tempfile.TemporaryDirectory() as folder:
         train(model, PackedPlan(documents, settings), next_token_loss, settings, Path(folder) / ".work", Progress(None), "plan")
-    return peak_memory_mb(torch.device("cpu")) * MIB - base
-
-
-def _warm_up() -> None:
-    """Libraries load parts of themselves at their first use: a small model goes through everything once."""
-    import numpy as np
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from model_ops.training.linear_cross_entropy import next_token_loss
-    from model_ops.training.packing import Document, to_batch
-
-    config = _config(Case(128, 1, 128, 512, 32, 64))
-    config._attn_implementation = "packed"
-    model = AutoModelForCausalLM.from_config(config)
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = next_token_loss(model, to_batch([Document("r", np.arange(64), np.ones(64, dtype=bool))])).sum
-    loss.backward()
-    torch.optim.AdamW(model.parameters(), fused=True).step()
 
 
 if __name__ == "__main__":

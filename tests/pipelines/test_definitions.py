@@ -149,3 +149,20 @@ def test_judgements_are_in_the_graph_where_a_judge_is_named(tmp_path):
     assert judged["judgements"] == {"cleaned_interactions"}
     assert judged["curated_interactions"] == GRAPH["curated_interactions"] | {"judgements"}
     assert "judgements" not in edges(load(tmp_path))
+
+
+def test_a_training_s_curves_are_a_picture(tmp_path):
+    import json
+
+    from assets.presentation import LARGEST_PICTURE, training_curves
+
+    path = tmp_path / "metrics.jsonl"
+    lines = [{"phase": "sft", "step": step, "loss": 3 / step, "learning_rate": 1e-4, "tokens_per_second": 900 + step}
+             for step in range(1, 301)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    plain = training_curves(path)
+    assert plain.startswith(b"\x89PNG")
+    assert len(plain) < LARGEST_PICTURE
+    lines[-1] |= {"validation_loss": 0.5}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert training_curves(path) != plain
