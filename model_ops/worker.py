@@ -16,8 +16,6 @@ and told to torchrun, before those of processes that only lost it.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import importlib
 import io
 import json
@@ -29,6 +27,7 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
+from model_ops.heap import give_back_memory, keep_freed_memory
 from model_ops.parallel.processes import local_threads, process_group, rank, report_failure, started_by_torchrun
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job
@@ -37,9 +36,6 @@ SPINS = "10000"
 """How long an OpenMP thread spins before it sleeps. For ever, the default, is ruinous on a machine that does anything
 else (two threads on one core spin against each other: 400 to 1,100 tokens/s where 6,700 are possible); not at all
 leaves one of two cores idle (3,900 to 5,500 tokens/s). Measured on the demo's SFT step, 2 cores."""
-
-
-KEPT_BLOCK_BYTES, KEPT_BYTES = 32 << 20, 512 << 20
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -104,31 +100,6 @@ def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress, erro
         give_back_memory()
     progress.event("result", job=name, metrics=metrics)
     return 0
-
-
-def keep_freed_memory() -> None:
-    """Tells glibc to keep freed memory within a job: training frees and takes the same blocks at every step, and mapping
-    them anew each time costs a tenth of the step. Other C libraries are left as they are."""
-    mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
-    mallopt = _of_the_c_library("mallopt")
-    if mallopt is not None:
-        mallopt(mmap_threshold, KEPT_BLOCK_BYTES)
-        mallopt(trim_threshold, KEPT_BYTES)
-
-
-def give_back_memory() -> None:
-    """Between jobs: what the last one held goes back to the system."""
-    gc.collect()
-    trim = _of_the_c_library("malloc_trim")
-    if trim is not None:
-        trim(0)
-
-
-def _of_the_c_library(name: str):
-    try:
-        return getattr(ctypes.CDLL(None), name)
-    except (AttributeError, OSError, TypeError):
-        return None
 
 
 def _sentence(path: Path, error: Exception) -> str:

@@ -65,6 +65,21 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
     return [groups[kind] for kind in sorted(groups, key=lambda kind: kind[:3])]
 
 
+def reserve_state(optimizer: torch.optim.Optimizer) -> None:
+    """Makes AdamW's moments before the first step: where they do not fit, the run ends before any work is lost, and what
+    lives as long as the run does not lie scattered among the holes that a step leaves behind."""
+    if type(optimizer) is not torch.optim.AdamW:
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if not optimizer.state[parameter]:
+                optimizer.state[parameter].update(
+                    step=torch.zeros((), device=parameter.device if parameter.is_cuda else "cpu"),
+                    exp_avg=torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                    exp_avg_sq=torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                )
+
+
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Bytes on this process that the optimizer's state will take once it has made its first step."""
     found = 0

@@ -24,6 +24,8 @@ import torch
 from torch import nn
 
 from model_ops.errors import ModelError
+from model_ops.heap import give_back_memory
+from model_ops.models.lean_layers import make_lean
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import keep_less
@@ -32,13 +34,14 @@ from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.dry_run import dry_run
 from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
-from model_ops.training.optimizers import build_optimizer
+from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.recovery import Recovery
 from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
 from model_ops.training.step_meter import StepMeter
+from model_ops.training.tied_embedding import few_rows_added
 
 SAME_RESULTS = {"mesh", "dry_run", "activation_checkpointing", "offload_activations", "checkpoint_every", "checkpoint_seconds",
                 "keep_checkpoints"}
@@ -87,6 +90,7 @@ def train(
         raise ModelError(f"{phase}: there is nothing to train on; no row holds a token to predict")
     world = world or World.alone(next(model.parameters()).device)
     device = world.device
+    make_lean(model)
     idle = keep_less(model, settings.activation_checkpointing, settings.offload_activations)
     if idle is not None:
         progress.event("note", message=f"{phase}: {idle}")
@@ -95,7 +99,10 @@ def train(
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
     if first == 0 and settings.dry_run:
-        dry_run(model, batches, loss, optimizer, settings, world)
+        with few_rows_added(model, world):
+            dry_run(model, batches, loss, optimizer, settings, world)
+    give_back_memory()
+    reserve_state(optimizer)
     recovery = Recovery(settings, world, progress, state)
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or max(1, math.ceil(steps / 4))
@@ -110,8 +117,9 @@ def train(
         learning_rate = learning_rate_at(index, steps, settings)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
-        numbers = optimizer_step(model, data.batches, loss, optimizer, settings, world,
-                                 name=f"{phase} step {index}", recovery=recovery)
+        with few_rows_added(model, world):
+            numbers = optimizer_step(model, data.batches, loss, optimizer, settings, world,
+                                     name=f"{phase} step {index}", recovery=recovery)
         measured = meter.numbers(data, time.monotonic() - step_started_s)
         tokens += measured["tokens"]
         shown = {}

@@ -1,0 +1,79 @@
+"""What the training benchmarks train, and on what: two model shapes and GSM8K's rows, as this project and as peers read them.
+
+    material = prepare(folder, shared)      # rows in Parquet and JSONL, models as directories
+
+The rows are questions with their answers through the small chat model's own template and tokenizer; only tokens of answers are
+predicted. The larger model has random weights: its speed and memory are those of a trained one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.training.batch import IGNORED
+from model_ops.training.conversations import Row, tokenize
+from model_ops.training.documents import Documents
+
+MAX_LENGTH = 2_048
+LARGE = {
+    "vocab_size": 151_936, "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "head_dim": 64, "intermediate_size": 1_536, "max_position_embeddings": 4_096, "tie_word_embeddings": True,
+}
+
+
+@dataclass(frozen=True)
+class Material:
+    """dataset: train.parquet, validation.parquet. rows: the same training rows as JSONL of input_ids, completion_mask."""
+
+    dataset: Path
+    rows: Path
+    small: Path
+    large: Path
+
+
+def prepare(folder: Path, shared: Path, held_out: int = 200) -> Material:
+    """Raises SystemExit where the data is not there."""
+    small, data = shared / "models" / "house", shared / "data"
+    if not (small / "config.json").exists() or not (data / "gsm8k_train.jsonl").exists():
+        raise SystemExit(f"{shared} lacks models/house or data/gsm8k_train.jsonl: give the folder that has them with --shared")
+    tokenizer = load_tokenizer(small)
+    dataset = folder / "dataset"
+    dataset.mkdir(parents=True, exist_ok=True)
+    for split, limit in (("train", None), ("test", held_out)):
+        lines = (data / f"gsm8k_{split}.jsonl").read_text().splitlines()[:limit]
+        examples = [json.loads(line) for line in lines]
+        rows = [Row(f"{split}-{number}", [{"role": "user", "content": example["question"]},
+                                          {"role": "assistant", "content": example["answer"]}])
+                for number, example in enumerate(examples)]
+        documents, _ = tokenize(rows, tokenizer, MAX_LENGTH)
+        _write(documents, dataset / ("train.parquet" if split == "train" else "validation.parquet"))
+        if split == "train":
+            with (folder / "rows.jsonl").open("w") as file:
+                for document in documents:
+                    file.write(json.dumps({"input_ids": document.input_ids.tolist(),
+                                           "completion_mask": document.targets.astype(int).tolist()}) + "\n")
+    large = folder / "large"
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config(**LARGE, bos_token_id=None, eos_token_id=2, pad_token_id=0))
+    model.to(torch.bfloat16).save_pretrained(large)
+    tokenizer.save_pretrained(large)
+    return Material(dataset, folder / "rows.jsonl", small, large)
+
+
+def _write(documents: Documents, path: Path) -> None:
+    columns: dict[str, list] = {"row_id": [], "messages": [], "token_ids": [], "labels": []}
+    for document in documents:
+        columns["row_id"].append(document.row_id)
+        columns["messages"].append("[]")
+        columns["token_ids"].append(document.input_ids.tolist())
+        columns["labels"].append([int(token) if learnt else IGNORED
+                                  for token, learnt in zip(document.input_ids, document.targets, strict=True)])
+    pq.write_table(pa.table(columns), path)
