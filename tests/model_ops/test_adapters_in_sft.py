@@ -134,7 +134,7 @@ def test_qlora_learns_on_four_bits_and_says_what_it_quantized(tiny_model, chats,
     ids = torch.arange(3, 60)[None]
     spoken = again(ids, use_cache=False).logits.float()
     merged = load_model(tmp_path)(ids, use_cache=False).logits
-    torch.testing.assert_close(spoken, merged, rtol=0.1, atol=0.1)
+    assert (spoken - merged).abs().mean() < 0.03   # bfloat16 throughout against float32
     plain = load_model(tiny_model)
     load_adapter(plain, tmp_path / "adapter")
     assert (plain(ids, use_cache=False).logits - merged).abs().mean() > 2 * (spoken - merged).abs().mean()
