@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -25,6 +26,7 @@ from model_ops.training.conversations import end_of_turn_ids, read_documents
 from model_ops.training.documents import Document
 from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.training.linear_cross_entropy import next_token_loss
+from model_ops.training.loss_heads import chosen_kernel
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import TrainingResult, train
 
@@ -47,8 +49,11 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     refuse_long_documents(base, validation)
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
+    work = job.output / ".work"
+    kernel = chosen_kernel(settings.loss_head, model, settings.precision, work, settings.z_loss)
+    loss = partial(next_token_loss, z_loss=settings.z_loss, kernel=kernel)
     result = train(
-        model, PackedPlan(documents, settings), next_token_loss, settings, job.output / ".work", progress, "sft",
+        model, PackedPlan(documents, settings), loss, settings, work, progress, "sft",
         validate=validation_of(model, validation, settings.precision) if validation else None, world=world,
     )
     add_end_of_sequence(model, end_of_turn_ids(tokenizer))

@@ -61,6 +61,9 @@ class SftSettings(TrainingSettings):
     method: Literal["full", "lora", "qlora"] = Field(
         "full", description="full: every weight is trained; lora: adapters beside frozen weights; qlora: those in 4 bits")
     lora: LoraSettings | None = Field(None, description="of the adapters, for method lora or qlora")
+    z_loss: float = Field(0.0, ge=0, description="weight of the softmax's squared log-normaliser; 1e-4 where one is wanted")
+    loss_head: Literal["auto", "chunked", "torch", "liger"] = Field(
+        "auto", description="whose code computes the head's loss; auto: the fastest exact one, measured on an accelerator")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {**TrainingSettings.STAY_OPEN, "lora": "method full has no adapters"}
     ADAPTERS_LEARN_FASTER: ClassVar[float] = 10.0

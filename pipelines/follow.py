@@ -136,7 +136,9 @@ class _Watch:
         elif kind == "refused":
             self._outcome.messages.append(event["message"])
         elif kind == "note":
-            self._console.print(f"[dim]{event['message']}")
+            self._console.print(event["message"], style="dim", markup=False, highlight=False)
+        elif kind == "warning":
+            self._console.print(f"! {event['message']}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
     def _show_step(self, event: dict[str, Any]) -> None:
         step, state = event["step"], event["state"]

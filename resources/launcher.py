@@ -176,6 +176,10 @@ class LocalLauncher:
                 if context is not None and time.monotonic() - logged_at > SECONDS_BETWEEN_LOG_LINES:
                     logged_at = time.monotonic()
                     context.log.info(_one_line(event))
+            elif event["event"] in ("note", "warning"):
+                relay(event, self._progress_file)
+                if context is not None:
+                    (context.log.warning if event["event"] == "warning" else context.log.info)(event["message"])
             yield event
 
     def _stop(self) -> None:

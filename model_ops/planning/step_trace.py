@@ -28,10 +28,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from model_ops.models.attention import packed_attention
+from model_ops.models.lean_layers import make_lean
 from model_ops.models.lora import add_adapters
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.training import chunked_head as head_code
@@ -115,6 +116,8 @@ def trace_micro_batch(config: PreTrainedConfig, traced: Traced) -> MicroBatchMem
 def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = fake_model(config, traced)
+        with unset_fake_temporarily():  # what make_lean tries out, it computes
+            make_lean(model)
         keep_less(model, traced.checkpointing)
         live = LiveBytes()
         handed = _HandedOver(model, live)

@@ -12,6 +12,8 @@ section 5). Beside the loss: token_accuracy, the share of labels that had the hi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -21,11 +23,21 @@ from model_ops.parallel.vocabulary import VocabularyShard, cut_cross_entropy_row
 from model_ops.training.batch import IGNORED, Batch, LossOutput
 from model_ops.training.chunked_head import Head, RowsLoss, chunked_head
 
+HeadLoss = Callable[[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"], Int[Tensor, " rows"], Float[Tensor, " rows"]],
+                    Float[Tensor, ""]]
+"""(hidden, the head's weight, labels, weights) -> the weighted sum of cross-entropies, differentiable in the first two."""
 
-def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0) -> LossOutput:
-    """Weighted cross-entropy of the labels; count is the sum of their weights."""
+
+def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel: HeadLoss | None = None) -> LossOutput:
+    """Weighted cross-entropy of the labels; count is the sum of their weights.
+
+    With a `kernel` (model_ops.training.loss_heads) the head is that one's, and no accuracy is told.
+    """
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     labels, weights = batch.labels[kept], batch.weights[kept]
+    if kernel is not None:
+        hidden = last_hidden(model, batch)[kept]
+        return LossOutput(kernel(hidden, model.get_output_embeddings().weight, labels, weights), weights.sum())
     hits = torch.zeros_like(weights)
     head, shard = local_head(Head.of(model))
     if head is not None:

@@ -56,3 +56,10 @@ def test_a_check_that_fails_is_said(tmp_path):
     )
     assert outcome.messages == ["release_candidate: the check gates_hold did not pass"]
     assert "FAILED" in text
+
+
+def test_a_workers_warning_and_note_are_shown_as_they_are(tmp_path):
+    _, text = watch(tmp_path, ['{"event": "warning", "message": "checkpoint step-4 is torn [1/2]"}',
+                               '{"event": "note", "message": "no pinned memory here"}'])
+    assert "! checkpoint step-4 is torn [1/2]" in text
+    assert "no pinned memory here" in text

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoConfig
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
+from model_ops.models.lean_layers import make_lean
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.planning.needs import Training, count_weights, needs_of
 from model_ops.planning.step_trace import Traced, trace_micro_batch
@@ -25,6 +26,7 @@ def measured(layers, tokens, length, checkpointing, **changes):
 
     model = tiny_model("llama", layers=layers, **{**SHAPE, **changes}).requires_grad_(True).train()
     model.set_attn_implementation("packed")
+    make_lean(model)
     keep_less(model, checkpointing)
     generator = np.random.default_rng(0)
     vocab = changes.get("vocab_size", 96)
@@ -59,7 +61,7 @@ def test_kept_is_nearly_the_input_of_a_block_where_all_is_checkpointed():
     frozen = trace_micro_batch(config, Traced(256, 256, "full", weights="bfloat16", adapter_rank=4))
     assert frozen.kept == 256 * 64 * 2
     everything = trace_micro_batch(config, Traced(256, 256, "none"))
-    assert everything.kept > 10 * full.kept
+    assert everything.kept > 8 * full.kept
 
 
 def test_gradients_are_those_of_the_weights_that_are_trained():
