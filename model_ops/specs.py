@@ -75,12 +75,6 @@ class SftSettings(TrainingSettings):
                              "leave lora out")
         return self
 
-    @model_validator(mode="after")
-    def _adapters_in_one_process(self):
-        if self.method != "full" and (self.mesh.dp_shard == -1 or self.mesh.resolved().processes > 1):
-            raise ValueError(f"method {self.method} trains in one process; a mesh of several takes method: full")
-        return self
-
     def resolved(self):
         """Open values from the preset; for adapters its learning rate times ten, and the defaults of LoraSettings."""
         filled = super().resolved()

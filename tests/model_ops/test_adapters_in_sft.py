@@ -193,7 +193,6 @@ def test_adapters_learn_ten_times_faster_by_default_and_settings_survive_a_round
     ({"method": "lora", "lora": {"rank": 0}}, "greater than or equal to 1"),
     ({"method": "lora", "lora": {"targets": []}}, "at least 1 item"),
     ({"method": "full", "lora": {"rank": 8}}, "set method to lora or qlora"),
-    ({"method": "lora", "mesh": {"processes": 2}}, "trains in one process"),
     ({"method": "dora"}, "'full', 'lora' or 'qlora'"),
 ])
 def test_settings_that_make_no_sense_are_refused(wrong, sentence):
