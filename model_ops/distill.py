@@ -20,10 +20,18 @@ from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
+from model_ops.models.model_fit import refuse_long_documents, refuse_misfit
 from model_ops.parallel.vocabulary import VocabularyShard, local_head
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.sft import add_end_of_sequence, input_of, training_metrics, validation_documents, validation_of
+from model_ops.sft import (
+    add_end_of_sequence,
+    input_of,
+    refuse_nothing_to_learn,
+    training_metrics,
+    validation_documents,
+    validation_of,
+)
 from model_ops.specs import Job, StudentSettings
 from model_ops.training.batch import IGNORED, Batch, LossOutput
 from model_ops.training.chunked_head import Head, RowsLoss, chunked_head
@@ -34,16 +42,21 @@ from model_ops.training.trainer import train
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
-    """Makes the student, teaches it, saves it. Raises ModelError for a wrong teacher or dataset."""
+    """Makes the student, teaches it, saves it. Raises ModelError for a wrong teacher or dataset, before weights are loaded."""
     settings: StudentSettings = job.typed_settings()
-    tokenizer = load_tokenizer(input_of(job, "teacher"))
+    place = input_of(job, "teacher")
+    tokenizer = load_tokenizer(place)
+    refuse_misfit(place, tokenizer)
     world = World.start(settings.mesh)
-    teacher = load_model(input_of(job, "teacher"), device=world.device if world.size == 1 else "cpu").requires_grad_(False)
-    layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
-    student = make_student(teacher, layers)
     documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length,
                                        settings.overflow)
     validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
+    refuse_nothing_to_learn(documents, counts)
+    for split in (documents, validation):
+        refuse_long_documents(place, split)
+    teacher = load_model(place, device=world.device if world.size == 1 else "cpu").requires_grad_(False)
+    layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
+    student = make_student(teacher, layers)
     world.place(student, settings.precision)
     teacher.to(world.device)  # whole on every process: it is only read
     result = train(

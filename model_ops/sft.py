@@ -45,8 +45,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
                                        settings.overflow)
     validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
     refuse_nothing_to_learn(documents, counts)
-    refuse_long_documents(base, documents)
-    refuse_long_documents(base, validation)
+    for split in (documents, validation):
+        refuse_long_documents(base, split)
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     work = job.output / ".work"

@@ -24,6 +24,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from model_ops.errors import ModelError
+from model_ops.models.blocks import blocks_of
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.sharding import plan_sharding
 from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters
@@ -96,14 +97,6 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     return task
-
-
-def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The model's layers: its longest list of modules. Raises ModelError for a model that has none."""
-    lists = [list(module) for module in model.base_model.modules() if isinstance(module, nn.ModuleList)]
-    if not lists:
-        raise ModelError(f"{type(model).__name__} has no list of layers to cut; train it on one process")
-    return max(lists, key=len)
 
 
 def describe(model: nn.Module) -> dict[str, dict[str, Any]]:

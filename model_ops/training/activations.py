@@ -29,6 +29,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from model_ops.errors import ModelError
+from model_ops.models.blocks import blocks_of
 from model_ops.training.settings import ActivationCheckpointing
 
 KEPT_OPERATIONS = frozenset(
@@ -60,15 +61,6 @@ def keep_less(model: nn.Module, checkpointing: ActivationCheckpointing, offload:
     if offload and not on_cuda:
         return "offload_activations does nothing on this device: what is kept lies in host memory already"
     return None
-
-
-def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model, first to last: its largest list of modules of one kind. Raises ModelError without one."""
-    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
-    lists = [blocks for blocks in lists if len({type(block) for block in blocks}) == 1 and _has_weights(blocks[0])]
-    if not lists:
-        raise ModelError(f"{type(model).__name__} has no list of blocks to checkpoint; set activation_checkpointing: none")
-    return max(lists, key=lambda blocks: sum(parameter.numel() for block in blocks for parameter in block.parameters()))
 
 
 class _Checkpointed:
@@ -174,9 +166,5 @@ class _Kept:
 
 def _changed(model: nn.Module) -> bool:
     return any(isinstance(module.__dict__.get("forward"), _Checkpointed) for module in model.modules())
-
-
-def _has_weights(block: nn.Module) -> bool:
-    return any(True for _ in block.parameters())
 
 

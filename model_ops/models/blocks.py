@@ -1,0 +1,18 @@
+"""The blocks of a model: the modules that its body is a list of."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from model_ops.errors import ModelError
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The layers of a model, first to last: its largest list of modules of one kind. Raises ModelError without one."""
+    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
+    lists = [blocks for blocks in lists
+             if len({type(block) for block in blocks}) == 1 and any(True for _ in blocks[0].parameters())]
+    if not lists:
+        raise ModelError(f"{type(model).__name__} has no list of blocks to cut or to checkpoint; train it on one process, with "
+                         "activation_checkpointing: none")
+    return max(lists, key=lambda blocks: sum(parameter.numel() for block in blocks for parameter in block.parameters()))
