@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 
 KEPT_BLOCK_BYTES, KEPT_BYTES = 32 << 20, 512 << 20
 
@@ -21,6 +22,8 @@ def keep_freed_memory() -> None:
 def give_back_memory() -> None:
     """What was freed goes back to the system: between jobs, and before a run whose memory is measured from here."""
     gc.collect()
+    if "pyarrow" in sys.modules:  # its allocator keeps what a dataset was read into
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
     trim = _of_the_c_library("malloc_trim")
     if trim is not None:
         trim(0)

@@ -19,9 +19,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-CHUNK_ELEMENTS = {"cpu": 1 << 25, "cuda": 1 << 27}
-"""Logits held at once, by kind of device: 64 MiB or 256 MiB in bfloat16. Fewer rows make thin products: at a vocabulary
-of 151,936 the weight's gradient runs at 0.17 of 0.4 TFLOP/s with 128 rows, at 0.31 with 256."""
+CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 27}
+"""Logits held at once, by kind of device: 16 MiB or 256 MiB in bfloat16, where that is FEWEST_ROWS or more."""
+
+FEWEST_ROWS = 256
+"""Rows of a chunk at least. Fewer make thin products: at a vocabulary of 151,936 the weight's gradient runs at 0.17 of
+0.4 TFLOP/s with 128 rows, at 0.31 with 256."""
 
 SOFTMAX_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 27}
 """Logits whose softmax is taken at once in float32: on a CPU as many as stay in its cache."""
@@ -85,7 +88,7 @@ def chunked_head(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:
     """Sum of a loss over rows of logits, differentiable in `hidden` and the head; and each row's loss (not so)."""
     if chunk_rows is None:
-        chunk_rows = max(32, CHUNK_ELEMENTS.get(hidden.device.type, CHUNK_ELEMENTS["cpu"]) // head.weight.shape[0])
+        chunk_rows = max(FEWEST_ROWS, CHUNK_ELEMENTS.get(hidden.device.type, CHUNK_ELEMENTS["cpu"]) // head.weight.shape[0])
     wanted = (False, False, False)
     if torch.is_grad_enabled():
         wanted = (hidden.requires_grad, head.weight.requires_grad, head.bias is not None and head.bias.requires_grad)
