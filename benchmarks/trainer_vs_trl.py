@@ -1,6 +1,6 @@
 """The trainer beside TRL's SFTTrainer: the same rows, mask, precision and tokens a step, one after the other on one machine.
 
-    python -m benchmarks.trainer_vs_trl                    # about 25 minutes on 2 cores
+    python -m benchmarks.trainer_vs_trl                    # about 15 minutes on 2 cores
     python -m benchmarks.trainer_vs_trl --quick            # the small model alone, without the peer
     python -m benchmarks.trainer_vs_trl --peers VENV       # an environment that holds TRL already
 
@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks.record import record
 
 TRL = "trl==1.16.*"
-STEPS = {"small": 30, "large": 8}
+STEPS = {"small": 20, "large": 6}
 WARM_STEPS, THREADS, TOKENS_PER_STEP, MAX_LENGTH, LEARNING_RATE = 2, 2, 4_096, 2_048, 1e-4
 PROJECT = Path(__file__).resolve().parent.parent
 
