@@ -19,23 +19,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
-from model_ops.models.model_directory import load_model, load_tokenizer, save_model
-from model_ops.models.model_fit import refuse_long_documents, refuse_misfit
+from model_ops.models.model_directory import load_model, save_model
 from model_ops.parallel.vocabulary import VocabularyShard, local_head
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.sft import (
-    add_end_of_sequence,
-    input_of,
-    refuse_nothing_to_learn,
-    training_metrics,
-    validation_documents,
-    validation_of,
-)
+from model_ops.sft import add_end_of_sequence, input_of, read_chats, training_metrics, validation_of
 from model_ops.specs import Job, StudentSettings
 from model_ops.training.batch import IGNORED, Batch, LossOutput
 from model_ops.training.chunked_head import Head, RowsLoss, chunked_head
-from model_ops.training.conversations import end_of_turn_ids, read_documents
+from model_ops.training.conversations import end_of_turn_ids
 from model_ops.training.linear_cross_entropy import last_hidden, next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
@@ -45,29 +37,22 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     """Makes the student, teaches it, saves it. Raises ModelError for a wrong teacher or dataset, before weights are loaded."""
     settings: StudentSettings = job.typed_settings()
     place = input_of(job, "teacher")
-    tokenizer = load_tokenizer(place)
-    refuse_misfit(place, tokenizer)
     world = World.start(settings.mesh)
-    documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length,
-                                       settings.overflow)
-    validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
-    refuse_nothing_to_learn(documents, counts)
-    for split in (documents, validation):
-        refuse_long_documents(place, split)
+    chats = read_chats(job, place, settings)
     teacher = load_model(place, device=world.device if world.size == 1 else "cpu").requires_grad_(False)
     layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
     student = make_student(teacher, layers)
     world.place(student, settings.precision)
     teacher.to(world.device)  # whole on every process: it is only read
     result = train(
-        student, PackedPlan(documents, settings),
+        student, PackedPlan(chats.documents, settings),
         next_token_loss if settings.label_weight == 1 else distillation_loss(teacher, settings),
         settings, job.output / ".work", progress, "distill",
-        validate=validation_of(student, validation, settings.precision) if validation else None, world=world,
+        validate=validation_of(student, chats.validation, settings.precision), world=world,
     )
-    add_end_of_sequence(student, end_of_turn_ids(tokenizer))
-    save_model(student, tokenizer, job.output)
-    return {**training_metrics(result, counts), "teacher_layers": layers}
+    add_end_of_sequence(student, end_of_turn_ids(chats.tokenizer))
+    save_model(student, chats.tokenizer, job.output)
+    return {**training_metrics(result, chats.counts), "teacher_layers": layers}
 
 
 def student_layers(teacher_layers: int, wanted: float) -> list[int]:

@@ -7,8 +7,8 @@ method lora or qlora the weights are merged, and the adapter lies in adapter/ in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.training.linear_cross_entropy import next_token_loss
 from model_ops.training.loss_heads import chosen_kernel
 from model_ops.training.packing import PackedPlan
+from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import TrainingResult, train
 
 VALIDATION_TOKENS = 50_000
@@ -38,27 +39,44 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Trains, saves and says what it saw. Raises ModelError for a wrong model or dataset, before weights are loaded."""
     settings: SftSettings = job.typed_settings()
     base = input_of(job, "model")
-    tokenizer = load_tokenizer(base)
-    refuse_misfit(base, tokenizer)
     world = World.start(settings.mesh)
-    documents, counts = read_documents(input_of(job, "dataset"), "train", tokenizer, settings.max_length,
-                                       settings.overflow)
-    validation = validation_documents(input_of(job, "dataset"), tokenizer, settings.max_length)
-    refuse_nothing_to_learn(documents, counts)
-    for split in (documents, validation):
-        refuse_long_documents(base, split)
+    chats = read_chats(job, base, settings)
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     work = job.output / ".work"
     kernel = chosen_kernel(settings.loss_head, model, settings.precision, work, settings.z_loss)
     loss = partial(next_token_loss, z_loss=settings.z_loss, kernel=kernel)
     result = train(
-        model, PackedPlan(documents, settings), loss, settings, work, progress, "sft",
-        validate=validation_of(model, validation, settings.precision) if validation else None, world=world,
+        model, PackedPlan(chats.documents, settings), loss, settings, work, progress, "sft",
+        validate=validation_of(model, chats.validation, settings.precision), world=world,
     )
-    add_end_of_sequence(model, end_of_turn_ids(tokenizer))
-    numbers |= save_tuned(model, tokenizer, base, settings, job.output)
-    return training_metrics(result, {**counts, **numbers})
+    add_end_of_sequence(model, end_of_turn_ids(chats.tokenizer))
+    numbers |= save_tuned(model, chats.tokenizer, base, settings, job.output)
+    return training_metrics(result, {**chats.counts, **numbers})
+
+
+@dataclass(frozen=True)
+class Chats:
+    """What a stage learns from: documents of the training rows, some of the validation rows, what became of the rows."""
+
+    tokenizer: PreTrainedTokenizerBase
+    documents: Sequence[Document]
+    validation: Sequence[Document]
+    counts: dict[str, int]
+
+
+def read_chats(job: Job, model: Path, settings: TrainingSettings) -> Chats:
+    """The job's dataset as the model in `model` reads it. Raises ModelError where the two do not fit, or nothing is learnt;
+    no weight is loaded for that."""
+    tokenizer = load_tokenizer(model)
+    refuse_misfit(model, tokenizer)
+    dataset = input_of(job, "dataset")
+    documents, counts = read_documents(dataset, "train", tokenizer, settings.max_length, settings.overflow)
+    validation = validation_documents(dataset, tokenizer, settings.max_length)
+    refuse_nothing_to_learn(documents, counts)
+    for split in (documents, validation):
+        refuse_long_documents(model, split)
+    return Chats(tokenizer, documents, validation, counts)
 
 
 def refuse_nothing_to_learn(documents: Sequence[Document], counts: dict[str, int]) -> None:
@@ -90,8 +108,10 @@ def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_
     return chosen
 
 
-def validation_of(model: nn.Module, documents: Sequence[Document], precision: str):
-    """What the trainer calls to validate: the held-out loss of `documents`."""
+def validation_of(model: nn.Module, documents: Sequence[Document], precision: str) -> Callable[[], dict[str, float]] | None:
+    """What the trainer calls to validate: the held-out loss of `documents`; None where there are none."""
+    if not documents:
+        return None
     return lambda: {"validation_loss": mean_loss(held_out_loss(model, documents, precision=precision))}
 
 
