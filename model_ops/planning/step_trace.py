@@ -23,7 +23,7 @@ import copy
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
@@ -62,11 +62,9 @@ class Traced:
 
 
 @dataclass(frozen=True)
-class MicroBatchMemory:
-    """Bytes beyond weights, gradients and optimizer; see the module. Of a model of `layers` blocks."""
+class _Peaks:
+    """Bytes at the moments that the head of this file names, and of the gradients of weights."""
 
-    layers: int
-    kept: int
     forward: int
     head: int
     last: int
@@ -74,6 +72,14 @@ class MicroBatchMemory:
     first_with_gradients: int
     block_gradients: int
     outer_gradients: int
+
+
+@dataclass(frozen=True)
+class MicroBatchMemory(_Peaks):
+    """Bytes beyond weights, gradients and optimizer; see the module. Of a model of `layers` blocks."""
+
+    layers: int
+    kept: int
 
     def peak(self, layers: int, accumulating: bool) -> int:
         """The most alive at any moment, with the gradients of weights that are unsharded and exist by then.
@@ -93,25 +99,16 @@ class MicroBatchMemory:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Run(_Peaks):
     after_blocks: int
-    forward: int
-    head: int
-    last: int
-    first: int
-    first_with_gradients: int
-    block_gradients: int
-    outer_gradients: int
 
 
 def trace_micro_batch(config: PreTrainedConfig, traced: Traced) -> MicroBatchMemory:
     """Runs models of two and of three blocks of `config`'s shape; no weight is made, nothing is computed."""
     _warm_attention(config, traced)
     two, three = (_run(_with_layers(config, layers), traced) for layers in (2, 3))
-    return MicroBatchMemory(
-        layers=3, kept=three.after_blocks - two.after_blocks, forward=three.forward, head=three.head, last=three.last,
-        first=three.first, first_with_gradients=three.first_with_gradients, block_gradients=three.block_gradients,
-        outer_gradients=three.outer_gradients)
+    peaks = {field.name: getattr(three, field.name) for field in fields(_Peaks)}
+    return MicroBatchMemory(layers=3, kept=three.after_blocks - two.after_blocks, **peaks)
 
 
 def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
@@ -140,8 +137,8 @@ def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
             live.peak = live.now
             loss.backward()
             handed.finish()
-        return _Run(after_blocks, forward, at_head, handed.last, handed.first, handed.first_with_gradients,
-                    handed.block_bytes, handed.outer_bytes)
+        return _Run(forward, at_head, handed.last, handed.first, handed.first_with_gradients, handed.block_bytes,
+                    handed.outer_bytes, after_blocks)
 
 
 @contextmanager
