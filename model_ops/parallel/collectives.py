@@ -6,6 +6,8 @@ packed training has it; tensors are [1, tokens, width].
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
@@ -39,13 +41,13 @@ def exchange_rows(rows: Float[Tensor, "rows width"], sent: list[int], received: 
 def tokens_to_heads(stream: Float[Tensor, "1 heads share head_dim"],
                     group: dist.ProcessGroup) -> Float[Tensor, "1 heads_share tokens head_dim"]:
     """From some tokens of all heads to all tokens of some heads (DeepSpeed Ulysses, arXiv 2309.14509)."""
-    return _TokensToHeads.apply(stream, group)
+    return _Moved.apply(stream, group, _to_heads, _to_tokens)
 
 
 def heads_to_tokens(stream: Float[Tensor, "1 heads_share tokens head_dim"],
                     group: dist.ProcessGroup) -> Float[Tensor, "1 heads share head_dim"]:
     """The way back."""
-    return _HeadsToTokens.apply(stream, group)
+    return _Moved.apply(stream, group, _to_tokens, _to_heads)
 
 
 class _GatherTokens(torch.autograd.Function):
@@ -88,26 +90,20 @@ class _ExchangeRows(torch.autograd.Function):
         return _all_to_all(gradient, received, sent, ctx.group), None, None, None, None
 
 
-class _TokensToHeads(torch.autograd.Function):
+Move = Callable[[Tensor, dist.ProcessGroup], Tensor]
+
+
+class _Moved(torch.autograd.Function):
+    """`there` moves a stream among the processes; its gradient goes the way `back`."""
+
     @staticmethod
-    def forward(ctx, stream: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _to_heads(stream, group)
+    def forward(ctx, stream: Tensor, group: dist.ProcessGroup, there: Move, back: Move) -> Tensor:
+        ctx.group, ctx.back = group, back
+        return there(stream, group)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):
-        return _to_tokens(gradient, ctx.group), None
-
-
-class _HeadsToTokens(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, stream: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return _to_tokens(stream, group)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor):
-        return _to_heads(gradient, ctx.group), None
+        return ctx.back(gradient, ctx.group), None, None, None
 
 
 def _gather(hidden: Tensor, group: dist.ProcessGroup) -> Tensor:
