@@ -130,12 +130,6 @@ class World:
             return values
         return self.total(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
 
-    def rows_total(self, value: float) -> float:
-        """The sum of a number that is per row: counted once for processes that share rows."""
-        if self.mesh is None:
-            return value
-        return self.totals([value])[0] / self.mesh.sizes["cp"]
-
     def gather(self, value: Any) -> list[Any]:
         """A small object of every process, by rank."""
         if self.mesh is None:

@@ -250,11 +250,6 @@ def read_state(folder: Path) -> dict[str, Any]:
     return state
 
 
-def finished_checkpoints(work: Path) -> list[Path]:
-    """The checkpoints that were written to their end, oldest first."""
-    return sorted(path.parent for path in (work / "checkpoints").glob("step-*/state.json"))
-
-
 def _problem(folder: Path) -> str | None:
     if not (folder / "state.json").exists():
         return "it was still being written when its run ended"
