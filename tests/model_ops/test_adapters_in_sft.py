@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from stop_after import StopAfter
 from tiny_chats import conversation, write_rows
 
 from model_ops import sft
@@ -86,15 +87,6 @@ def test_peft_makes_the_same_of_base_and_adapter(tiny_model, adapted):
     torch.testing.assert_close(ours(ids, use_cache=False).logits, theirs(ids, use_cache=False).logits, rtol=1e-4, atol=1e-4)
     merged = theirs.merge_and_unload()(ids, use_cache=False).logits
     torch.testing.assert_close(load_model(output)(ids, use_cache=False).logits, merged, rtol=0.05, atol=0.05)
-
-
-class StopAfter(Progress):
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def report(self, phase, done, total, unit, **numbers):
-        self.stop_requested = done == self.step
 
 
 @pytest.mark.parametrize("method", ["lora", "qlora"])

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from stop_after import StopAfter
 from torch import nn
 from torch.nn import functional as F
 
@@ -108,17 +109,6 @@ def test_learning_rate_warms_up_and_ends_at_its_floor():
     assert rates[3] == pytest.approx(1e-2)
     assert rates[-1] == pytest.approx(2e-3)
     assert all(a >= b for a, b in itertools.pairwise(rates[3:]))
-
-
-class StopAfter(Progress):
-    """Asks for a stop once `step` steps are reported."""
-
-    def __init__(self, step):
-        super().__init__()
-        self.step = step
-
-    def report(self, phase, done, total, unit, **numbers):
-        self.stop_requested = done == self.step
 
 
 def test_a_stopped_run_continues_to_the_same_weights_bit_for_bit(tmp_path):
