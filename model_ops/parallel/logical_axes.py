@@ -3,10 +3,10 @@
     axes_of("model.layers.3.self_attn.o_proj.weight", "llama")     # ("embed", "heads")
 
 vocab: token ids. embed: the residual stream. heads, kv_heads: attention heads times their size; only whole heads are
-cut. mlp: the inner width of a feed-forward. expert: the experts of a mixture. norm: a norm's weights. None: a dimension
-that nothing cuts by name (a router's outputs, an adapter's rank). `layers` is no dimension in torch: it is the list of blocks,
-each of which is gathered and freed as one. Names are those of transformers 5; Llama, Mistral, Qwen2, Qwen3, Gemma 1 to 3
-share one table, Qwen3-MoE and gpt-oss add their experts. A name that is in no table has no logical axes (all None).
+cut. mlp: the inner width of a feed-forward. expert: the experts of a mixture. router: what chooses them. norm: a norm's
+weights. None: an adapter's rank. `layers` is no dimension in torch: it is the list of blocks, each of which is gathered and
+freed as one. Names are those of transformers 5; Llama, Mistral, Qwen2, Qwen3, Gemma 1 to 3 share one table, Qwen3-MoE and
+gpt-oss add their experts. A name that is in no table has no logical axes (all None): nothing but fsdp cuts it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PATTERNS: tuple[tuple[str, Axes], ...] = (
     (r"mlp\.experts\.down_proj", ("expert", "embed", "mlp")),
     (r"mlp\.experts\.gate_up_proj_bias", ("expert", "mlp")),
     (r"mlp\.experts\.down_proj_bias", ("expert", "embed")),
-    (r"mlp\.(gate|router)\.weight", (None, "embed")),
-    (r"mlp\.router\.bias", (None,)),
+    (r"mlp\.(gate|router)\.weight", ("router", "embed")),
+    (r"mlp\.router\.bias", ("router",)),
     (r"mlp\.(gate|up)_proj\.weight", ("mlp", "embed")),
     (r"mlp\.(gate|up)_proj\.bias", ("mlp",)),
     (r"mlp\.down_proj\.weight", ("embed", "mlp")),

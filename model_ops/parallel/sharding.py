@@ -77,7 +77,19 @@ def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSe
     if sizes["tp"] > 1 and "tp" not in used:
         raise ModelError(f"mesh tp {sizes['tp']} divides no dimension of this {kind} model; set tp to a divisor of its "
                          "attention heads")
+    if sizes["tp"] > 1:
+        _refuse_unknown(plan, config, kind)
     return plan
+
+
+def _refuse_unknown(plan: Mapping[str, Sharding], config: Any, kind: str) -> None:
+    """What is not known may mix tokens or heads, or be counted once a process: tp would compute another model."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    for name, sharding in plan.items():
+        over_heads = sharding.axes == ("norm",) and ".self_attn." in name and sharding.shape[0] > head_dim
+        if over_heads or not any(sharding.axes):
+            raise ModelError(f"mesh tp cannot be used with this {kind} model: how {name} would be cut is not known; set tp to "
+                             "1 and use dp_shard")
 
 
 def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int], rules: Sequence[Rule]) -> Sharding:
@@ -90,12 +102,15 @@ def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int
     for logical, axis in rules:
         if axis is None:
             whole |= {logical, "kv_heads"} if logical == "heads" else {logical}
-        if axis in (None, "fsdp") or logical not in axes or logical in whole or sizes[axis] == 1 or axis in placements:
+        if axis in (None, "fsdp") or logical not in axes or sizes[axis] == 1 or axis in placements:
             continue
         size, dim, unit = sizes[axis], axes.index(logical), unit_of(logical, shape[axes.index(logical)], config)
-        if dim in placements.values() and logical != "expert":
+        if logical == "mlp" and "expert" in axes:  # gate and up lie beside each other, and only whole experts are dispatched
             continue
         heads_cut = logical != "kv_heads" or config.num_attention_heads % size == 0
+        if logical in whole:
+            narrowed = dim if logical == "kv_heads" and heads_cut and "heads" not in whole else None
+            continue
         if local[dim] % (size * unit) or not heads_cut:
             notes.append(f"{axis} {size} does not divide {logical} {local[dim] // unit}: replicated")
             narrowed = dim if logical == "kv_heads" and heads_cut else None

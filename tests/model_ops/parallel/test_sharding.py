@@ -24,7 +24,7 @@ def test_every_parameter_of_every_architecture_has_logical_axes(kind):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **fields))
     for name, parameter in model.named_parameters():
         axes = axes_of(name, parameter.ndim, kind)
-        assert any(axes) or name.endswith("router.bias"), name
+        assert any(axes), name
         for axis, size in zip(axes, parameter.shape, strict=True):
             assert size == {"vocab": 96, "embed": 32, "heads": size, "kv_heads": 16, "expert": 4}.get(axis, size), name
 
@@ -63,6 +63,24 @@ def test_what_fsdp_cannot_divide_is_padded_and_said():
 def test_expert_parallel_needs_experts():
     with pytest.raises(ModelError, match="ep 2 cannot be used with this qwen3 model: it has no experts"):
         plan_sharding(SHAPES, CONFIG, MeshSettings(ep=2))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("qwen2_moe", "shared_expert"), ("phi3", "qkv_proj"), ("olmo2", "q_norm")])
+def test_tensor_parallel_of_what_it_does_not_know_is_refused(kind, name):
+    fields = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 96,
+              "num_key_value_heads": 2, "num_experts": 4, "pad_token_id": 0}
+    config = AutoConfig.for_model(kind, **fields)
+    with torch.device("meta"):
+        shapes = {name: value.shape for name, value in AutoModelForCausalLM.from_config(config).named_parameters()}
+    plan_sharding(shapes, config, MeshSettings(dp_shard=2))
+    with pytest.raises(ModelError, match=rf"tp cannot be used with this {kind} model: how \S*{name}\S* would be cut"):
+        plan_sharding(shapes, config, MeshSettings(tp=2))
+
+
+def test_experts_are_cut_as_wholes_or_not_at_all():
+    shapes = {"model.layers.0.mlp.experts.gate_up_proj": (3, 64, 32), "model.layers.0.mlp.experts.down_proj": (3, 32, 32)}
+    plan = plan_sharding(shapes | {Q: (128, 128)}, CONFIG, MeshSettings(tp=2))
+    assert all(plan[name].placements == {} for name in shapes)
 
 
 def test_tensor_parallel_that_divides_nothing_is_refused():
