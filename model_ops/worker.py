@@ -31,11 +31,7 @@ from model_ops.heap import give_back_memory, keep_freed_memory
 from model_ops.parallel.processes import local_threads, process_group, rank, report_failure, started_by_torchrun
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job
-
-SPINS = "10000"
-"""How long an OpenMP thread spins before it sleeps. For ever, the default, is ruinous on a machine that does anything
-else (two threads on one core spin against each other: 400 to 1,100 tokens/s where 6,700 are possible); not at all
-leaves one of two cores idle (3,900 to 5,500 tokens/s). Measured on the demo's SFT step, 2 cores."""
+from model_ops.torch_environment import set_torch_environment
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.stdin == (given.job is not None):
         parser.error("give a job file, or --stdin")
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when torch loads
+    set_torch_environment()
     events = _own_stdout()
     progress = Progress(events if rank() == 0 else None)
     progress.install_signal_handlers()
