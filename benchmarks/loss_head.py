@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
-from pathlib import Path
 
+from benchmarks.one_case import one_case
 from benchmarks.record import record
 
 SHAPES = [(8_192, 256, 2_700), (32_000, 1_024, 1_024), (151_936, 512, 1_400)]
@@ -33,10 +31,7 @@ def main() -> None:
     for vocab, width, tokens in QUICK if given.quick else SHAPES:
         row = {"vocab": vocab, "hidden": width, "rows": tokens}
         for name in ("chunked", "torch", "plain"):
-            case = json.dumps([name, vocab, width, tokens])
-            done = subprocess.run([sys.executable, "-m", "benchmarks.loss_head", "--case", case], check=True, text=True,
-                                  stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parent.parent)
-            row[name] = json.loads(done.stdout.splitlines()[-1])
+            row[name] = one_case("loss_head", "--case", [name, vocab, width, tokens])
         rows.append(row)
         print(json.dumps(row), flush=True)
     record("loss_head", {

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.one_case import one_case
 from benchmarks.record import record
 
 MIB = 2**20
@@ -72,7 +70,8 @@ def main() -> None:
         return
     rows = []
     for case in QUICK if given.quick else CASES:
-        measured = _in_a_process(case)
+        # Freed blocks go back to the system, so that the peak is of what is alive.
+        measured = one_case("plan", "--case", asdict(case), MALLOC_MMAP_THRESHOLD_="65536")
         predicted = _predict(case)
         row = {**asdict(case), "measured_mib": round(measured / MIB, 1), "predicted_mib": round(predicted / MIB, 1),
                "error": round(predicted / measured - 1, 4)}
@@ -104,15 +103,6 @@ def _predict(case: Case) -> float:
     needs = needs_of(_config(case), training, "case", "cpu", document_tokens=case.document_tokens)
     memory = memory_of(needs, Setup(Mesh(), case.micro_batch_tokens, case.checkpointing), this_machine())
     return memory.total - memory.device - memory.spare
-
-
-def _in_a_process(case: Case) -> float:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.plan", "--case", json.dumps(asdict(case))], capture_output=True, text=True,
-        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"})  # freed blocks go back, so that the peak is of what is alive
-    if done.returncode:
-        raise SystemExit(done.stderr[-3000:])
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _measure(case: Case) -> float:

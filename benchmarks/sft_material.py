@@ -41,19 +41,14 @@ class Material:
 
 def prepare(folder: Path, shared: Path, held_out: int = 200) -> Material:
     """Raises SystemExit where the data is not there."""
-    small, data = shared / "models" / "house", shared / "data"
-    if not (small / "config.json").exists() or not (data / "gsm8k_train.jsonl").exists():
+    small = shared / "models" / "house"
+    if not (small / "config.json").exists() or not (shared / "data" / "gsm8k_train.jsonl").exists():
         raise SystemExit(f"{shared} lacks models/house or data/gsm8k_train.jsonl: give the folder that has them with --shared")
     tokenizer = load_tokenizer(small)
     dataset = folder / "dataset"
     dataset.mkdir(parents=True, exist_ok=True)
     for split, limit in (("train", None), ("test", held_out)):
-        lines = (data / f"gsm8k_{split}.jsonl").read_text().splitlines()[:limit]
-        examples = [json.loads(line) for line in lines]
-        rows = [Row(f"{split}-{number}", [{"role": "user", "content": example["question"]},
-                                          {"role": "assistant", "content": example["answer"]}])
-                for number, example in enumerate(examples)]
-        documents, _ = tokenize(rows, tokenizer, MAX_LENGTH)
+        documents, _ = tokenize(gsm8k(shared, split, limit), tokenizer, MAX_LENGTH)
         _write(documents, dataset / ("train.parquet" if split == "train" else "validation.parquet"))
         if split == "train":
             with (folder / "rows.jsonl").open("w") as file:
@@ -66,6 +61,14 @@ def prepare(folder: Path, shared: Path, held_out: int = 200) -> Material:
     model.to(torch.bfloat16).save_pretrained(large)
     tokenizer.save_pretrained(large)
     return Material(dataset, folder / "rows.jsonl", small, large)
+
+
+def gsm8k(shared: Path, split: str, limit: int | None = None) -> list[Row]:
+    """Questions with their answers; raises OSError where the data is not there."""
+    lines = (shared / "data" / f"gsm8k_{split}.jsonl").read_text().splitlines()[:limit]
+    return [Row(f"{split}-{number}", [{"role": "user", "content": example["question"]},
+                                      {"role": "assistant", "content": example["answer"]}])
+            for number, example in enumerate(map(json.loads, lines))]
 
 
 def _write(documents: Documents, path: Path) -> None:
