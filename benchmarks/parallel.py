@@ -45,7 +45,8 @@ STEPS = 10
 EPSILON = 1e-5
 """Adam's. Gradients here are 1e-4 to 1e-3 and differ by 1e-8 from one order of summation to another. With the usual 1e-8 a
 value whose gradient is nearly zero takes its step in the direction of that difference: four of 33,000 values of the
-embedding then end up to 7e-4 apart while whole gradients agree to 1e-6."""
+embedding then end up to 7e-4 apart while whole gradients agree to 1e-6. It is rounding: with 1e-8 and everything in float64
+tp 2 and tp 2 x dp 2 end 2e-13 from one process."""
 SECONDS = 300
 """No layout takes as long: processes that wait for each other say where, and end."""
 LOSS_GAP, PARAMETER_GAP = 1e-5, 1e-4

@@ -5,7 +5,8 @@
 
 A worker is `python -m model_ops.worker --stdin`: it pays for importing torch once, then takes one job after another.
 A job whose settings have a mesh of several processes gets them to itself, through torchrun (model_ops.parallel.launch);
-its events come on one stream, the first process's. A process that dies ends the job with its own error.
+its events come on one stream, the first process's. A process that dies ends the job with its own error, unless the mesh's
+`restarts` let all of them go on from the newest checkpoint.
 
 It reports through dagster-pipes when there is a Dagster step to hear it, and writes progress as JSON lines, which are
 relayed to the file named by MILLRACE_PROGRESS (the terminal that started the run follows it).
@@ -70,7 +71,7 @@ class LocalLauncher:
         job, processes = laid_out(job)
         path = job.output / SCRATCH / "job.json"
         write_text(path, job.model_dump_json(indent=2) + "\n")
-        submit = self._submit if processes == 1 else partial(self._submit_to_processes, processes, job.threads)
+        submit = self._submit if processes == 1 else partial(self._submit_to_processes, processes, job)
         if context is None:
             return submit(path, None, None)
         with open_pipes_session(
@@ -118,22 +119,25 @@ class LocalLauncher:
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         raise WorkerError(f"the worker ended with {name} before its job was done; its checkpoints are kept, run again")
 
-    def _submit_to_processes(self, processes: int, threads: int, path: Path, pipes: dict[str, Any] | None,
+    def _submit_to_processes(self, processes: int, job: Job, path: Path, pipes: dict[str, Any] | None,
                              context: dg.AssetExecutionContext | None) -> dict:
         self.close()  # a warm worker would keep memory of the devices
-        environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, threads // processes))}
+        environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
         if pipes is not None:
             environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: pipes["context"], DAGSTER_PIPES_MESSAGES_ENV_VAR: pipes["messages"]}
         worker = subprocess.Popen(
-            [sys.executable, "-m", "model_ops.parallel.launch", str(path), "--processes", str(processes)], cwd=PROJECT,
-            env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            [sys.executable, "-m", "model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
+             str(job.typed_settings().mesh.restarts)],
+            cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self._worker = worker
         ends: dict[str, dict] = {}
         try:
             for event in self._events(worker, context):
                 ends.setdefault(event["event"], event)
+                if event["event"] == "restarted":
+                    ends.clear()  # what the processes before said of their end
             code = worker.wait()
-        except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+        except BaseException:  # whatever ends this ends the processes
             self._stop()
             raise
         self._worker = None

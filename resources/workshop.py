@@ -18,7 +18,7 @@ import dagster as dg
 import numpy as np
 
 from model_ops.specs import OPERATIONS, Job
-from model_ops.training.settings import Settings, TrainingSettings
+from model_ops.training.settings import SAME_RESULTS, Settings, TrainingSettings
 from resources.catalog import rebuild
 from resources.curate import slice_digest
 from resources.curation import SemanticDuplicates
@@ -104,7 +104,7 @@ class Workshop:
             name,
             op=operation,
             sources=(f"model_ops/{operation}.py",),
-            config={key: value for key, value in config.items() if key != "mesh"},  # where it runs, not what it makes
+            config={key: value for key, value in config.items() if key not in SAME_RESULTS},
             inputs=[*taken.values(), *([external_input(outside)] if outside else [])],
             work=work,
         )

@@ -38,10 +38,7 @@ class Context:
                value: Float[Tensor, "1 kv_heads share head_dim"], *arguments: Any, s_aux: Tensor | None = None,
                **options: Any) -> tuple[Float[Tensor, "1 share heads head_dim"], None]:
         """`attention` over all tokens of this process's heads. `s_aux` are per-head sinks, cut like the heads."""
-        heads, kv_heads = query.shape[1], key.shape[1]
-        repeated = self.size // math.gcd(self.size, kv_heads)
-        if heads % (kv_heads * repeated):
-            repeated = heads // kv_heads
+        repeated = self.size // math.gcd(self.size, key.shape[1])
         if repeated > 1:
             key, value = (stream.repeat_interleave(repeated, dim=1) for stream in (key, value))
         query, key, value = (tokens_to_heads(stream, self.group) for stream in (query, key, value))

@@ -56,7 +56,7 @@ def dispatch(
     else:
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=share.group)
-        leaving, arriving = sent.sum(1).tolist(), received.sum(1).tolist()
+        leaving, arriving = torch.stack((sent.sum(1), received.sum(1))).tolist()
         arrived = exchange_rows(hidden[token], leaving, arriving, share.group)
         which = torch.arange(share.count, device=hidden.device).repeat(share.ep_size)
         made = exchange_rows(_run(experts, arrived, which.repeat_interleave(received.flatten())), arriving, leaving,

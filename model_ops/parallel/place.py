@@ -56,7 +56,7 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None,
                                   cast_forward_inputs=False)
     cut = mesh.sizes["tp"] > 1 or mesh.sizes["ep"] > 1
-    from_leader = _some_lack_values(model, device)
+    from_leader = _some_lack_values(model)
     if from_leader:
         _refuse_another_model(shapes)
     names: dict[nn.Parameter, str] = {}
@@ -122,10 +122,12 @@ def _owners(model: nn.Module) -> dict[nn.Parameter, list[tuple[nn.Module, str]]]
     return found
 
 
-def _some_lack_values(model: nn.Module, device: torch.device) -> bool:
-    """Whether some processes have the model on the meta device while others have its values."""
+def _some_lack_values(model: nn.Module) -> bool:
+    """Whether some processes have the model on the meta device while others have its values.
+
+    They wait on the CPU for the first one to read it: NCCL gives up after ten minutes."""
     meta = any(parameter.is_meta for parameter in model.parameters())
-    flags = torch.tensor([int(meta), int(not meta)], device=device)
+    flags = torch.tensor([int(meta), int(not meta)])
     dist.all_reduce(flags, dist.ReduceOp.MAX)
     return bool(flags.all())
 

@@ -73,6 +73,11 @@ class World:
         return self.rank == 0
 
     @property
+    def draws_as(self) -> int:
+        """Which randomness this process draws: processes with other tokens draw other numbers, those of tp the same."""
+        return 0 if self.mesh is None else self.rank // self.mesh.sizes["tp"]
+
+    @property
     def loading_device(self) -> torch.device:
         """Where a model is read to: the device itself; main memory of the first process, before it is cut and moved block
         by block; nowhere in the others, to which `place` sends their parts."""
@@ -120,7 +125,7 @@ class World:
         """The greatest of each number over ALL processes, so that they decide alike; on one process, the numbers."""
         if self.mesh is None:
             return numbers
-        found = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        found = torch.tensor(numbers, dtype=torch.float64)  # on the CPU: it waits for no device, and longer than NCCL would
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return found.tolist()
 
@@ -147,9 +152,9 @@ class World:
         for gradient in gradients:
             shares.setdefault(_copies(gradient, self.size), []).append(local_part(gradient))
         for copies, parts in shares.items():
-            norms = torch._foreach_norm([part for part in parts if part.numel()])
-            if norms:
-                squares += torch.stack(norms).double().square().sum() / copies
+            held = [part for part in parts if part.numel()]
+            if held:
+                squares += torch.stack(torch._foreach_norm(held)).double().square().sum() / copies
         dist.all_reduce(squares)
         return math.sqrt(float(squares)) if bool(torch.isfinite(squares)) else math.nan
 

@@ -15,6 +15,11 @@ OptimizerName = Literal["adamw", "adamw_8bit", "muon"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
 
 
+SAME_RESULTS = frozenset({"mesh", "dry_run", "activation_checkpointing", "offload_activations", "checkpoint_every",
+                          "checkpoint_seconds", "keep_checkpoints"})
+"""Training settings that say where and how a step is computed or kept, not what comes of it."""
+
+
 class Settings(BaseModel):
     """Settings that a person writes: unknown keys are refused, values are checked where they enter."""
 
@@ -39,6 +44,8 @@ class MeshSettings(Settings):
     cp: int = Field(1, ge=1, description="processes that cut a row's tokens among them (Ulysses)")
     tp: int = Field(1, ge=1, description="processes that cut the matrices among them")
     ep: int = Field(1, ge=1, description="processes that share the experts among them, each with rows of its own")
+    restarts: int = Field(0, ge=0, description="how often all processes are started again, from the newest checkpoint, once "
+                          "one was killed; an error of the run itself ends it")
     rules: list[tuple[str, str | None]] = Field(
         default_factory=list, description="[logical axis, mesh axis or null] tried before the default rules")
 

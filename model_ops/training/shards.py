@@ -109,6 +109,8 @@ class Snapshot:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for name, tensor in self._live.items():
+                if tensor.is_cuda:
+                    tensor.record_stream(stream)  # one made contiguous for this is not to be given to others before
                 self._live[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
                 self._live[name].copy_(tensor, non_blocking=True)
             self._copied_at = stream.record_event()

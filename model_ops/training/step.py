@@ -40,7 +40,8 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     totals = torch.stack(sums).double()
     loss_sum, count, *values = world.totals([float(totals.sum()), float(count), *map(float, metrics.values())])
     if count <= 0:
-        rows = dict.fromkeys(row for rows in world.gather(micro_batches[0].row_ids) for row in rows)
+        mine = [row for batch in micro_batches for row in batch.row_ids]
+        rows = dict.fromkeys(row for rows in world.gather(mine) for row in rows)
         raise ModelError(f"{name}: rows {some(list(rows))} hold no token to predict")
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     norm = world.norm(gradients) / count

@@ -37,15 +37,16 @@ from model_ops.training.metrics_log import MetricsLog
 from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.recovery import Recovery
 from model_ops.training.schedules import learning_rate_at
-from model_ops.training.settings import TrainingSettings
+from model_ops.training.settings import SAME_RESULTS, TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
 from model_ops.training.step_meter import StepMeter
 from model_ops.training.tied_embedding import few_rows_added
 
-SAME_RESULTS = {"mesh", "dry_run", "activation_checkpointing", "offload_activations", "checkpoint_every", "checkpoint_seconds",
-                "keep_checkpoints"}
-"""Settings that say how a step is computed or kept, not what: a run may continue with others."""
+MAY_CHANGE = {*SAME_RESULTS, "on_bad_step"}
+"""Settings that a run may continue with others of. A run that was to stop at a bad step has not met what it now may skip."""
+DRAWS_APART = 2_654_435_761
+"""Between the seeds of processes that hold different tokens: generators look at 32 bits, over which its multiples spread."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def train(
     if idle is not None:
         progress.event("note", message=f"{phase}: {idle}")
     optimizer = build_optimizer(model, settings)
-    run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude=SAME_RESULTS), "steps": steps}
+    run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude=MAY_CHANGE), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
     if first == 0 and settings.dry_run:
@@ -112,7 +113,7 @@ def train(
     model.train()
     for index in range(first, steps):
         step_started_s = time.monotonic()
-        _seed_all(settings.seed * 1_000_003 + index)
+        _seed_all(settings.seed * 1_000_003 + index + world.draws_as * DRAWS_APART)
         data = steps_data.take(index)
         learning_rate = learning_rate_at(index, steps, settings)
         for group in optimizer.param_groups:
@@ -148,7 +149,7 @@ def train(
 
 
 def _seed_all(seed: int) -> None:
-    """Every generator a loss or a model may draw from; a step's randomness is a function of (seed, step) alone."""
+    """Every generator a loss or a model may draw from; randomness is a function of seed, step and place on the mesh."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

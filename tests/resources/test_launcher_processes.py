@@ -111,6 +111,29 @@ def test_a_wrong_model_is_the_workers_own_sentence(inputs, tmp_path):
 
 
 @pytest.mark.slow
+def test_processes_of_which_one_was_killed_start_again_where_the_mesh_says_so(inputs, tmp_path):
+    output = tmp_path / "again"
+
+    def strike():
+        deadline = time.monotonic() + 300
+        while not list(output.glob(".work/checkpoints/*/state.json")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        agent = launcher._worker.pid
+        children = [int(child) for child in Path(f"/proc/{agent}/task/{agent}/children").read_text().split()]
+        os.kill(children[-1], signal.SIGKILL)
+
+    with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
+        thread = threading.Thread(target=strike)
+        thread.start()
+        found = launcher.run(sft(inputs, output, {"dp_shard": 2, "restarts": 1}, steps=300, checkpoint_every=10))
+        thread.join()
+    assert found["resumed_from"] >= 10 and found["steps"] == 300
+    assert "start again from the newest checkpoint" in (tmp_path / "progress.jsonl").read_text()
+    steps = [json.loads(line)["step"] for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, 301))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_dies_is_named_and_a_stop_saves(inputs, tmp_path, number):
     output = tmp_path / "long"

@@ -1,0 +1,82 @@
+"""What processes compute together beside gradients: norms of parts that some do not have, and who draws which numbers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from benchmarks.parallel import documents, on_processes, tiny
+from model_ops.parallel.world import World
+from model_ops.progress import Progress
+from model_ops.training.batch import LossOutput
+from model_ops.training.linear_cross_entropy import next_token_loss
+from model_ops.training.packing import PackedPlan
+from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.training.trainer import train
+
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+
+def norms():
+    world = World.start(MeshSettings(dp_shard=2), torch.device("cpu"))
+    parts = [distribute_tensor(torch.tensor([[3.0, 4.0]]), world.mesh.fsdp, [Shard(0)])]
+    return [world.norm(parts), world.norm([*parts, distribute_tensor(torch.tensor([12.0]), world.mesh.fsdp, [Replicate()])])]
+
+def draws(mesh):
+    settings = TrainingSettings(steps=2, learning_rate=1e-3, tokens_per_step=256, max_length=64, precision="float32",
+                                dry_run=False, mesh=mesh).resolved()
+    world = World.start(settings.mesh, torch.device("cpu"))
+    model = tiny("qwen3", hidden=32, vocab=130)
+    world.place(model, "float32")
+    drawn = []
+    def loss(model, batch):
+        output = next_token_loss(model, batch)
+        drawn.append(float(torch.rand(())))
+        return LossOutput(output.sum, output.count)
+    train(model, PackedPlan(documents(40, 64, 130), settings), loss, settings, folder / str(mesh.tp) / ".work", Progress(),
+          "x", world=world)
+    return [drawn[0], drawn[-1]]
+
+def noted(name, made):
+    def work():
+        found = [None, None]
+        dist.all_gather_object(found, made())
+        if dist.get_rank() == 0:
+            (folder / name).write_text(json.dumps(found))
+    on_processes(2, work)
+    return json.loads((folder / name).read_text())
+
+print(json.dumps({"norms": noted("norms", norms), "rows": noted("rows", lambda: draws(MeshSettings(dp_shard=2))),
+                  "matrices": noted("matrices", lambda: draws(MeshSettings(tp=2)))}))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("world"))], capture_output=True,
+                          text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def test_a_process_that_holds_no_part_of_a_gradient_has_the_same_norm(found):
+    assert found["norms"] == [[5.0, 13.0], [5.0, 13.0]]
+
+
+def test_processes_with_other_rows_draw_other_numbers(found):
+    one, other = found["rows"]
+    assert len({*one, *other}) == 4
+
+
+def test_processes_of_one_matrix_draw_the_same_numbers(found):
+    one, other = found["matrices"]
+    assert one == other and one[0] != one[1]
