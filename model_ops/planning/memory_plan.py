@@ -210,7 +210,9 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
     kept = traced.kept * counts.layers
     all_at_work = traced.beyond_gradients(counts.layers)
     if not sharded and needs.tokens_per_step <= setup.micro_batch_tokens * mesh.data_ranks:
-        all_at_work = max(0.0, traced.peak(counts.layers, accumulating=False) - gradients)  # gradients come as the rest goes
+        # Gradients come as the rest goes: where they outweigh it, what blocks keep is gone by the time of the peak.
+        all_at_work = max(0.0, traced.peak(counts.layers, accumulating=False) - gradients)
+        kept = min(kept, all_at_work)
     at_work = max(0.0, all_at_work - kept)
     if setup.offload:
         stream = 2 if needs.method != "full" else 4

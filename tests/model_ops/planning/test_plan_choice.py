@@ -147,3 +147,19 @@ def test_devices_are_read(text, count, name, gib):
 def test_odd_devices_are_refused_in_words(text):
     with pytest.raises(UnknownDevice, match="--gpus"):
         parse_devices(text)
+
+
+def test_gradients_that_outweigh_what_blocks_keep_are_not_added_to_it():
+    @dataclass(frozen=True)
+    class Small:
+        kept: int = 50_000_000
+
+        def beyond_gradients(self, layers):
+            return 40 * self.kept
+
+        def peak(self, layers, accumulating):
+            return 40 * self.kept if accumulating else 3_000_000_000  # reached when the last gradients are made
+
+    one_step = needs(billions=0.7, per_step=4_096, trace=lambda tokens, checkpointing, tp: Small())
+    memory = memory_of(one_step, Setup(Mesh(), 4_096, "none"), H100)
+    assert memory.kept + memory.at_work + memory.gradients == 3_000_000_000
