@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from transformers import AttentionInterface
 
 from model_ops.models.block_attention import block_attention
@@ -104,9 +105,11 @@ def _attend(
     kv_heads = key.shape[1]
     shared = heads // kv_heads
     if query.device.type != "cpu" or longest > EXPLICIT_UP_TO or dropout > 0:
-        if shared > 1:
+        grouped = shared > 1 and _kernel_groups_heads(query, key, value, dropout)
+        if shared > 1 and not grouped:
             key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, dropout_p=dropout)
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, dropout_p=dropout,
+                                              enable_gqa=grouped)
     if torch.is_autocast_enabled("cpu"):
         query, key, value = (stream.to(torch.get_autocast_dtype("cpu")) for stream in (query, key, value))
     queries = query.reshape(documents * kv_heads, shared * longest, head_dim)
@@ -117,6 +120,12 @@ def _attend(
     with torch.autocast("cpu", enabled=False):
         weights = scores.softmax(-1)
     return torch.bmm(weights, values).view(documents, heads, longest, head_dim)
+
+
+def _kernel_groups_heads(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> bool:
+    """Whether a fused kernel reads shared key heads where they lie. Else torch would take its plain formula for them, with
+    all scores in memory: then they are repeated."""
+    return query.is_cuda and can_use_flash_attention(SDPAParams(query, key, value, None, dropout, True, True))
 
 
 @lru_cache(maxsize=64)

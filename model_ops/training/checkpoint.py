@@ -2,9 +2,9 @@
 
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()                      # 0 and {} where there is nothing to continue from
-    if checkpoints.after_step(done, state, stop=progress.stop_requested):
-        raise Stopped                                      # all processes stop after the same step; it is saved
-    checkpoints.close()                                    # waits for the save in flight
+    with checkpoints:                                      # waits for the save in flight
+        if checkpoints.after_step(done, state, stop=progress.stop_requested):
+            raise Stopped                                  # all processes stop after the same step; it is saved
 
     <work>/checkpoints/step-00000050/shard-00000.safetensors   what each process held: weights and optimizer state
                                      tensors.json              which part of which tensor lies where
@@ -129,9 +129,17 @@ class Checkpoints:
             self._save(done, state)
         return False
 
-    def close(self) -> None:
-        """Waits for the save in flight; raises ModelError when it failed."""
-        self.wait()
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Waits for the save in flight; raises ModelError when it failed, unless the run ended with an error of its own.
+
+        After one, several processes do not wait: a save needs all of them, and the error is to be told."""
+        if kind is None:
+            self.wait()
+        elif self._saving is not None and self.world.size == 1:
+            self._saving.join()
         self._hook.remove()
 
     def _save(self, step: int, state: dict[str, Any]) -> None:

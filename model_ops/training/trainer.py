@@ -111,31 +111,31 @@ def train(
     losses, tokens, started_s = [], 0, time.monotonic()
     steps_data, meter = StepBatches(batches, world, first), StepMeter(model, world, settings.precision)
     model.train()
-    for index in range(first, steps):
-        step_started_s = time.monotonic()
-        _seed_all(settings.seed * 1_000_003 + index + world.draws_as * DRAWS_APART)
-        data = steps_data.take(index)
-        learning_rate = learning_rate_at(index, steps, settings)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate
-        with few_rows_added(model, world):
-            numbers = optimizer_step(model, data.batches, loss, optimizer, settings, world,
-                                     name=f"{phase} step {index}", recovery=recovery)
-        measured = meter.numbers(data, time.monotonic() - step_started_s)
-        tokens += measured["tokens"]
-        shown = {}
-        if "skipped" not in numbers:
-            losses.append(numbers["loss"])
-            shown = {"loss": numbers["loss"]}
-        done = index + 1
-        if validate is not None and (done % validate_every == 0 or done == steps):
-            validation = _evaluate(model, validate, world)
-            numbers.update(validation)
-        log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
-        progress.report(phase, done, steps, "steps", **shown, **measured)
-        if checkpoints.after_step(done, recovery.state(), stop=progress.stop_requested):
-            raise Stopped
-    checkpoints.close()
+    with checkpoints:
+        for index in range(first, steps):
+            step_started_s = time.monotonic()
+            _seed_all(settings.seed * 1_000_003 + index + world.draws_as * DRAWS_APART)
+            data = steps_data.take(index)
+            learning_rate = learning_rate_at(index, steps, settings)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+            with few_rows_added(model, world):
+                numbers = optimizer_step(model, data.batches, loss, optimizer, settings, world,
+                                         name=f"{phase} step {index}", recovery=recovery)
+            measured = meter.numbers(data, time.monotonic() - step_started_s)
+            tokens += measured["tokens"]
+            shown = {}
+            if "skipped" not in numbers:
+                losses.append(numbers["loss"])
+                shown = {"loss": numbers["loss"]}
+            done = index + 1
+            if validate is not None and (done % validate_every == 0 or done == steps):
+                validation = _evaluate(model, validate, world)
+                numbers.update(validation)
+            log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
+            progress.report(phase, done, steps, "steps", **shown, **measured)
+            if checkpoints.after_step(done, recovery.state(), stop=progress.stop_requested):
+                raise Stopped
     if first == steps and validate is not None:
         validation = _evaluate(model, validate, world)
     model.eval()

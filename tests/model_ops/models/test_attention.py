@@ -90,3 +90,16 @@ def test_what_it_cannot_do_exactly_is_refused():
     cache = packed(ids[None, :4], use_cache=True).past_key_values
     with pytest.raises(ValueError, match="no cache"):
         packed(ids[None, 4:5], past_key_values=cache, use_cache=True)
+
+
+def test_a_kernel_that_shares_key_heads_gives_what_repeated_ones_give(monkeypatch):
+    torch.manual_seed(0)
+    streams = [torch.randn(2, heads, 40, 16, requires_grad=True) for heads in (6, 2, 2)]
+    monkeypatch.setattr(attention, "EXPLICIT_UP_TO", 0)
+    found = []
+    for grouped in (False, True):
+        monkeypatch.setattr(attention, "_kernel_groups_heads", lambda *_, grouped=grouped: grouped)
+        attended = attention._attend(*streams, scaling=0.25, dropout=0.0)
+        found.append([attended, *torch.autograd.grad(attended.square().sum(), streams)])
+    for repeated, shared in zip(*found, strict=True):
+        torch.testing.assert_close(shared, repeated)

@@ -208,6 +208,23 @@ def test_an_error_of_the_thread_is_raised_by_the_run_and_earlier_checkpoints_sta
     assert steps_of(tmp_path) == [3] and steps_of(tmp_path / "full") == []
 
 
+def test_a_checkpoint_in_flight_is_finished_before_a_run_ends_with_an_error(tmp_path, monkeypatch):
+    publish = checkpoint.Checkpoints._publish
+
+    def slowly(*arguments):
+        time.sleep(0.5)
+        publish(*arguments)
+
+    def bad_at_five(model, batch):
+        output = loss(model, batch)
+        return LossOutput(output.sum * float("nan"), output.count) if batch.row_ids == ["row-4"] else output
+
+    monkeypatch.setattr(checkpoint.Checkpoints, "_publish", slowly)
+    with pytest.raises(ModelError, match="row-4"):
+        run(tmp_path, loss=bad_at_five)
+    assert steps_of(tmp_path) == [3]
+
+
 def test_only_what_is_trained_is_saved_with_what_the_optimizer_keeps_of_it(tmp_path):
     run(tmp_path, steps=3)
     index = ShardReader(tmp_path / "checkpoints" / "step-00000003").index
@@ -291,7 +308,7 @@ def test_optimizer_state_that_is_no_tensor_comes_back_as_it_was(tmp_path):
         loss(model, Plan(3).step(done)[0]).sum.backward()
         optimizer.step()
         writing.after_step(done, {"kept": [done, 0.1]})
-    writing.close()
+    writing.wait()
     other = Net()
     again = Counting([p for p in other.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
     assert Checkpoints(tmp_path, other, again, run_of, settings(), world, Progress()).load() == (3, {"kept": [3, 0.1]})

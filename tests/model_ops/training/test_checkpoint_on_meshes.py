@@ -68,7 +68,7 @@ def run(kind, mesh, work, dump):
             checkpoints.after_step(done, {"told": "so"})
     else:
         assert (step, state) == (3, {"told": "so"})
-    checkpoints.close()
+    checkpoints.wait()
     found = {name: whole(value) for name, value in model.named_parameters()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state[parameter].items():

@@ -108,6 +108,13 @@ def test_a_gradient_that_is_not_finite_is_told_from_a_loss(tmp_path):
         train(Line(), Plan(3, {}), steep, settings(steps=3), tmp_path / ".work", Heard(), "line")
 
 
+def test_a_run_that_stopped_at_a_bad_step_may_go_on_skipping_it(tmp_path):
+    with pytest.raises(ModelError, match="or set on_bad_step: skip"):
+        run(tmp_path, {12: math.nan})
+    _, result = run(tmp_path, {12: math.nan}, on_bad_step="skip")
+    assert result.resumed_from == 10 and result.skipped_steps == 1
+
+
 def test_skipped_steps_are_counted_logged_and_no_loss(tmp_path):
     heard = Heard()
     _, result = run(tmp_path, {3: math.nan, 9: math.nan}, heard, on_bad_step="skip")
