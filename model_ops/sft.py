@@ -83,8 +83,9 @@ def refuse_nothing_to_learn(documents: Sequence[Document], counts: dict[str, int
     """Raises ModelError where no row of the dataset has a token to predict."""
     if not documents:
         raise ModelError(f"no row of the dataset holds a token to predict: of {counts['rows']} rows none has an assistant's "
-                         f"answer that is to be learnt within max_length ({counts['cut_rows']} were cut); look at roles, "
-                         "weights and max_length")
+                         f"answer that is to be learnt within max_length ({counts['cut_rows']} were cut, "
+                         f"{counts['too_long_rows']} left out for their length); look at roles, weights, max_length and what "
+                         "the chat template shows of answers")
 
 
 def input_of(job: Job, name: str) -> Path:

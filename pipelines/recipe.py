@@ -7,6 +7,7 @@ each naming the field, what it holds, and what would be accepted.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
@@ -197,6 +198,9 @@ def _sentence(problem: dict[str, Any]) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = _fields_beside(problem["loc"])
+        meant = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1)
+        if meant:
+            return f"{where}: there is no such key; did you mean {meant[0]}?"
         return f"{where}: there is no such key" + (f"; known here: {', '.join(known)}" if known else "")
     if problem["type"] == "missing":
         return f"{where}: is missing; every recipe needs it"
@@ -213,6 +217,7 @@ def _fields_beside(location: tuple[Any, ...]) -> list[str]:
     for part in location[:-1]:
         if part in getattr(model, "model_fields", {}):
             model = model.model_fields[part].annotation
+            model = next((kind for kind in get_args(model) if hasattr(kind, "model_fields")), model)  # X | None
         elif get_origin(model) is dict:
             model = get_args(model)[1]
         else:

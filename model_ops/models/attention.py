@@ -114,12 +114,12 @@ def _attend(
         query, key, value = (stream.to(torch.get_autocast_dtype("cpu")) for stream in (query, key, value))
     queries = query.reshape(documents * kv_heads, shared * longest, head_dim)
     keys = key.reshape(documents * kv_heads, longest, head_dim)
-    values = value.reshape(documents * kv_heads, longest, head_dim)
+    values = value.reshape(documents * kv_heads, longest, value.shape[-1])  # MLA's are of another width
     scores = torch.baddbmm(_causal(longest, shared, query.dtype), queries, keys.transpose(1, 2), alpha=scaling)
     # A CPU softmax of bfloat16 sums in float32; asked for explicitly, it would only copy the scores once more.
     with torch.autocast("cpu", enabled=False):
         weights = scores.softmax(-1)
-    return torch.bmm(weights, values).view(documents, heads, longest, head_dim)
+    return torch.bmm(weights, values).view(documents, heads, longest, value.shape[-1])
 
 
 def _kernel_groups_heads(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> bool:

@@ -32,6 +32,7 @@ from transformers.utils import logging as transformers_logging
 
 from model_ops.errors import ModelError
 from model_ops.models import attention as packed_attention  # registers attention "packed"
+from model_ops.models.isolation import TRAINED, refuse_leaks
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
 
 Attention = Literal["packed", "sdpa"]
@@ -64,6 +65,9 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: A
         raise ModelError(f"{directory} holds no .safetensors file; give a model saved as safetensors")
     model, report = _from_pretrained(directory, dtype, attention)
     refuse_wrong_tensors(directory, report)
+    _run_every_shape_of_experts(model)
+    if attention == "packed":
+        refuse_leaks(model, directory)
     return (model.to(device) if device is not None else model).eval()
 
 
@@ -75,6 +79,9 @@ def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -
                                                      trust_remote_code=False)
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise ModelError(f"{directory} is no causal language model: {_first_line(error)}") from error
+    _run_every_shape_of_experts(model)
+    if attention == "packed":
+        refuse_leaks(model, directory)
     return model.eval()
 
 
@@ -116,11 +123,16 @@ def expected_tensors(directory: Path) -> dict[str, tuple[int, ...]]:
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     """The tokenizer in `directory`. Raises ModelError where there is none that can be read."""
+    if not directory.is_dir():
+        raise ModelError(f"there is no model directory {directory}")
     if not (directory / "tokenizer.json").exists() and not (directory / "tokenizer_config.json").exists():
         raise ModelError(f"{directory} holds no tokenizer (tokenizer.json); copy the one the model was trained with")
     try:
         return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
+        if not (directory / "tokenizer.json").exists():
+            raise ModelError(f"{directory} holds no tokenizer.json beside its tokenizer_config.json; copy the one the "
+                             "model was trained with") from error
         raise ModelError(f"the tokenizer in {directory} cannot be read: {_first_line(error)}") from error
 
 
@@ -198,7 +210,18 @@ def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) 
     except SafetensorError as error:
         raise ModelError(f"{directory}: a .safetensors file is cut short or damaged ({_first_line(error)})") from error
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
+        if isinstance(error, KeyError) and error.args == (attention,):  # a table of attentions of the model's own
+            raise ModelError(f"{directory}: this architecture's attention cannot be told of packed documents; {TRAINED}"
+                             ) from error
         raise ModelError(f"{directory} cannot be loaded as a causal language model: {_first_line(error)}") from error
+
+
+def _run_every_shape_of_experts(model: PreTrainedModel) -> None:
+    """torch's grouped product wants strides of whole 16 bytes: experts of other widths are run one by one."""
+    odd = any(size % 8 for name, weight in model.named_parameters() if "experts" in name and weight.dim() == 3
+              for size in weight.shape[1:])
+    if odd and model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")
 
 
 def _available(directory: Path, attention: Attention) -> str:

@@ -179,13 +179,25 @@ def _tokenized(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase) -> Itera
             if row.token_ids is not None:
                 continue
             if row.text is None and not isinstance(tokenizer.chat_template, str):
-                raise ModelError("the tokenizer has no single chat template; put a chat_template.jinja beside it")
+                held = "several chat templates" if tokenizer.chat_template else "no chat template"
+                raise ModelError(f"the tokenizer has {held}; put a chat_template.jinja beside it")
             text, answered = (row.text, None) if row.text is not None else render_with_answers(row, tokenizer)
             texts.append(text)
             spans.append(answered)
-        encoded = zip(tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False), spans, strict=True)
+        encoded = zip(_encode(texts, tokenizer), spans, strict=True)
         for row in part:
             yield row.row_id, *(_given(row, tokenizer) if row.token_ids is not None else _marked(*next(encoded)))
+
+
+def _encode(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+    """The texts' tokens and the characters each of them stands for, white space included: a post-processor that trims it
+    from the offsets (its other work, special tokens, is not asked for) would leave tokens of spaces alone without any."""
+    backend = tokenizer.backend_tokenizer
+    kept, backend.post_processor = backend.post_processor, None
+    try:
+        return backend.encode_batch(texts, add_special_tokens=False)
+    finally:
+        backend.post_processor = kept
 
 
 def _marked(encoding: Any, answered: list[Span] | None) -> tuple[np.ndarray, np.ndarray]:
@@ -203,15 +215,26 @@ def _marked(encoding: Any, answered: list[Span] | None) -> tuple[np.ndarray, np.
 
 def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
     """A pre-tokenized row as it stands. Raises ModelError where it cannot be of this tokenizer."""
-    input_ids = np.array(row.token_ids, dtype=np.int32)
+    input_ids = _integers(row, "token_ids", row.token_ids)
     strange = input_ids[(input_ids < 0) | (input_ids >= len(tokenizer))]
     if len(strange):
         raise ModelError(f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of {len(tokenizer)}; "
                          "pre-tokenized rows have to be made with the tokenizer of the model that learns them")
-    labels = input_ids if row.labels is None else np.array(row.labels, dtype=np.int32)
+    labels = input_ids if row.labels is None else _integers(row, "labels", row.labels)
     if len(labels) != len(input_ids):
         raise ModelError(f"row {row.row_id}: {len(input_ids)} token ids, but {len(labels)} labels")
-    return input_ids, labels != IGNORED
+    other = np.flatnonzero((labels != input_ids) & (labels != IGNORED))
+    if len(other):
+        raise ModelError(f"row {row.row_id}: label {labels[other[0]]} at position {other[0]} is neither that position's token "
+                         f"({input_ids[other[0]]}) nor {IGNORED}; labels are not shifted here")
+    return input_ids.astype(np.int32), labels != IGNORED
+
+
+def _integers(row: Row, name: str, values: list[int]) -> np.ndarray:
+    try:
+        return np.array(values, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"row {row.row_id}: {name} holds something that is no integer") from error
 
 
 def render(row: Row, tokenizer: PreTrainedTokenizerBase, add_generation_prompt: bool = False) -> str:
@@ -222,9 +245,14 @@ def render(row: Row, tokenizer: PreTrainedTokenizerBase, add_generation_prompt: 
 def render_with_answers(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[Span]]:
     """The row's text and where in it (characters) the answers stand that are to be learnt.
 
-    Raises ModelError for an answer that is to be learnt and says nothing: it would teach to end at once."""
+    Raises ModelError for an answer that is to be learnt and says nothing, which would teach to end at once, and for a
+    weight other than 0 and 1."""
     for index, message in enumerate(row.messages):
-        if message.get("role") == "assistant" and message.get("weight", 1) != 0 and _says_nothing(message):
+        if message.get("role") != "assistant":
+            continue
+        if message.get("weight") not in (None, 0, 1):
+            raise ModelError(f"row {row.row_id}: message {index} has a weight that is neither 0 (context) nor 1 (learnt)")
+        if message.get("weight") != 0 and _says_nothing(message):
             raise ModelError(f"row {row.row_id}: message {index} is an empty assistant turn (no content, no tool call); leave "
                              'the row out, or give the message "weight": 0')
     assistants = [message for message in row.messages if message.get("role") == "assistant"]
@@ -232,7 +260,7 @@ def render_with_answers(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[s
         text, spans = _render(row, row.messages, tokenizer, marked=True)
     else:
         text, spans = _answers_by_prefix(row, tokenizer)
-    learnt = [message.get("weight", 1) != 0 for message in assistants]
+    learnt = [message.get("weight") != 0 for message in assistants]
     if len(spans) != len(assistants):
         if not all(learnt):
             raise ModelError(f"row {row.row_id}: the chat template marks {len(spans)} answers of {len(assistants)}, so "
@@ -247,11 +275,24 @@ def _says_nothing(message: dict[str, Any]) -> bool:
 
 
 def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The special token that the template puts at the end of an answer, if it does: generation must stop there."""
+    """The special token that the template puts at the end of an answer, if it does: generation must stop there. None
+    where the tokenizer has no template, or one that refuses a single question and answer."""
+    if not isinstance(tokenizer.chat_template, str):
+        return []
     row = Row("probe", [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
-    text, spans = render_with_answers(row, tokenizer)
+    try:
+        text, spans = render_with_answers(row, tokenizer)
+    except ModelError:  # rows of this template look otherwise; what can be said of their end, it does not say here
+        return []
     ids = tokenizer.encode(text[:spans[-1][1]], add_special_tokens=False) if spans else []
-    return [ids[-1]] if ids and ids[-1] in tokenizer.all_special_ids else []
+    return [ids[-1]] if ids and tokenizer.convert_ids_to_tokens(ids[-1]) in special_tokens(tokenizer) else []
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Every token that is no text: those with a role (bos, eos, ...) and those that are only marked as special, as
+    Llama 3's <|eot_id|> is in its base models."""
+    added = tokenizer.added_tokens_decoder.values()
+    return list(dict.fromkeys([*tokenizer.all_special_tokens, *(token.content for token in added if token.special)]))
 
 
 def _answers_by_prefix(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[Span]]:
@@ -272,15 +313,16 @@ def _answers_by_prefix(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[st
 
 def _end_of_answer(text: str, begin: int, tokenizer: PreTrainedTokenizerBase) -> int:
     """Behind the last special token of the answer, or at the end of its text where the template adds none."""
-    ends = [place + len(token) for token in tokenizer.all_special_tokens if (place := text.rfind(token, begin)) >= 0]
+    ends = [place + len(token) for token in special_tokens(tokenizer) if (place := text.rfind(token, begin)) >= 0]
     return max(ends) if ends and not text[max(ends):].strip() else len(text.rstrip("\n"))
 
 
 def _with_end_of_turn(text: str, span: Span, tokenizer: PreTrainedTokenizerBase) -> Span:
     """Some templates close their generation block before the end-of-turn token; it is learnt all the same."""
     begin, end = span
-    if not text[begin:end].endswith(tuple(tokenizer.all_special_tokens)):
-        for token in tokenizer.all_special_tokens:
+    specials = special_tokens(tokenizer)
+    if not text[begin:end].endswith(tuple(specials)):
+        for token in specials:
             if text.startswith(token, end):
                 return begin, end + len(token)
     return begin, end
@@ -294,8 +336,11 @@ def _render(row: Row, messages: list[dict], tokenizer: PreTrainedTokenizerBase, 
             return_assistant_tokens_mask=marked, add_generation_prompt=add_generation_prompt,
             **tokenizer.special_tokens_map,
         )
+    except jinja2.TemplateSyntaxError as error:
+        raise ModelError(f"the chat template is no valid Jinja: line {error.lineno}: {error.message}") from error
     except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ModelError(f"row {row.row_id}: the chat template cannot render its messages "
-                         f"({type(error).__name__}); check their roles and fields") from error
+        said = str(error) if str(error) and str(error) in tokenizer.chat_template else type(error).__name__
+        raise ModelError(f"row {row.row_id}: the chat template cannot render its messages ({said}); check their roles and "
+                         "fields") from error  # what a template says in words of its own quotes no row
     return rendered[0], [tuple(span) for span in spans[0]] if marked else []
 

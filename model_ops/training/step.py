@@ -47,6 +47,8 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     norm = world.norm(gradients) / count
     numbers = {"loss": loss_sum / count, "grad_norm": norm,
                **{key: value / count for key, value in zip(metrics, values, strict=True)}}
+    if not (math.isfinite(numbers["loss"]) and math.isfinite(norm)):
+        _refuse_broken_weights(model, world, name)
     recovery = recovery or Recovery(settings, world, Progress())
     if not recovery.takes(name, numbers["loss"], norm, lambda: _suspicious(micro_batches, totals, loss_sum)):
         optimizer.zero_grad(set_to_none=True)
@@ -55,6 +57,16 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
                         min(1.0, settings.gradient_clip / (norm + 1e-6)) / count)
     optimizer.step()
     return numbers
+
+
+def _refuse_broken_weights(model: nn.Module, world: World, name: str) -> None:
+    """Raises ModelError naming the first weight that is no finite number: no row is to blame then, and none can be skipped."""
+    mine = next((of for of, weight in model.named_parameters()
+                 if weight.is_floating_point() and not torch.isfinite(local_part(weight)).all()), None)
+    broken = next((of for of in world.gather(mine) if of is not None), None)
+    if broken is not None:
+        raise ModelError(f"{name}: weight {broken} of the model holds values that are no finite numbers, so every row's loss "
+                         "is none either; get the model again")
 
 
 def _suspicious(micro_batches: list[Batch], totals: Float64[Tensor, " micro_batches"], loss_sum: float) -> list[str]:

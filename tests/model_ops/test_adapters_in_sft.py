@@ -280,3 +280,13 @@ def test_a_quantized_base_is_refused(tiny_model, chats, tmp_path, method):
 def test_a_target_that_matches_nothing_is_refused_before_anything_is_written(tiny_model, chats, tmp_path):
     sentence = refused(tmp_path, tiny_model, chats, method="lora", lora={"targets": ["c_attn"]})
     assert "'c_attn' matches no layer" in sentence and "q_proj" in sentence
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_a_weight_that_is_no_number_is_named_instead_of_rows(tiny_model, chats, tmp_path, policy):
+    broken, name = copy_of(tiny_model, tmp_path / "broken"), "model.layers.2.mlp.up_proj.weight"
+    tensors = load_file(broken / "model.safetensors")
+    tensors[name][3, 4] = torch.nan
+    save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=f"step 0: weight {name} of the model holds values that are no finite"):
+        run(tmp_path / "out", broken, chats, **{**SETTINGS, "steps": 2, "on_bad_step": policy})

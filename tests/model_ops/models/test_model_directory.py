@@ -71,6 +71,14 @@ def test_damaged_or_absent_files_are_named(broken):
         load_model(broken)
 
 
+def test_a_tokenizer_that_is_not_there_is_told_from_a_model_that_is_not(broken):
+    (broken / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"holds no tokenizer\.json"):
+        load_tokenizer(broken)
+    with pytest.raises(ModelError, match="there is no model directory"):
+        load_tokenizer(broken / "nowhere")
+
+
 def test_import_copies_what_is_needed_and_checks_it(tiny_model, tmp_path):
     job = Job(operation="import_base", output=tmp_path / "base", settings={"model": str(tiny_model)})
     metrics = run(job, Progress())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, processors
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer
@@ -80,6 +81,60 @@ def test_an_end_of_turn_outside_the_block_is_learnt_all_the_same(tokenizer):
     documents, _ = tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
     assert learnt(tokenizer, documents[0]) == "first answer<|im_end|>second answer<|im_end|>"
     assert end_of_turn_ids(tokenizer) == [tokenizer.eos_token_id]
+
+
+def test_an_end_of_turn_that_has_no_role_in_the_tokenizer_is_learnt_and_ends_generation(tokenizer):
+    """Llama 3's base models: eos is another token, <|eot_id|> is only marked as special."""
+    tokenizer.add_tokens([AddedToken("<|eot|>", special=True)])
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}{% generation %}"
+        "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ '<|eot|>\n' }}{% endfor %}"
+    )
+    assert "<|eot|>" not in tokenizer.all_special_tokens
+    documents, _ = tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
+    assert learnt(tokenizer, documents[0]) == "first answer<|eot|>second answer<|eot|>"
+    assert end_of_turn_ids(tokenizer) == [tokenizer.convert_tokens_to_ids("<|eot|>")]
+
+
+def test_tokens_of_spaces_alone_are_learnt_where_offsets_are_trimmed(tokenizer):
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    answer = "if x:\n        pass \t\n    \n  你好 😀 end   "
+    documents, _ = tokenize([Row("a", [TWO_TURNS[1], {"role": "assistant", "content": answer}])], tokenizer, 256)
+    assert learnt(tokenizer, documents[0]) == answer + "<|im_end|>"
+    assert tokenizer.backend_tokenizer.post_processor is not None
+
+
+def test_there_is_no_end_of_turn_to_learn_from_a_tokenizer_without_template(tokenizer):
+    tokenizer.chat_template = None
+    assert end_of_turn_ids(tokenizer) == []
+
+
+@pytest.mark.parametrize("weight", [0.5, "0", -1, []])
+def test_a_weight_that_is_neither_context_nor_learnt_is_refused(tokenizer, weight):
+    messages = [TWO_TURNS[1], {**TWO_TURNS[2], "weight": weight}]
+    with pytest.raises(ModelError, match="row a: message 1 has a weight that is neither 0"):
+        tokenize([Row("a", messages)], tokenizer, 256)
+
+
+@pytest.mark.parametrize(("token_ids", "labels", "sentence"), [
+    ([1, 2**40, 3], None, "outside the tokenizer's vocabulary"), ([1, None, 3], None, "token_ids holds something"),
+    ([1, 2, 3], [1, 2, 4], "label 4 at position 2 is neither that position's token"), ([1, 2, 3], [1, 2, None], "labels holds"),
+])
+def test_a_pre_tokenized_row_that_makes_no_sense_is_named(tokenizer, token_ids, labels, sentence):
+    with pytest.raises(ModelError, match=f"row a: .*{sentence}"):
+        tokenize([Row("a", [], token_ids=token_ids, labels=labels)], tokenizer, 256)
+
+
+def test_what_a_template_says_in_its_own_words_is_passed_on_and_what_it_quotes_is_not(tokenizer):
+    tokenizer.chat_template = "{{ raise_exception('System role not supported') if messages[0].role == 'system' }}"
+    with pytest.raises(ModelError, match=r"row a: .*\(System role not supported\)"):
+        tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
+    tokenizer.chat_template = "{{ raise_exception('I refuse ' + messages[0].content) }}"
+    with pytest.raises(ModelError, match=r"row a: .*\(TemplateError\)"):
+        tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
+    tokenizer.chat_template = "{% for m in messages %}\n{{ m.content }"
+    with pytest.raises(ModelError, match="the chat template is no valid Jinja: line 2"):
+        tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
 
 
 def test_cut_and_dropped_rows_are_counted(tokenizer):
