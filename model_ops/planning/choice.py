@@ -113,7 +113,8 @@ def _refusal(needs: Needs, count: int, device: Device, least: float, alternative
         return text
     found = [way for way in (_cheaper_method(needs, count, device), _more_devices(needs, count, device),
                              _shorter(needs, count, device)) if way]
-    return text + (": " + "; or ".join(found) if found else "; no larger number of these devices up to 1,024 does either")
+    nothing = "no cheaper method and no shorter row" if device.is_cpu else "no larger number of these devices up to 1,024"
+    return text + (": " + "; or ".join(found) if found else f"; {nothing} does either")
 
 
 def _cheaper_method(needs: Needs, count: int, device: Device) -> str | None:

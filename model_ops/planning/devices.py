@@ -9,6 +9,7 @@ from the makers' data sheets, without sparsity.
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 
@@ -92,8 +93,10 @@ def parse_devices(text: str) -> tuple[int, Device]:
     device = DEVICES.get(ALSO_CALLED.get(name, name))
     if device is None:
         known = ", ".join(device.name for device in DEVICES.values())
-        raise UnknownDevice(f"--gpus {text!r}: no such device is known; there are {known}, cpu, and any by its memory, such "
-                            "as 4x24GB")
+        near = difflib.get_close_matches(name, DEVICES, n=1)
+        meant = f" (did you mean {DEVICES[near[0]].name}?)" if near else ""
+        raise UnknownDevice(f"--gpus {text!r}: no such device is known{meant}; there are {known}, cpu, and any by its memory, "
+                            "such as 4x24GB")
     return count, device
 
 

@@ -78,8 +78,8 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
     flops = needed_flops(work, [training.max_length], round(training.max_length * training.head_share)) / training.max_length
     forward = needed_flops(_forward_only(work), [training.max_length], 0) / training.max_length / 2
     forward_attention = sum(2 * width * training.max_length for width, _ in work.attention)
-    others = () if training.method == "qlora" else tuple(
-        replace(training, method=method) for method in (("lora", "qlora") if training.method == "full" else ("qlora",)))
+    cheaper = {"full": ("lora", "qlora"), "lora": ("qlora",), "qlora": ()}[training.method]
+    others = tuple(replace(training, method=method) for method in cheaper if (device, method) != ("cpu", "qlora"))
     return Needs(
         name=name, method=training.method, counts=counts, hidden=config.hidden_size, heads=config.num_attention_heads,
         kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
@@ -88,7 +88,7 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
         sharded_trace=tracer("bfloat16") if half else None, flops_per_token=flops,
         forward_share=min(0.5, (forward + forward_attention) / flops), optimizer=training.optimizer,
         micro_batch_tokens=training.micro_batch_tokens, teacher=teacher, num_experts=_experts(config) or 0, fixed=fixed,
-        other_methods=tuple(lambda way=way: needs_of(config, way, name, device) for way in others) if device != "cpu" else ())
+        other_methods=tuple(lambda way=way: needs_of(config, way, name, device) for way in others))
 
 
 def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK) -> Counts:

@@ -149,6 +149,19 @@ def test_odd_devices_are_refused_in_words(text):
         parse_devices(text)
 
 
+def test_a_mistyped_device_is_told_its_nearest():
+    with pytest.raises(UnknownDevice, match=r"did you mean H100\?"):
+        parse_devices("8xH10")
+
+
+def test_a_processor_is_offered_a_cheaper_method_and_no_more_devices():
+    small = replace(DEVICES["h100"], name="cpu", memory_gib=24.0)
+    with pytest.raises(NothingFits, match=r"does not fit this machine .*: LoRA does \("):
+        choose(needs(other_methods=(lambda: needs("lora"),)), 1, small)
+    with pytest.raises(NothingFits, match="no cheaper method and no shorter row does either"):
+        choose(needs(billions=80.0), 1, small)
+
+
 def test_gradients_that_outweigh_what_blocks_keep_are_not_added_to_it():
     @dataclass(frozen=True)
     class Small:
