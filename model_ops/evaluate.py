@@ -33,8 +33,7 @@ from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress
 from model_ops.specs import EvaluateSettings, Job
-from model_ops.speculators.eagle3_drafter import Eagle3Drafter
-from model_ops.speculators.export_speculator import load_speculator
+from model_ops.speculators.draft_model import load_draft_model
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
 
@@ -107,7 +106,8 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
     drafters: dict[str, Drafter] = {"ngram": NgramDrafter()}
     if "speculator" in job.inputs:
-        drafters["eagle3"] = Eagle3Drafter(load_speculator(job.inputs["speculator"], runner.dtype).to(runner.device))
+        model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device)
+        drafters[model.kind] = model.drafter()
     rows: list[AcceptanceRow] = []
     summaries, identical = [], {}
     for done, temperature in enumerate(settings.temperatures):

@@ -6,7 +6,7 @@ ANSWERS is what `generate` wrote. The target's hidden states over them are compu
 The draft vocabulary is counted on the answers; head rows, embedding and norm start from the target's; the embedding
 stays frozen. Every token that the target generated is supervised, at every step of the training-time test where its
 index exists, against the target's distribution over its full vocabulary. The output directory loads in SGLang and
-vLLM, its folder `speculators/` in `vllm serve` (see `model_ops.speculators.export_speculator`).
+vLLM, its folder `speculators/` in `vllm serve` (see `model_ops.speculators.export_eagle3`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float32, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
@@ -26,13 +26,11 @@ from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress
 from model_ops.specs import Job, SpeculatorSettings
+from model_ops.speculators.draft_model import DraftModel, new_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
-from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
-from model_ops.speculators.export_speculator import save_speculator
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
 from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, micro_batches, supervised
 from model_ops.speculators.speculator_losses import expected_acceptance_length, head_loss
-from model_ops.speculators.training_time_test import unroll
 from model_ops.training.batch import Batch, LossOutput
 from model_ops.training.trainer import train
 
@@ -53,9 +51,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     runner = load_runner(target)
     model, coverage = new_drafter(target, runner, rows, settings)
     fingerprint = _fingerprint(target)
-    states = HiddenStates(work / "states", rows, model.config.layer_ids, fingerprint)
+    states = HiddenStates(work / "states", rows, model.capture, fingerprint)
     states.compute(runner, progress, "speculator: hidden states")
-    held_out_states = HiddenStates(work / "states", held_out, model.config.layer_ids, fingerprint)
+    held_out_states = HiddenStates(work / "states", held_out, model.capture, fingerprint)
     if held_out:
         held_out_states.compute(runner, progress, "speculator: held-out hidden states")
     teacher = Teacher(runner.head.weight, model.target_ids)
@@ -69,19 +67,19 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     config = read_config(target)
     target = job.inputs["target"].resolve()
     around_both = os.path.commonpath([target, job.output.resolve()])  # where `vllm serve` of the twin finds its target
-    save_speculator(model, job.output, settings.num_speculative_tokens, served_dtype(config),
-                    verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
+    model.save(job.output, settings.num_speculative_tokens, served_dtype(config),
+               verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
     shutil.rmtree(work / "states")
     return {
         "loss": result.loss, **result.validation, "steps": result.steps, "tokens": result.tokens,
         "tokens_per_second": result.tokens_per_second, "seconds": result.seconds,
-        "peak_memory_mb": result.peak_memory_mb, "draft_vocab_size": model.config.draft_vocab_size,
+        "peak_memory_mb": result.peak_memory_mb, "draft_vocab_size": len(model.target_ids),
         "draft_coverage": coverage, "rows": len(rows), **left_out,
     }
 
 
 def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow],
-                settings: SpeculatorSettings) -> tuple[Eagle3, float]:
+                settings: SpeculatorSettings) -> tuple[DraftModel, float]:
     """A drafter warm-started from the target, and the share of answer tokens its vocabulary covers."""
     vocab = runner.embedding.shape[0]
     counts = torch.zeros(vocab, dtype=torch.int64)
@@ -93,11 +91,7 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow],
         ids, coverage = choose_draft_vocabulary(counts, always, settings.draft_vocab_size, settings.draft_coverage)
     except ValueError as error:
         raise ModelError(f"draft_vocab_size cannot be used: {error}") from error
-    torch.manual_seed(settings.seed)
-    model = Eagle3(Eagle3Config.for_target(runner.config, len(ids))).to(runner.device)
-    model.set_draft_vocabulary(ids)
-    model.warm_start(runner.embedding.float(), runner.head.weight.float(), runner.final_norm.float())
-    return model, coverage
+    return new_draft_model(settings, runner, ids), coverage
 
 
 class Teacher:
@@ -127,16 +121,16 @@ class SpeculatorLoss:
     def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
         self.teacher, self.settings = teacher, settings
 
-    def __call__(self, model: nn.Module, batch: Batch) -> LossOutput:
+    def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
         settings, windows = self.settings, batch.extras["windows"]
         dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
         target = self.teacher.probabilities(batch.extras["last"])
         count = int(windows.sum())
         total, metrics = 0.0, {}
-        for step, hidden in enumerate(unroll(model, documents_of(batch), settings.ttt_steps)):
+        for step, hidden in enumerate(model.unroll(documents_of(batch), settings.ttt_steps)):
             entries, rows = supervised(windows, step)
-            normed = model.norm(hidden.flatten(0, 1)[entries].float())
-            loss, alpha = head_loss(settings.loss, normed, model.lm_head.weight, target, rows, dtype)
+            scored, weight = model.scored(hidden.flatten(0, 1)[entries], step)
+            loss, alpha = head_loss(settings.loss, scored, weight, target, rows, dtype)
             total = total + settings.step_decay**step * loss
             # metrics are divided by the step-0 count; this one should be a mean over its own entries
             metrics[f"alpha_{step}"] = alpha.sum() * (count / max(1, len(alpha)))
@@ -144,23 +138,23 @@ class SpeculatorLoss:
 
 
 @torch.no_grad()
-def measure_alpha(model: Eagle3, teacher: Teacher, rows: list[AnswerRow], states: HiddenStates,
+def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: HiddenStates,
                   drafts: int) -> dict[str, float]:
     """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length."""
     sums, counts = torch.zeros(drafts), torch.zeros(drafts)
     lengths, chains = 0.0, 0
     order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
-    device = model.fc.weight.device
+    device = model.target_ids.device
     for members in micro_batches(rows, order):
         batch = make_batch(rows, states, members).to(device)
         windows = batch.extras["windows"]
         target = teacher.probabilities(batch.extras["last"])
-        outputs = unroll(model, documents_of(batch), drafts)
+        outputs = model.unroll(documents_of(batch), drafts)
         chain = torch.zeros(len(members) * int(windows.max()), drafts, device=device)
         for step, hidden in enumerate(outputs):
             entries, teacher_rows = supervised(windows, step)
-            normed = model.norm(hidden.flatten(0, 1)[entries].float())
-            _, alpha = head_loss("tv", normed, model.lm_head.weight, target, teacher_rows)
+            scored, weight = model.scored(hidden.flatten(0, 1)[entries], step)
+            _, alpha = head_loss("tv", scored, weight, target, teacher_rows)
             chain[entries, step] = alpha
             sums[step] += alpha.sum().cpu()
             counts[step] += len(alpha)

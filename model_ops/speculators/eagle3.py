@@ -16,7 +16,8 @@ embedding of x[j+1] and the states at j, stands at rotary position j, and predic
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -24,8 +25,14 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import rotate
+from model_ops.decoding.incremental import IncrementalModel, rotate
 from model_ops.errors import ModelError
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.training_time_test import Documents, unroll
+
+if TYPE_CHECKING:
+    from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 
 CAPTURED = 3
 """How many boundary states are fused."""
@@ -138,7 +145,7 @@ class _Midlayer(nn.Module):
         self.mlp = _Mlp(config)
 
 
-class Eagle3(nn.Module):
+class Eagle3(DraftModel):
     """The draft model. `embed_tokens` is the target's and stays frozen; `d2t` maps draft ids: target = id + d2t[id]."""
 
     def __init__(self, config: Eagle3Config):
@@ -154,6 +161,22 @@ class Eagle3(nn.Module):
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
         self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool))
         self.rotary = config.rotary()
+
+    @property
+    def kind(self) -> str:
+        return "eagle3"
+
+    @property
+    def capture(self) -> tuple[int, ...]:
+        return tuple(self.config.layer_ids)
+
+    @classmethod
+    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
+            target_ids: Int[Tensor, " draft_vocab"]) -> Eagle3:
+        model = cls(Eagle3Config.for_target(target.config, len(target_ids))).to(target.device)
+        model.set_draft_vocabulary(target_ids)
+        model.warm_start(target.embedding.float(), target.head.weight.float(), target.final_norm.float())
+        return model
 
     @property
     def target_ids(self) -> Int[Tensor, " draft_vocab"]:
@@ -203,3 +226,31 @@ class Eagle3(nn.Module):
     def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens draft_vocab"]:
         """Logits over the draft vocabulary, float32."""
         return self.lm_head(self.norm(hidden)).float()
+
+    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+        return unroll(self, documents, steps)
+
+    def scored(self, hidden: Float[Tensor, "rows hidden"],
+               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+        return self.norm(hidden.float()), self.lm_head.weight
+
+    def drafter(self) -> Eagle3Drafter:
+        from model_ops.speculators.eagle3_drafter import Eagle3Drafter
+
+        return Eagle3Drafter(self)
+
+    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
+             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+        from model_ops.speculators.export_eagle3 import save_eagle3
+
+        save_eagle3(self, directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
+
+    @staticmethod
+    def reads(raw: dict[str, Any]) -> bool:
+        return raw.get("architectures") == ["LlamaForCausalLMEagle3"]
+
+    @classmethod
+    def from_config(cls, directory: Path, raw: dict[str, Any]) -> Eagle3:
+        from model_ops.speculators.export_eagle3 import read_midlayer_config
+
+        return cls(read_midlayer_config(directory, raw))

@@ -1,6 +1,6 @@
 """EAGLE-3 inside the decoder: a chain of drafts, with the draft layer's own ragged cache.
 
-    drafter = Eagle3Drafter(load_speculator(directory))
+    drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
 
 The cache holds only entries computed from the target's own states. A round's later drafts append entries made from the
@@ -27,7 +27,7 @@ class Eagle3Drafter:
 
     def __init__(self, model: Eagle3):
         self.model = model
-        self.capture = tuple(model.config.layer_ids)
+        self.capture = model.capture
         self.target_ids = model.target_ids
         self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
         self.cache: RaggedCache | None = None

@@ -14,13 +14,15 @@ blocks that are computed again in the backward pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from model_ops.speculators.eagle3 import Eagle3
+if TYPE_CHECKING:
+    from model_ops.speculators.eagle3 import Eagle3
 
 SCORES_AT_ONCE = 1 << 24
 """Attention scores held at a time (64 MiB in float32); more are computed block by block."""

@@ -16,8 +16,8 @@ from model_ops import generate, speculator
 from model_ops.models.target import load_runner
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job, SpeculatorSettings
+from model_ops.speculators.draft_model import load_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
-from model_ops.speculators.export_speculator import load_speculator
 from model_ops.speculators.hidden_states import HiddenStates, read_answers
 from model_ops.speculators.speculator_batches import make_batch, plan_steps, supervised
 
@@ -70,10 +70,10 @@ def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path):
 
 def test_reloading_gives_the_same_logits_in_both_layouts(place, tmp_path):
     speculator.run(job(place, tmp_path, steps=2), Progress())
-    model = load_speculator(tmp_path, torch.bfloat16)
+    model = load_draft_model(tmp_path, torch.bfloat16)
     hidden = torch.randn(3, model.config.hidden_size).bfloat16()
     stored = load_file(tmp_path / "model.safetensors")
-    again = load_speculator(tmp_path, torch.bfloat16)
+    again = load_draft_model(tmp_path, torch.bfloat16)
     assert torch.equal(model.logits(hidden), again.logits(hidden))
     assert all(torch.equal(tensor, stored[name]) for name, tensor in model.state_dict().items())
     twin = load_file(tmp_path / "speculators" / "model.safetensors")

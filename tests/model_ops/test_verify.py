@@ -21,7 +21,6 @@ from tiny_models import tiny_model, write_target
 from model_ops.models.tensor_files import TensorFileError, read_headers, write_stream
 from model_ops.progress import Progress
 from model_ops.quantize import quantize_directory
-from model_ops.speculators.export_speculator import save_speculator
 from model_ops.verify import verify
 
 torch.set_num_threads(1)
@@ -34,7 +33,7 @@ def originals(tmp_path_factory):
     root = tmp_path_factory.mktemp("verify")
     write_target(root / "model", layers=8)
     quantize_directory(root / "model", root / "quantized", Progress())
-    save_speculator(tiny_drafter(tiny_model(layers=8, vocab_size=300)), root / "drafter", 3)
+    tiny_drafter(tiny_model(layers=8, vocab_size=300)).save(root / "drafter", 3)
     return root
 
 

@@ -56,8 +56,7 @@ def offline_tau(parts, temperature):
 
     from model_ops.decoding.decode import decode
     from model_ops.models.target import end_of_text_ids, load_runner
-    from model_ops.speculators.eagle3_drafter import Eagle3Drafter
-    from model_ops.speculators.export_speculator import load_speculator
+    from model_ops.speculators.draft_model import load_draft_model
 
     torch.set_num_threads(2)
     target, speculator, prompts = parts
@@ -65,7 +64,7 @@ def offline_tau(parts, temperature):
     answers = decode(
         runner, prompts, [str(number) for number in range(len(prompts))], eos_ids=end_of_text_ids(target),
         temperature=temperature, max_new_tokens=NEW_TOKENS, num_speculative_tokens=K,
-        drafter=Eagle3Drafter(load_speculator(speculator, runner.dtype)),
+        drafter=load_draft_model(speculator, runner.dtype).drafter(),
     )
     return 1 + sum(answer.accepted for answer in answers) / sum(answer.drafts for answer in answers)
 

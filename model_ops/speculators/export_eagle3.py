@@ -1,7 +1,7 @@
-"""A drafter as directories that servers load, and back.
+"""An EAGLE-3 head as directories that servers load, and its config read back.
 
-    save_speculator(model, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
-    model = load_speculator(directory)
+    save_eagle3(model, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
+    config = read_midlayer_config(directory, json.loads((directory / "config.json").read_text()))
 
 directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)
 directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
@@ -15,14 +15,13 @@ server is started. `model_ops.speculator` writes the path from the folder that h
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from model_ops.errors import ModelError
+from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
 
 TWIN = "speculators"
@@ -30,43 +29,14 @@ ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_ma
                    "attention_factor", "beta_fast", "beta_slow")
 
 
-def save_speculator(model: Eagle3, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-                    verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+def save_eagle3(model: Eagle3, directory: Path, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
+                verifier_architectures: list[str] | None) -> None:
     """Write both layouts; weights in `dtype`."""
-    weights = {name: tensor.detach().cpu().to(dtype).contiguous() if tensor.is_floating_point() else tensor.cpu()
-               for name, tensor in model.state_dict().items()}
-    (directory / TWIN).mkdir(parents=True, exist_ok=True)
+    weights = in_dtype(model.state_dict(), dtype)
     renamed = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in weights.items()}
-    _save(renamed, directory / TWIN)
-    _write_json(speculators_config(model.config, num_speculative_tokens, dtype, verifier, verifier_architectures),
-                directory / TWIN / "config.json")
-    _save(weights, directory)
-    _write_json(midlayer_config(model.config, dtype), directory / "config.json")
-
-
-def load_speculator(directory: Path, dtype: torch.dtype = torch.float32) -> Eagle3:
-    """The drafter of a midlayer directory, in evaluation mode.
-
-    Raises ModelError where a file is missing, the config is not that of an EAGLE-3 head written here or by others in
-    the same layout, or a tensor does not fit.
-    """
-    try:
-        raw = json.loads((directory / "config.json").read_text())
-        weights = load_file(directory / "model.safetensors")
-    except FileNotFoundError as error:
-        raise ModelError(f"{error.filename} is missing: {directory} is no drafter") from error
-    except ValueError as error:
-        raise ModelError(f"{directory / 'config.json'} is not JSON: copy it again") from error
-    if raw.get("architectures") != ["LlamaForCausalLMEagle3"]:
-        raise ModelError(f"{directory} is {raw.get('architectures')}, not an EAGLE-3 head (LlamaForCausalLMEagle3)")
-    model = Eagle3(read_midlayer_config(directory, raw))
-    expected = model.state_dict()
-    for name, tensor in expected.items():
-        if name not in weights or weights[name].shape != tensor.shape:
-            found = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
-            raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}")
-    model.load_state_dict({name: weights[name] for name in expected})
-    return model.to(dtype).eval().requires_grad_(False)
+    twin = speculators_config(model.config, num_speculative_tokens, dtype, verifier, verifier_architectures)
+    write_directory(directory / TWIN, renamed, twin)
+    write_directory(directory, weights, midlayer_config(model.config, dtype))
 
 
 def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
@@ -94,7 +64,7 @@ def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype:
     return {
         "architectures": ["Eagle3Speculator"],
         "draft_vocab_size": config.draft_vocab_size,
-        "dtype": _name(dtype),
+        "dtype": name_of(dtype),
         "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
         "embed_requires_grad": False,
         "fc_norm": False,
@@ -113,7 +83,7 @@ def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype:
         "speculators_version": "0.6.0",
         "target_hidden_size": None,
         "tie_word_embeddings": False,
-        "torch_dtype": _name(dtype),
+        "torch_dtype": name_of(dtype),
         "transformer_layer_config": {"architectures": ["LlamaForCausalLM"], **_llama_fields(config, dtype)},
     }
 
@@ -153,7 +123,7 @@ def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
         "attention_bias": False,
         "attention_dropout": 0.0,
         "bos_token_id": config.bos_token_id,
-        "dtype": _name(dtype),
+        "dtype": name_of(dtype),
         "eos_token_id": config.eos_token_id,
         "head_dim": config.head_dim,
         "hidden_act": "silu",
@@ -173,22 +143,7 @@ def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
         "rope_scaling": scaling,
         "rope_theta": rope.get("rope_theta", 10_000.0),
         "tie_word_embeddings": False,
-        "torch_dtype": _name(dtype),
+        "torch_dtype": name_of(dtype),
         "use_cache": True,
         "vocab_size": config.vocab_size,
     }
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _save(weights: dict[str, torch.Tensor], directory: Path) -> None:
-    unfinished = directory / "model.safetensors.unfinished"
-    save_file(weights, unfinished, metadata={"format": "pt"})
-    unfinished.chmod(0o644)
-    unfinished.replace(directory / "model.safetensors")
-
-
-def _write_json(content: dict[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
