@@ -34,7 +34,7 @@ class Proposal:
 
 class Drafter(Protocol):
     capture: tuple[int, ...]
-    """Which boundary states of the target it needs."""
+    """Which states of the target it needs: boundaries, or `incremental.FINAL`."""
 
     def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
               captured: Float[Tensor, "rows tokens features"] | None) -> None:

@@ -8,7 +8,8 @@
 It shares the model's weights (q, k, v and gate, up become views of one fused matrix) and computes the same numbers.
 It exists because decoding small batches is bound by the number of calls, and because verification of drafts needs
 rows of different lengths in one batch. `captured` holds the hidden states at block boundaries (0 is the embedding
-output, k the input of block k, n the last block's output before the final norm), which EAGLE-3 feeds on.
+output, k the input of block k, n the last block's output before the final norm), which EAGLE-3 feeds on; FINAL asks for
+the state after the final norm, which MEDUSA and MLP speculators read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from torch import Tensor, nn
 from model_ops.decoding.ragged_cache import RaggedCache
 from model_ops.errors import ModelError
 from model_ops.models.quantized import SUPPORTED_MODEL_TYPES, Int8Linear
+
+FINAL = -1
+"""In `capture`: the state after the final norm, beside the boundaries 0 to n."""
 
 STATIC_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Rotary kinds whose frequencies do not depend on the sequence: one table serves all rows."""
@@ -156,8 +160,8 @@ class IncrementalModel:
             hidden = self._run_block(block, index, hidden, cache, positions, cos, sin)
         if len(self.blocks) in capture:
             boundaries[len(self.blocks)] = hidden
-        captured = torch.cat([boundaries[index] for index in capture], dim=-1) if capture else None
-        return self.norm(hidden, self.final_norm), captured
+        final = boundaries[FINAL] = self.norm(hidden, self.final_norm)
+        return final, torch.cat([boundaries[index] for index in capture], dim=-1) if capture else None
 
     def _run_block(self, block: _Block, index: int, hidden, cache, positions, cos, sin):
         rows, tokens, _ = hidden.shape

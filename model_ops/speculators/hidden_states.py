@@ -4,9 +4,10 @@
     cache.compute(runner, progress)              # skips shards that are there already
     captured, last = cache.row(17)
 
-Per row: `captured`, the boundary states of every token [tokens, 3 * hidden], and `last`, the state after the final norm
-that gives the teacher's distribution, only where it is needed [window, hidden]. Stored in the target's dtype but at
-most bfloat16 (6 to 8 bytes a token and hidden unit), in shards of safetensors that are read by memory map.
+Per row: `captured`, the boundary states of every token [tokens, 3 * hidden], and `last`, the state after the final norm,
+only where it is needed: at j = start to start + window, so [window + 1, hidden]. Entry a + 1 gives the teacher's
+distribution for index a of the window; entry a is what a drafter without boundary states (MEDUSA, MLP) reads there.
+Stored in bfloat16 (2 to 8 bytes a token and hidden unit), in shards of safetensors that are read by memory map.
 """
 
 from __future__ import annotations
@@ -99,12 +100,12 @@ class HiddenStates:
             for row in members:
                 self.places[row] = (shard, token, entry)
                 token += len(rows[row].ids)
-                entry += rows[row].window
+                entry += rows[row].window + 1
         self._open: dict[int, dict[str, Tensor]] = {}
 
     def bytes_needed(self, hidden_size: int) -> int:
         tokens = sum(len(row.ids) for row in self.rows)
-        entries = sum(row.window for row in self.rows)
+        entries = sum(row.window + 1 for row in self.rows)
         return 2 * hidden_size * (len(self.layer_ids) * tokens + entries)
 
     def compute(self, runner: IncrementalModel, progress: Progress, phase: str = "hidden states") -> None:
@@ -133,14 +134,14 @@ class HiddenStates:
             done += sum(len(self.rows[row].ids) for row in members)
             progress.report(phase, done, total, "tokens")
 
-    def row(self, row: int) -> tuple[BFloat16[Tensor, "tokens captured*hidden"], BFloat16[Tensor, "window hidden"]]:
+    def row(self, row: int) -> tuple[BFloat16[Tensor, "tokens captured*hidden"], BFloat16[Tensor, "window+1 hidden"]]:
         """(captured, last) of one row, as views of the memory map."""
         shard, token, entry = self.places[row]
         if shard not in self._open:
             self._open[shard] = load_file(self._path(shard))
         tensors = self._open[shard]
         return (tensors["captured"][token:token + len(self.rows[row].ids)],
-                tensors["last"][entry:entry + self.rows[row].window])
+                tensors["last"][entry:entry + self.rows[row].window + 1])
 
     def _path(self, shard: int) -> Path:
         return self.folder / f"states-{shard:05d}.safetensors"
@@ -152,9 +153,9 @@ class HiddenStates:
         hidden, captured = runner.forward(ids, runner.new_cache(len(batch)), self.layer_ids)
         for place, row in enumerate(batch):
             document = self.rows[row]
-            first = document.start + 1  # the teacher of index j is the target's state at j + 1
-            yield (captured[place, :len(document.ids)].to(torch.bfloat16).cpu(),
-                   hidden[place, first:first + document.window].to(torch.bfloat16).cpu())
+            boundaries = hidden[place, :, :0] if captured is None else captured[place]
+            yield (boundaries[:len(document.ids)].to(torch.bfloat16).cpu(),
+                   hidden[place, document.start:document.start + document.window + 1].to(torch.bfloat16).cpu())
 
 
 def _batches(rows: Sequence[AnswerRow], members: list[int]) -> list[list[int]]:

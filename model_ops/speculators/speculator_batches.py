@@ -105,11 +105,13 @@ def make_batch(rows: Sequence[AnswerRow], states: HiddenStates, members: list[in
     found = [states.row(row) for row in members]
     ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
     captured = torch.zeros(len(chosen), longest, found[0][0].shape[-1], dtype=found[0][0].dtype)
+    final = torch.zeros(len(chosen), max(row.window for row in chosen), found[0][1].shape[-1], dtype=found[0][1].dtype)
     labels = torch.full((len(chosen), longest), IGNORED)
-    for place, (row, (row_captured, _)) in enumerate(zip(chosen, found, strict=True)):
+    for place, (row, (row_captured, last)) in enumerate(zip(chosen, found, strict=True)):
         tokens = torch.tensor(row.ids)
         ids[place, :len(tokens)] = tokens
         captured[place, :len(tokens)] = row_captured
+        final[place, :row.window] = last[:-1]
         labels[place, row.start + 1:row.start + 1 + row.window] = tokens[row.start + 2:]
     return Batch(
         input_ids=ids.flatten(), position_ids=torch.arange(longest).repeat(len(chosen)), labels=labels.flatten(),
@@ -117,13 +119,13 @@ def make_batch(rows: Sequence[AnswerRow], states: HiddenStates, members: list[in
         row_ids=[row.row_id for row in chosen],
         extras={"ids": ids, "captured": captured, "start": torch.tensor([row.start for row in chosen]),
                 "windows": torch.tensor([row.window for row in chosen]),
-                "last": torch.cat([last for _, last in found])})
+                "final": final, "last": torch.cat([last[1:] for _, last in found])})
 
 
 def documents_of(batch: Batch) -> Documents:
     """The batch as the training-time test reads it."""
     extras = batch.extras
-    return Documents(extras["ids"], extras["captured"], extras["start"], int(extras["windows"].max()))
+    return Documents(extras["ids"], extras["captured"], extras["start"], int(extras["windows"].max()), extras["final"])
 
 
 def supervised(windows: Tensor, step: int) -> tuple[Tensor, Tensor]:

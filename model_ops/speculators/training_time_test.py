@@ -33,13 +33,15 @@ class Documents:
     """Documents padded on the right to one length, and the window of each that is supervised at step 0.
 
     ids: tokens x[0..]; captured: the target's boundary states; start: index j of each window's first entry;
-    window: entries in the longest window. A window's entry a stands at j = start + a.
+    window: entries in the longest window; final: the target's state after its final norm at every entry. A window's
+    entry a stands at j = start + a.
     """
 
     ids: Int[Tensor, "documents tokens"]
     captured: Float[Tensor, "documents tokens captured*hidden"]
     start: Int[Tensor, " documents"]
     window: int
+    final: Float[Tensor, "documents window hidden"] | None = None
 
 
 def unroll(model: Eagle3, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:

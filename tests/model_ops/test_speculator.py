@@ -125,7 +125,7 @@ def test_hidden_states_are_computed_once(place, tmp_path, monkeypatch):
     states.compute(runner, Progress())
     assert len(list(states.folder.glob("*.safetensors"))) > 1
     captured, last = states.row(7)
-    assert captured.shape == (len(rows[7].ids), 96) and last.shape == (rows[7].window, 32)
+    assert captured.shape == (len(rows[7].ids), 96) and last.shape == (rows[7].window + 1, 32)
     monkeypatch.setattr(runner, "forward", None)
     again = HiddenStates(tmp_path, rows, (2, 4, 5), "t")
     again.compute(runner, Progress())
