@@ -118,16 +118,25 @@ class GenerateSettings(Settings):
     seed: int = 0
 
 
+ETA = {"medusa": 10.0}
+"""LK-lambda's eta by architecture, where it is not 3 (arXiv 2602.23881)."""
+
+
 class SpeculatorSettings(TrainingSettings):
     """A draft model for the target that will be served, trained on that target's own answers."""
 
     enabled: bool = True
     architecture: Literal["eagle3"] = "eagle3"
     _one_process = field_validator("mesh")(one_process)
-    loss: Literal["kl", "lk_lambda", "lk_alpha"] = "lk_lambda"
+    loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
+        "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
+        "the tokens it generated")
+    eta: float | None = Field(None, ge=0, description="lk_lambda: KL weighs exp(-eta alpha), TV the rest; open: 3, medusa 10")
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="K: tokens drafted per verification")
     ttt_steps: int | None = Field(None, ge=1, description="steps of the training-time test")
     step_decay: float = Field(0.8, gt=0, le=1, description="weight of step k is step_decay ** k")
+    step_weights: list[float] | None = Field(
+        None, min_length=1, description="weights of the training-time test's steps, one for each, instead of step_decay")
     draft_vocab_size: int | None = Field(None, ge=16, description="open: the smallest that covers draft_coverage")
     draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
     overflow: Literal["truncate"] = Field("truncate", description="an answer longer than max_length is cut, and counted")
@@ -135,6 +144,7 @@ class SpeculatorSettings(TrainingSettings):
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TrainingSettings.STAY_OPEN, "draft_vocab_size": "the smallest that covers draft_coverage",
+        "step_weights": "powers of step_decay",
     }
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -144,6 +154,22 @@ class SpeculatorSettings(TrainingSettings):
         "thorough": {"epochs": 10.0, "ttt_steps": 7, "learning_rate": 2e-4, "tokens_per_step": 65_536,
                      "max_length": 8_192},
     }
+
+    @model_validator(mode="after")
+    def _a_weight_for_every_step(self):
+        steps, weights = self.resolved().ttt_steps, self.step_weights
+        if weights is not None and (len(weights) != steps or min(weights) < 0 or max(weights) == 0):
+            raise ValueError(f"step_weights are {len(weights)} numbers and ttt_steps is {steps}; give one for each step, none "
+                             "below 0 and not all 0")
+        return self
+
+    def resolved(self):
+        filled = super().resolved()
+        return filled if filled.eta is not None else filled.model_copy(update={"eta": ETA.get(self.architecture, 3.0)})
+
+    def weights_of_steps(self, steps: int) -> list[float]:
+        """What the loss of each draft step is multiplied by."""
+        return list(self.step_weights or (self.step_decay**step for step in range(steps)))
 
 
 class EvaluateSettings(Settings):

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float32, Int
-from torch import Tensor
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
@@ -29,9 +27,9 @@ from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.draft_model import DraftModel, new_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
-from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, micro_batches, supervised
-from model_ops.speculators.speculator_losses import expected_acceptance_length, head_loss
-from model_ops.training.batch import Batch, LossOutput
+from model_ops.speculators.speculator_batches import SpeculatorPlan
+from model_ops.speculators.teacher import Teacher
+from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha
 from model_ops.training.trainer import train
 
 VALIDATION_ROWS = 128
@@ -92,77 +90,6 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow],
     except ValueError as error:
         raise ModelError(f"draft_vocab_size cannot be used: {error}") from error
     return new_draft_model(settings, runner, ids), coverage
-
-
-class Teacher:
-    """The target's distribution from its last hidden states, restricted to the draft vocabulary."""
-
-    def __init__(self, head: Tensor, target_ids: Int[Tensor, " draft_vocab"]):
-        self.head = head
-        self.target_ids = None if len(target_ids) == head.shape[0] else target_ids
-
-    @torch.no_grad()
-    def probabilities(self, last: Tensor) -> Float32[Tensor, "entries draft_vocab"]:
-        """Softmax over the full vocabulary, then only the draft vocabulary's entries: rows add up to at most 1."""
-        pieces = []
-        with torch.autocast(last.device.type, enabled=False):
-            for part in last.split(max(1, (1 << 22) // self.head.shape[0])):
-                probabilities = (part.to(self.head.dtype) @ self.head.t()).float().softmax(dim=-1)
-                pieces.append(probabilities if self.target_ids is None else probabilities[:, self.target_ids])
-        return torch.cat(pieces)
-
-
-class SpeculatorLoss:
-    """The trainer's loss: sum over steps of step_decay ** k times the loss at every supervised index.
-
-    The count is that of step 0, so a step deeper in the chain, which has fewer indices, weighs accordingly less.
-    """
-
-    def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
-        self.teacher, self.settings = teacher, settings
-
-    def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
-        settings, windows = self.settings, batch.extras["windows"]
-        dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
-        target = self.teacher.probabilities(batch.extras["last"])
-        count = int(windows.sum())
-        total, metrics = 0.0, {}
-        for step, hidden in enumerate(model.unroll(documents_of(batch), settings.ttt_steps)):
-            entries, rows = supervised(windows, step)
-            scored, weight = model.scored(hidden.flatten(0, 1)[entries], step)
-            loss, alpha = head_loss(settings.loss, scored, weight, target, rows, dtype)
-            total = total + settings.step_decay**step * loss
-            # metrics are divided by the step-0 count; this one should be a mean over its own entries
-            metrics[f"alpha_{step}"] = alpha.sum() * (count / max(1, len(alpha)))
-        return LossOutput(total, count, metrics)
-
-
-@torch.no_grad()
-def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: HiddenStates,
-                  drafts: int) -> dict[str, float]:
-    """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length."""
-    sums, counts = torch.zeros(drafts), torch.zeros(drafts)
-    lengths, chains = 0.0, 0
-    order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
-    device = model.target_ids.device
-    for members in micro_batches(rows, order):
-        batch = make_batch(rows, states, members).to(device)
-        windows = batch.extras["windows"]
-        target = teacher.probabilities(batch.extras["last"])
-        outputs = model.unroll(documents_of(batch), drafts)
-        chain = torch.zeros(len(members) * int(windows.max()), drafts, device=device)
-        for step, hidden in enumerate(outputs):
-            entries, teacher_rows = supervised(windows, step)
-            scored, weight = model.scored(hidden.flatten(0, 1)[entries], step)
-            _, alpha = head_loss("tv", scored, weight, target, teacher_rows)
-            chain[entries, step] = alpha
-            sums[step] += alpha.sum().cpu()
-            counts[step] += len(alpha)
-        whole = supervised(windows, drafts - 1)[0]
-        lengths += float(expected_acceptance_length(chain[whole]).sum())
-        chains += len(whole)
-    alphas = {f"validation_alpha_{step}": float(sums[step] / counts[step]) for step in range(drafts) if counts[step]}
-    return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 
 
 def served_dtype(config: dict[str, Any]) -> torch.dtype:

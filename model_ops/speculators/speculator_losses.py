@@ -1,139 +1,170 @@
-"""Losses of a drafter against its target, per position, in float32: KL, LK-lambda, LK-alpha and TV.
+"""Losses of a drafter against its target, per position, in float32: KL, LK-lambda, LK-alpha, TV and cross-entropy.
 
-    losses, alpha = speculator_loss("lk_lambda", draft_logits, target)
-    total, alpha = head_loss("lk_lambda", hidden, lm_head.weight, target, rows)      # logits never held at once
+    losses = speculator_loss("lk_lambda", draft_logits, target, eta=3.0)           # by the definitions, differentiable
+    losses, alpha, gradient = loss_and_gradient("lk_lambda", draft_logits, rows)   # by the closed forms, in place
 
-target: the target's probabilities of the draft vocabulary's tokens, from its softmax over the FULL vocabulary (they add
+target: the target's probabilities p of the draft vocabulary's tokens, from its softmax over the FULL vocabulary (they add
 up to at most 1). q = softmax(draft_logits). With it alpha = sum min(p, q) is the exact probability that a draft is
-accepted, and TV = 1 - alpha. KL is taken against p renormalised over the draft vocabulary.
+accepted, and TV = 1 - alpha. KL is taken against p renormalised over the draft vocabulary; where p has no mass there at
+all, there is nothing to renormalise and KL is 0. Cross-entropy is -log q(x) of the token x that the target generated;
+where x is outside the draft vocabulary no draft can be right, and the position's loss and gradient are 0.
 
 LK losses: Samarin et al. 2026, arXiv 2602.23881. LK-alpha = -log alpha. LK-lambda = lambda KL + (1 - lambda) TV with
-lambda = exp(-eta alpha), alpha not differentiated, per position; eta = 3 for EAGLE-3.
+lambda = exp(-eta alpha), alpha not differentiated, per position; eta = 3 for EAGLE-3 and MLP speculators, 10 for MEDUSA.
 Gradients with respect to the logits z, with A = {x: q(x) < p(x)} and Q_A = sum of q over A:
-    dKL/dz = q - p;  dTV/dz = -q (1[A] - Q_A);  d(-log alpha)/dz = dTV/dz / alpha
+    dKL/dz = q - p;  dTV/dz = -q (1[A] - Q_A);  d(-log alpha)/dz = dTV/dz / alpha;  dCE/dz = q - 1[x]
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-LossKind = Literal["kl", "lk_lambda", "lk_alpha", "tv"]
+LossKind = Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"]
 
 ETA = 3.0
 ALPHA_FLOOR = 1e-5
 """Below it -log alpha goes on as its tangent, so that its gradient stays bounded."""
 
-LOGITS_AT_ONCE = 1 << 20
-"""Logits of one piece of `head_loss` (4 MiB in float32: they stay in cache)."""
+MASS_FLOOR = 1e-30
+"""Below it p has no mass in the draft vocabulary that float32 could renormalise."""
+
+OUTSIDE = -1
+"""The label of a token that the draft vocabulary does not hold."""
 
 
 def acceptance(draft_logits: Float[Tensor, "*positions draft_vocab"],
-               target: Float[Tensor, "*positions draft_vocab"]) -> Float32[Tensor, "*positions"]:
+               target: Float[Tensor, "*positions draft_vocab"]) -> Float[Tensor, "*positions"]:
     """alpha = sum min(p, q): the probability that standard rejection sampling accepts a draft from q."""
-    return torch.minimum(draft_logits.float().softmax(dim=-1), target.float()).sum(dim=-1)
+    return torch.minimum(_exact(draft_logits).softmax(dim=-1), _exact(target)).sum(dim=-1)
 
 
 def kl_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
-            target: Float[Tensor, "*positions draft_vocab"]) -> Float32[Tensor, "*positions"]:
-    """KL(p || q) with p renormalised over the draft vocabulary."""
-    p = target.float() / target.float().sum(dim=-1, keepdim=True).clamp(min=1e-30)
-    return (torch.xlogy(p, p) - p * draft_logits.float().log_softmax(dim=-1)).sum(dim=-1)
+            target: Float[Tensor, "*positions draft_vocab"]) -> Float[Tensor, "*positions"]:
+    """KL(p || q) with p renormalised over the draft vocabulary; 0 where p has no mass there."""
+    target = _exact(target)
+    p = target / target.sum(dim=-1, keepdim=True).clamp(min=MASS_FLOOR)
+    return (torch.xlogy(p, p) - p * _exact(draft_logits).log_softmax(dim=-1)).sum(dim=-1)
 
 
 def tv_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
-            target: Float[Tensor, "*positions draft_vocab"]) -> Float32[Tensor, "*positions"]:
+            target: Float[Tensor, "*positions draft_vocab"]) -> Float[Tensor, "*positions"]:
     """Total variation distance over the full vocabulary, 1 - alpha."""
     return 1 - acceptance(draft_logits, target)
 
 
 def lk_alpha_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
-                  target: Float[Tensor, "*positions draft_vocab"]) -> Float32[Tensor, "*positions"]:
+                  target: Float[Tensor, "*positions draft_vocab"]) -> Float[Tensor, "*positions"]:
     """-log alpha."""
     return _negative_log(acceptance(draft_logits, target))
 
 
 def lk_lambda_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
-                   target: Float[Tensor, "*positions draft_vocab"], eta: float = ETA) -> Float32[Tensor, "*positions"]:
+                   target: Float[Tensor, "*positions draft_vocab"], eta: float = ETA) -> Float[Tensor, "*positions"]:
     """lambda KL + (1 - lambda) TV, lambda = exp(-eta alpha): KL while p and q are far apart, TV when they are close."""
     alpha = acceptance(draft_logits, target)
     weight = torch.exp(-eta * alpha.detach())
     return weight * kl_loss(draft_logits, target) + (1 - weight) * (1 - alpha)
 
 
-LOSSES = {"kl": kl_loss, "lk_lambda": lk_lambda_loss, "lk_alpha": lk_alpha_loss, "tv": tv_loss}
+def cross_entropy_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
+                       labels: Int[Tensor, "*positions"]) -> Float[Tensor, "*positions"]:
+    """-log q of the label, a draft id; 0 where the label is OUTSIDE the draft vocabulary."""
+    chosen = _exact(draft_logits).log_softmax(dim=-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return torch.where(labels == OUTSIDE, 0, -chosen)
 
 
-def loss_and_gradient(kind: LossKind, draft_logits: Float32[Tensor, "positions draft_vocab"],
-                      target: Float32[Tensor, "positions draft_vocab"],
-                      ) -> tuple[Float32[Tensor, " positions"], Float32[Tensor, " positions"], Tensor]:
-    """(loss, alpha, d loss / d draft_logits) by the closed forms above; no graph is built."""
-    log_q = draft_logits.log_softmax(dim=-1)
-    q = log_q.exp()
-    alpha = torch.minimum(q, target).sum(dim=-1)
-    if kind != "kl":
-        in_a = q < target
-        inside = torch.where(in_a, q, 0)
-        tv_gradient = q * inside.sum(dim=-1, keepdim=True) - inside
-        if kind == "tv":
-            return 1 - alpha, alpha, tv_gradient
-        if kind == "lk_alpha":
-            return _negative_log(alpha), alpha, tv_gradient / alpha.clamp(min=ALPHA_FLOOR)[:, None]
-    p = target / target.sum(dim=-1, keepdim=True).clamp(min=1e-30)
-    kl = torch.xlogy(p, p).sub_(p * log_q).sum(dim=-1)
-    if kind == "kl":
-        return kl, alpha, q - p
-    weight = torch.exp(-ETA * alpha)
-    gradient = (q - p).mul_(weight[:, None]).addcmul_(tv_gradient, 1 - weight[:, None])
-    return weight * kl + (1 - weight) * (1 - alpha), alpha, gradient
+def speculator_loss(kind: LossKind, draft_logits: Float[Tensor, "*positions draft_vocab"],
+                    target: Float[Tensor, "*positions draft_vocab"], labels: Int[Tensor, "*positions"] | None = None,
+                    eta: float = ETA) -> Float[Tensor, "*positions"]:
+    """The loss by its definition. labels (draft ids or OUTSIDE) are read by cross_entropy alone, which needs them."""
+    match kind:
+        case "kl":
+            return kl_loss(draft_logits, target)
+        case "tv":
+            return tv_loss(draft_logits, target)
+        case "lk_alpha":
+            return lk_alpha_loss(draft_logits, target)
+        case "lk_lambda":
+            return lk_lambda_loss(draft_logits, target, eta)
+        case "cross_entropy":
+            return cross_entropy_loss(draft_logits, _needed(labels))
+    raise ValueError(f"there is no loss {kind!r} of a drafter")
 
 
-class _HeadLoss(torch.autograd.Function):
-    """Loss of hidden @ weight.T against target[rows], piece by piece; gradients are made in the forward pass."""
+@dataclass(frozen=True)
+class TargetRows:
+    """What a loss reads of the target at some positions: p over the draft vocabulary, its sum, and sum p log p."""
 
-    @staticmethod
-    def forward(ctx, kind, hidden, weight, target, rows, dtype):
-        with_gradient = any(ctx.needs_input_grad)
-        matrix = weight.detach().to(dtype)
-        piece = max(1, LOGITS_AT_ONCE // weight.shape[0])
-        losses, alphas, hidden_gradient = [], [], torch.empty_like(hidden)
-        weight_gradient = torch.zeros_like(weight) if ctx.needs_input_grad[2] else None
-        for start in range(0, hidden.shape[0], piece):
-            part = slice(start, start + piece)
-            states = hidden[part].detach().to(dtype)
-            loss, alpha, gradient = loss_and_gradient(kind, (states @ matrix.t()).float(), target[rows[part]])
-            losses.append(loss)
-            alphas.append(alpha)
-            if with_gradient:
-                gradient = gradient.to(dtype)
-                hidden_gradient[part] = (gradient @ matrix).to(hidden.dtype)
-                if weight_gradient is not None:
-                    weight_gradient += (gradient.t() @ states).to(weight.dtype)
-        ctx.save_for_backward(hidden_gradient, weight_gradient)
-        alpha = torch.cat(alphas)
-        ctx.mark_non_differentiable(alpha)
-        return torch.cat(losses).sum(), alpha
+    probabilities: Float[Tensor, "positions draft_vocab"]
+    mass: Float[Tensor, "positions 1"]
+    log_mean: Float[Tensor, "positions 1"]
+    labels: Int[Tensor, " positions"] | None = None
 
-    @staticmethod
-    def backward(ctx, loss_gradient, _):
-        hidden_gradient, weight_gradient = ctx.saved_tensors
-        scaled = None if weight_gradient is None else weight_gradient * loss_gradient
-        return None, hidden_gradient * loss_gradient, scaled, None, None, None
+    @classmethod
+    def of(cls, target: Float[Tensor, "positions draft_vocab"], labels: Int[Tensor, " positions"] | None = None) -> TargetRows:
+        """From probabilities, which stay as they are."""
+        target = _exact(target)
+        return cls(target, target.sum(-1, keepdim=True), torch.xlogy(target, target).sum(-1, keepdim=True), labels)
+
+    def __getitem__(self, rows: slice | Tensor) -> TargetRows:
+        return TargetRows(self.probabilities[rows], self.mass[rows], self.log_mean[rows],
+                          None if self.labels is None else self.labels[rows])
 
 
-def head_loss(kind: LossKind, hidden: Float[Tensor, "positions hidden"], weight: Float[Tensor, "draft_vocab hidden"],
-              target: Float32[Tensor, "contexts draft_vocab"], rows: Int[Tensor, " positions"],
-              dtype: torch.dtype = torch.float32) -> tuple[Float32[Tensor, ""], Float32[Tensor, " positions"]]:
-    """(sum of losses, alpha per position) of a linear head over normed hidden states, against target[rows].
+def loss_and_gradient(kind: LossKind, draft_logits: Float[Tensor, "positions draft_vocab"], target: TargetRows,
+                      eta: float = ETA, scale: float = 1.0, gradient_wanted: bool = True,
+                      ) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"], Tensor | None]:
+    """(loss, alpha, scale * d loss / d draft_logits) by the closed forms above; draft_logits are overwritten.
 
-    Products run in `dtype`; losses are float32. Memory holds one piece of logits, never all of them.
+    All gradients are c_q q + c_p p + c_A q 1[A], less 1 at the label for cross-entropy: few passes over the vocabulary.
     """
-    if hidden.shape[0] == 0:
-        return hidden.sum() * 0 + weight.sum() * 0, hidden.new_zeros(0)
-    return _HeadLoss.apply(kind, hidden, weight, target, rows, dtype)
+    p, z = target.probabilities, draft_logits
+    highest = z.amax(-1, keepdim=True)
+    q = z.softmax(-1)
+    normaliser = highest - q.amax(-1, keepdim=True).log()
+    c_q = c_p = c_a = None
+    if kind in ("kl", "lk_lambda"):
+        known = target.mass.clamp(min=MASS_FLOOR)
+        crossed = torch.linalg.vecdot(p, z)[:, None] - target.mass * normaliser  # sum p log q
+        kl = (target.log_mean - crossed) / known - target.mass / known * known.log()
+        c_q, c_p = target.mass / known, -1 / known
+    elif kind == "cross_entropy":
+        labels = _needed(target.labels)[:, None]
+        inside_vocabulary = (labels != OUTSIDE).to(z.dtype)
+        loss = (normaliser - z.gather(1, labels.clamp(min=0))) * inside_vocabulary
+        c_q = inside_vocabulary
+    buffer = torch.minimum(p, q, out=z)
+    alpha = buffer.sum(-1, keepdim=True)
+    if kind in ("tv", "lk_alpha", "lk_lambda"):
+        in_a = torch.lt(q, p, out=buffer).mul_(q)  # q where it is below p
+        mass_a = in_a.sum(-1, keepdim=True)
+    match kind:
+        case "kl":
+            loss = kl
+        case "tv":
+            loss, c_q, c_a = 1 - alpha, mass_a, -torch.ones_like(alpha)
+        case "lk_alpha":
+            floored = alpha.clamp(min=ALPHA_FLOOR)
+            loss, c_q, c_a = _negative_log(alpha), mass_a / floored, -1 / floored
+        case "lk_lambda":
+            weight = torch.exp(-eta * alpha)
+            loss = weight * kl + (1 - weight) * (1 - alpha)
+            c_q, c_p, c_a = weight * c_q + (1 - weight) * mass_a, weight * c_p, weight - 1
+    if not gradient_wanted:
+        return loss[:, 0], alpha[:, 0], None
+    gradient = q.mul_(c_q * scale)
+    if c_p is not None:
+        gradient.addcmul_(p, c_p * scale)
+    if c_a is not None:
+        gradient.addcmul_(in_a, c_a * scale)
+    if kind == "cross_entropy":
+        gradient.scatter_add_(1, labels.clamp(min=0), -scale * inside_vocabulary)
+    return loss[:, 0], alpha[:, 0], gradient
 
 
 def expected_acceptance_length(alpha: Float[Tensor, "positions drafts"]) -> Float[Tensor, " positions"]:
@@ -145,3 +176,14 @@ def expected_acceptance_length(alpha: Float[Tensor, "positions drafts"]) -> Floa
 def _negative_log(alpha: Tensor) -> Tensor:
     floored = alpha.clamp(min=ALPHA_FLOOR)
     return -torch.log(floored) + torch.relu(ALPHA_FLOOR - alpha) / ALPHA_FLOOR
+
+
+def _needed(labels: Tensor | None) -> Tensor:
+    if labels is None:
+        raise ValueError("cross_entropy needs the tokens that the target generated")
+    return labels
+
+
+def _exact(values: Tensor) -> Tensor:
+    """Float32 at least; float64 stays, for checks by finite differences."""
+    return values if values.dtype == torch.float64 else values.float()

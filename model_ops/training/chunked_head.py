@@ -131,7 +131,7 @@ class _ChunkedHead(torch.autograd.Function):
                 if wanted[0]:
                     hidden_gradient[start:end] = products @ matrix
                 if wanted[1]:
-                    _add_product(weight_gradient, products, chunk)
+                    add_product(weight_gradient, products, chunk)
         ctx.gradients = [
             None if gradient is None else gradient.to(given.dtype)
             for gradient, given in ((hidden_gradient, hidden), (weight_gradient, weight), (bias_gradient, bias))
@@ -146,7 +146,7 @@ class _ChunkedHead(torch.autograd.Function):
         return *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients), None, None, None, None
 
 
-def _add_product(total: Float[Tensor, "vocab hidden"], gradient: Float[Tensor, "rows vocab"],
+def add_product(total: Float[Tensor, "vocab hidden"], gradient: Float[Tensor, "rows vocab"],
                  chunk: Float[Tensor, "rows hidden"]) -> None:
     """total += gradient.T @ chunk. On a CPU a piece of the vocabulary at a time: adding a bfloat16 product to a float32
     sum would else write the product out three times (two to three times the time of the product itself)."""

@@ -1,26 +1,31 @@
-"""Losses of the drafter: formulas, gradients by finite differences, laws of alpha, and the piecewise head."""
+"""Losses of the drafter: formulas, gradients by finite differences in float64, laws of alpha."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.speculators import speculator_losses
 from model_ops.speculators.speculator_losses import (
-    LOSSES,
+    OUTSIDE,
+    TargetRows,
     acceptance,
+    cross_entropy_loss,
     expected_acceptance_length,
-    head_loss,
     kl_loss,
     lk_alpha_loss,
     lk_lambda_loss,
     loss_and_gradient,
+    speculator_loss,
     tv_loss,
 )
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+
+DISTRIBUTIONAL = ("kl", "lk_lambda", "lk_alpha", "tv")
+KINDS = (*DISTRIBUTIONAL, "cross_entropy")
 
 
 def distributions(seed, positions=5, full=9, draft=6, sharpness=2.0):
@@ -45,17 +50,18 @@ def test_equal_distributions_lose_nothing():
     logits, _, _ = distributions(0)
     target = logits.softmax(-1)
     torch.testing.assert_close(acceptance(logits, target), torch.ones(5))
-    for loss in LOSSES.values():
-        torch.testing.assert_close(loss(logits, target), torch.zeros(5), atol=1e-5, rtol=0)
+    for kind in DISTRIBUTIONAL:
+        torch.testing.assert_close(speculator_loss(kind, logits, target), torch.zeros(5), atol=1e-5, rtol=0)
 
 
 def test_one_hot_targets_make_cross_entropy():
     logits, _, _ = distributions(1)
     labels = torch.tensor([0, 5, 2, 3, 1])
-    target = torch.nn.functional.one_hot(labels, 6).float()
-    expected = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    target = F.one_hot(labels, 6).float()
+    expected = F.cross_entropy(logits, labels, reduction="none")
     torch.testing.assert_close(lk_alpha_loss(logits, target), expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(kl_loss(logits, target), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(cross_entropy_loss(logits, labels), expected)
 
 
 def test_eta_moves_lk_lambda_from_kl_to_tv():
@@ -68,33 +74,89 @@ def test_eta_moves_lk_lambda_from_kl_to_tv():
     torch.testing.assert_close(lk_lambda_loss(logits, target), expected)
 
 
-@pytest.mark.parametrize("kind", sorted(LOSSES))
-@pytest.mark.parametrize("sharpness", [1.0, 4.0])
-def test_closed_gradients_equal_autograd(kind, sharpness):
-    logits, target, ids = distributions(3, sharpness=sharpness)
+def the_cases():
+    """(name, logits, p over the draft vocabulary, labels), float64: what a target and a drafter can be at their worst."""
+    logits, target, ids = distributions(3, positions=4)
+    logits, target = logits.double(), target.double()
+    truncated = target[:, ids] / target.sum(-1, keepdim=True)
+    labels = torch.tensor([0, OUTSIDE, 5, 2])
+    one_hot = F.one_hot(labels.clamp(min=0), 6).double()
+    close = logits.softmax(-1) * (1 - 1e-3 * torch.rand(4, 6, dtype=torch.float64)) * 0.999
+    far = torch.tensor([[-6.0, 2, 1, 0, 1, 2]], dtype=torch.float64).repeat(4, 1)
+    spike = torch.zeros_like(far).index_fill_(1, torch.tensor(0), 0.999)
+    return [("truncated", logits, truncated, labels), ("sharp", 4 * logits, truncated, labels),
+            ("one-hot", logits, one_hot, labels), ("alpha near 1", logits, close, labels),
+            ("alpha near 0", far, spike, labels), ("outside", logits, torch.zeros_like(truncated), labels),
+            ("nearly outside", logits, truncated * 1e-12, labels)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "logits", "target", "labels"), the_cases(), ids=lambda value: value if isinstance(value, str) else "")
+def test_closed_gradients_equal_finite_differences(kind, name, logits, target, labels):
+    eta = 2.0
+    rows = TargetRows.of(target, labels)
+    losses, alpha, gradient = loss_and_gradient(kind, logits.clone(), rows, eta, scale=0.5)
+    torch.testing.assert_close(losses, speculator_loss(kind, logits, target, labels, eta))
+    torch.testing.assert_close(alpha, acceptance(logits, target))
+    # lambda is not differentiated: it stays what it is where the slope is taken
+    weight = torch.exp(-eta * acceptance(logits, target))
+
+    def value(z):
+        if kind == "lk_lambda":
+            return weight * kl_loss(z, target) + (1 - weight) * tv_loss(z, target)
+        return speculator_loss(kind, z, target, labels, eta)
+
+    h = 1e-6
+    for j in range(logits.shape[1]):
+        step = torch.zeros(6, dtype=torch.float64).index_fill_(0, torch.tensor(j), h)
+        slope = (value(logits + step) - value(logits - step)) / (2 * h)
+        torch.testing.assert_close(gradient[:, j], 0.5 * slope, atol=2e-8, rtol=1e-6)
+    if name == "outside":
+        assert (alpha == 0).all()
+        assert kind == "cross_entropy" or (gradient == 0).all()
+    if name == "alpha near 0" and kind == "lk_alpha":
+        assert (gradient.abs().amax(-1) > 0.4).all()  # what TV has lost, the division by alpha restores
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closed_gradients_equal_autograd_in_float32(kind):
+    for name, logits, target, labels in the_cases():
+        logits, target = logits.float().requires_grad_(), target.float()
+        losses = speculator_loss(kind, logits, target, labels)
+        (expected,) = torch.autograd.grad(losses.sum(), logits)
+        found, _, gradient = loss_and_gradient(kind, logits.detach().clone(), TargetRows.of(target, labels))
+        torch.testing.assert_close(found, losses.detach(), atol=1e-5, rtol=1e-4, msg=name)
+        torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-3, msg=name)
+
+
+def test_the_formula_of_the_gradient_of_alpha():
+    """d alpha / d z_j = q_j (1[j in A] - Q_A), as it is written, against the coefficients that are used."""
+    logits, target, ids = distributions(4)
     target = target[:, ids]
-    logits.requires_grad_()
-    loss = LOSSES[kind](logits, target)
-    (expected,) = torch.autograd.grad(loss.sum(), logits)
-    closed_loss, alpha, gradient = loss_and_gradient(kind, logits.detach(), target)
-    torch.testing.assert_close(closed_loss, loss.detach(), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-3)
-    torch.testing.assert_close(alpha, acceptance(logits, target).detach())
-
-
-def test_gradient_of_alpha_by_finite_differences():
-    logits, target, ids = distributions(4, positions=1)
-    logits, target = logits.double()[0], target[0, ids].double()
     q = logits.softmax(-1)
-    inside = q < target
-    formula = q * (inside.double() - q[inside].sum())
-    for j in range(6):
-        step = torch.zeros(6, dtype=torch.float64)
-        step[j] = 1e-6
-        def alpha(z):
-            return torch.minimum(z.softmax(-1), target).sum()
-        slope = (alpha(logits + step) - alpha(logits - step)) / 2e-6
-        assert abs(slope - formula[j]) < 1e-8
+    in_a = q < target
+    formula = q * (in_a.float() - torch.where(in_a, q, 0).sum(-1, keepdim=True))
+    _, alpha, gradient = loss_and_gradient("tv", logits.clone(), TargetRows.of(target))
+    torch.testing.assert_close(gradient, -formula)
+    _, _, gradient = loss_and_gradient("lk_alpha", logits.clone(), TargetRows.of(target))
+    torch.testing.assert_close(gradient, -formula / alpha[:, None])
+
+
+def test_a_token_that_cannot_be_drafted_has_no_cross_entropy():
+    logits = torch.randn(3, 6, requires_grad=True)
+    losses = cross_entropy_loss(logits, torch.tensor([2, OUTSIDE, 4]))
+    (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    assert losses[1] == 0 and (gradient[1] == 0).all() and (losses[[0, 2]] > 0).all()
+    with pytest.raises(ValueError, match="tokens that the target generated"):
+        speculator_loss("cross_entropy", logits, torch.rand(3, 6))
+
+
+def test_half_precision_logits_are_reckoned_in_float32():
+    logits, target, ids = distributions(5)
+    for kind in DISTRIBUTIONAL:
+        found = speculator_loss(kind, logits.bfloat16(), target[:, ids].bfloat16())
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, speculator_loss(kind, logits.bfloat16().float(), target[:, ids].bfloat16().float()))
 
 
 def test_below_the_floor_the_gradient_goes_on():
@@ -103,23 +165,7 @@ def test_below_the_floor_the_gradient_goes_on():
     loss = lk_alpha_loss(logits, target)
     (gradient,) = torch.autograd.grad(loss.sum(), logits)
     assert loss > 11 and gradient[0, 0] < 0
-    torch.testing.assert_close(loss_and_gradient("lk_alpha", logits.detach(), target)[2], gradient)
-
-
-@pytest.mark.parametrize("kind", sorted(LOSSES))
-def test_the_piecewise_head_equals_the_plain_one(kind, monkeypatch):
-    monkeypatch.setattr(speculator_losses, "LOGITS_AT_ONCE", 13)  # two positions a piece
-    torch.manual_seed(0)
-    hidden = torch.randn(7, 4, requires_grad=True)
-    weight = torch.randn(6, 4, requires_grad=True)
-    target, rows = torch.rand(9, 6).softmax(-1) * 0.9, torch.tensor([8, 0, 3, 3, 5, 1, 2])
-    total, alpha = head_loss(kind, hidden, weight, target, rows)
-    expected = LOSSES[kind](hidden @ weight.t(), target[rows]).sum()
-    torch.testing.assert_close(total, expected)
-    torch.testing.assert_close(alpha, acceptance(hidden @ weight.t(), target[rows]).detach())
-    found = torch.autograd.grad(total * 2, (hidden, weight))
-    wanted = torch.autograd.grad(expected * 2, (hidden, weight))
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-3)
+    torch.testing.assert_close(loss_and_gradient("lk_alpha", logits.detach().clone(), TargetRows.of(target))[2], gradient)
 
 
 def test_expected_length_equals_a_simulated_chain():

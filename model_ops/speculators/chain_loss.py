@@ -1,0 +1,186 @@
+"""The loss of a chain of drafts over heads and teacher at once, in memory that does not grow with a vocabulary.
+
+    result = chain_loss("lk_lambda", drafts, teacher, last, weights=[1.0, 0.8, 0.64])
+    result.total.backward()                       # result.alphas[k]: acceptance of step k, one number a position
+
+A piece of the teacher's positions goes through at a time. Its distribution is computed once and serves every draft step
+(step k's position j has the teacher of position j + k), together with the logits of all steps that meet it; both are made
+into losses and gradients and forgotten. Gradients are made in the forward pass, the backward pass scales them, as in
+model_ops.training.chunked_head. Products run in autocast's dtype, softmaxes and losses in float32. Held at once: LOGITS_HELD
+logits, whatever the vocabularies (as long as that is a few dozen positions: FEWEST_ROWS).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from model_ops.speculators.speculator_losses import ETA, LossKind, TargetRows, loss_and_gradient
+from model_ops.speculators.teacher import Teacher, TeacherLogits
+from model_ops.training.chunked_head import add_product
+
+LOGITS_HELD = {"cpu": 1 << 23, "cuda": 1 << 27}
+"""Logits of a piece, teacher and all steps together, by kind of device: 16 MiB or 256 MiB in bfloat16."""
+
+MOST_ROWS = 1_024
+"""Rows of a piece at most, on a CPU: more make its products no faster, and take more memory where a vocabulary is small."""
+
+FEWEST_ROWS = 32
+"""Rows of a piece at least; a vocabulary of 262,144 still has so many."""
+
+SOFTMAX_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 27}
+"""Logits whose softmax is taken at once in float32: on a CPU as many as stay in its cache with their target."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One step of a chain: what its head reads at every supervised position, and the teacher's position of each.
+
+    states: after the final norm; rows: ascending, among the contexts of the teacher's last states.
+    """
+
+    states: Float[Tensor, "positions width"]
+    head: Float[Tensor, "draft_vocab width"]
+    rows: Int[Tensor, " positions"]
+
+
+@dataclass(frozen=True)
+class ChainLoss:
+    """total: sum over steps of weight * sum of losses, differentiable in states and heads. Not differentiable: losses and
+    alphas of each position, by step, and mass, what the target gives to the draft vocabulary at each position of step 0."""
+
+    total: Float32[Tensor, ""]
+    losses: list[Float32[Tensor, " positions"]]
+    alphas: list[Float32[Tensor, " positions"]]
+    mass: Float32[Tensor, " positions"]
+
+
+def chain_loss(kind: LossKind, drafts: Sequence[Draft], teacher: Teacher, last: Float[Tensor, "contexts hidden"],
+               weights: Sequence[float] | None = None, labels: Int[Tensor, " contexts"] | None = None,
+               eta: float = ETA) -> ChainLoss:
+    """The loss of every step against the teacher. labels: the tokens that the target generated, in its own ids.
+
+    Raises ValueError where weights are not one a step, or rows do not ascend.
+    """
+    weights = [1.0] * len(drafts) if weights is None else list(weights)
+    if len(weights) != len(drafts):
+        raise ValueError(f"there are {len(drafts)} draft steps and {len(weights)} weights; give one for each")
+    if any(bool((draft.rows.diff() <= 0).any()) for draft in drafts):
+        raise ValueError("the teacher's rows of a draft step must ascend")
+    heads = list({id(draft.head): draft.head for draft in drafts}.values())
+    of_step = [next(place for place, head in enumerate(heads) if head is draft.head) for draft in drafts]
+    plan = _Plan(kind, eta, teacher, last, None if labels is None else teacher.draft_labels(labels),
+                 [draft.rows for draft in drafts], of_step, weights)
+    total, mass, *by_step = _ChainLoss.apply(plan, *(draft.states for draft in drafts), *heads)
+    return ChainLoss(total, by_step[:len(drafts)], by_step[len(drafts):], mass)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    kind: LossKind
+    eta: float
+    teacher: Teacher
+    last: Tensor
+    labels: Tensor | None
+    rows: list[Tensor]
+    head_of_step: list[int]
+    weights: list[float]
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Contexts [first, after) of every piece that a draft step has a position in."""
+        device = self.last.device.type
+        limit = LOGITS_HELD.get(device, LOGITS_HELD["cpu"]) // self.teacher.draft_vocab_size
+        if device == "cpu":
+            limit = min(limit, MOST_ROWS)
+        size = max(1, max(limit, FEWEST_ROWS) // (1 + len(self.rows)))
+        return [(first, min(first + size, len(self.last))) for first in range(0, len(self.last), size)]
+
+    def places(self, edges: list[int]) -> list[list[int]]:
+        """For every step, where each edge of contexts falls among its positions."""
+        return [torch.searchsorted(rows, torch.tensor(edges, device=rows.device)).tolist() for rows in self.rows]
+
+
+class _ChainLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, plan: _Plan, *tensors: Tensor):
+        steps = len(plan.rows)
+        states, heads = tensors[:steps], tensors[steps:]
+        kind = plan.last.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else heads[0].dtype
+        wanted = ctx.needs_input_grad[1:]
+        state_gradients = [torch.empty_like(given) if needed else None
+                           for given, needed in zip(states, wanted[:steps], strict=True)]
+        head_gradients = [torch.zeros_like(given, dtype=torch.float32) if needed else None
+                          for given, needed in zip(heads, wanted[steps:], strict=True)]
+        losses = [given.new_empty(len(given), dtype=torch.float32) for given in states]
+        alphas = [torch.empty_like(loss) for loss in losses]
+        mass = losses[0].new_zeros(len(plan.rows[0]))
+        pieces = plan.pieces()
+        places = plan.places([*(first for first, _ in pieces), len(plan.last)])
+        with torch.autocast(kind, enabled=False):
+            matrices = [head.to(dtype) for head in heads]
+            for number, (first, after) in enumerate(pieces):
+                spans = [slice(place[number], place[number + 1]) for place in places]
+                if all(span.start == span.stop for span in spans):
+                    continue
+                target = plan.teacher.logits(plan.last[first:after], None if plan.labels is None else plan.labels[first:after])
+                for head, matrix in enumerate(matrices):
+                    members = [step for step in range(steps) if plan.head_of_step[step] == head]
+                    entered = torch.cat([states[step][spans[step]].to(dtype) for step in members])
+                    products = entered @ matrix.T
+                    parts = products.split([spans[step].stop - spans[step].start for step in members])
+                    pieces_of_steps = [(step, spans[step], part) for step, part in zip(members, parts, strict=True)]
+                    _softmaxes(plan, target, first, pieces_of_steps, losses, alphas, mass, any(wanted))
+                    if any(state_gradients[step] is not None for step in members):
+                        returned = (products @ matrix).split([len(part) for part in parts])
+                        for step, gradient in zip(members, returned, strict=True):
+                            if state_gradients[step] is not None:
+                                state_gradients[step][spans[step]] = gradient
+                    if head_gradients[head] is not None:
+                        add_product(head_gradients[head], products, entered)
+        ctx.gradients = [
+            *state_gradients,
+            *(None if gradient is None else gradient.to(given.dtype)
+              for gradient, given in zip(head_gradients, heads, strict=True))]
+        ctx.mark_non_differentiable(mass, *losses, *alphas)
+        total = sum((weight * loss.sum() for weight, loss in zip(plan.weights, losses, strict=True)),
+                    start=torch.zeros((), device=plan.last.device))
+        return total, mass, *losses, *alphas
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream: Tensor, *_: Tensor):
+        gradients, ctx.gradients = ctx.gradients, None  # used up: scaled in place, and handed over
+        return None, *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients)
+
+
+def _softmaxes(plan: _Plan, target: TeacherLogits, first: int, parts: list[tuple[int, slice, Tensor]], losses: list[Tensor],
+               alphas: list[Tensor], mass: Tensor, gradient_wanted: bool) -> None:
+    """Losses of a piece's logits, a few contexts at a time; each part's logits are overwritten by their gradient."""
+    contexts, vocab = target.logits.shape
+    at_once = max(1, SOFTMAX_ELEMENTS.get(plan.last.device.type, SOFTMAX_ELEMENTS["cpu"]) // vocab)
+    edges = [*range(0, contexts, at_once), contexts]
+    starts = torch.tensor(edges, device=plan.last.device) + first
+    bounds = [torch.searchsorted(plan.rows[step][span], starts).tolist() for step, span, _ in parts]
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        rows: TargetRows | None = None
+        for (step, span, logits), bound in zip(parts, bounds, strict=True):
+            low, high = bound[number], bound[number + 1]
+            if low == high:
+                continue
+            rows = target.rows(slice(start, end)) if rows is None else rows
+            where = slice(span.start + low, span.start + high)
+            index = plan.rows[step][where] - (first + start)
+            met = rows if high - low == end - start else rows[index]
+            if step == 0:
+                mass[where] = met.mass[:, 0]
+            losses[step][where], alphas[step][where], gradient = loss_and_gradient(
+                plan.kind, logits[low:high].float(), met, plan.eta, plan.weights[step], gradient_wanted)
+            if gradient is not None:
+                logits[low:high] = gradient

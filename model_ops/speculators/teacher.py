@@ -1,0 +1,94 @@
+"""The target as a drafter's teacher: its distribution from its last hidden states, a piece of positions at a time.
+
+    teacher = Teacher(head.weight, model.target_ids)
+    piece = teacher.logits(last[:200])            # logits of the draft vocabulary, and the full vocabulary's normaliser
+    piece.rows(slice(0, 32))                      # TargetRows: float32 probabilities, for a loss
+
+Last hidden states are those after the final norm. The softmax is over the full vocabulary: a probability that the draft
+vocabulary lacks is acceptance that no draft can have, so rows add up to at most 1. The full vocabulary's logits are never
+held: they pass in chunks, of which the draft vocabulary's columns and a running log-sum-exp remain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+
+from model_ops.speculators.speculator_losses import OUTSIDE, TargetRows
+
+FULL_LOGITS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Logits of the full vocabulary held at once, by kind of device."""
+
+
+@dataclass(frozen=True)
+class TeacherLogits:
+    """A piece of positions. normaliser: log-sum-exp over the full vocabulary; None where that is the draft vocabulary."""
+
+    logits: Float[Tensor, "positions draft_vocab"]
+    normaliser: Float32[Tensor, "positions 1"] | None
+    labels: Int[Tensor, " positions"] | None
+
+    def rows(self, which: slice) -> TargetRows:
+        """Probabilities of some of its positions, in float32."""
+        logits = self.logits[which].float()
+        labels = None if self.labels is None else self.labels[which]
+        highest = logits.amax(-1, keepdim=True)
+        probabilities = logits.softmax(-1)
+        own = highest - probabilities.amax(-1, keepdim=True).log()
+        if self.normaliser is None:
+            mass, normaliser = torch.ones_like(own), own
+        else:
+            normaliser = self.normaliser[which]
+            mass = (own - normaliser).exp()
+            probabilities.mul_(mass)
+        log_mean = torch.linalg.vecdot(probabilities, logits)[:, None] - mass * normaliser
+        return TargetRows(probabilities, mass, log_mean, labels)
+
+
+class Teacher:
+    """The target's head, and which of its tokens can be drafted (ascending ids)."""
+
+    def __init__(self, head: Float[Tensor, "vocab hidden"], target_ids: Int[Tensor, " draft_vocab"]):
+        self.head = head.detach()
+        self.target_ids = target_ids.to(head.device)
+        self.whole = len(target_ids) == head.shape[0]
+
+    @property
+    def draft_vocab_size(self) -> int:
+        return len(self.target_ids)
+
+    def draft_labels(self, tokens: Int[Tensor, " positions"]) -> Int[Tensor, " positions"]:
+        """The draft ids of target tokens; OUTSIDE for a token that cannot be drafted."""
+        place = torch.searchsorted(self.target_ids, tokens).clamp(max=self.draft_vocab_size - 1)
+        return torch.where(self.target_ids[place] == tokens, place, OUTSIDE)
+
+    @torch.no_grad()
+    def logits(self, last: Float[Tensor, "positions hidden"],
+               labels: Int[Tensor, " positions"] | None = None) -> TeacherLogits:
+        """Of a piece of positions; products in the head's dtype. labels are draft ids."""
+        last, vocab = last.to(self.head.dtype), self.head.shape[0]
+        with torch.autocast(last.device.type, enabled=False):
+            if self.whole:
+                return TeacherLogits(last @ self.head.T, None, labels)
+            kept = last.new_empty(len(last), self.draft_vocab_size)
+            highest = last.new_full((len(last), 1), float("-inf"), dtype=torch.float32)
+            total = torch.zeros_like(highest)
+            limit = FULL_LOGITS_AT_ONCE.get(last.device.type, FULL_LOGITS_AT_ONCE["cpu"])
+            at_once = max(1, limit // max(1, len(last)))
+            edges = [*range(0, vocab, at_once), vocab]
+            columns = torch.searchsorted(self.target_ids, torch.tensor(edges, device=last.device)).tolist()
+            for start, end, first, after in zip(edges, edges[1:], columns, columns[1:], strict=False):
+                chunk = last @ self.head[start:end].T
+                kept[:, first:after] = chunk.index_select(1, self.target_ids[first:after] - start)
+                chunk = chunk.float()
+                top = torch.maximum(highest, chunk.amax(-1, keepdim=True))
+                total = total * (highest - top).exp() + chunk.sub_(top).exp_().sum(-1, keepdim=True)
+                highest = top
+            return TeacherLogits(kept, total.log_().add_(highest), labels)
+
+    def probabilities(self, last: Float[Tensor, "positions hidden"]) -> Float32[Tensor, "positions draft_vocab"]:
+        """All of them at once: for a few positions, as in tests."""
+        return self.logits(last).rows(slice(None)).probabilities

@@ -1,0 +1,89 @@
+"""What a drafter is trained on, and what is told of it while it is trained.
+
+    loss = SpeculatorLoss(teacher, settings)                        # the trainer's loss
+    numbers = measure_alpha(model, teacher, rows, states, drafts=3) # on held-out answers
+
+Every token that the target generated is supervised, at each draft step where its index exists. Of every step of the
+training is told: alpha_k, the mean probability that draft k is accepted where the text before it is the target's own;
+draft_mass, the mean of what the target gives to the draft vocabulary, which no alpha can exceed; expected_tau, tokens per
+target forward that these alphas make, 1 + alpha_0 + alpha_0 alpha_1 + ..., position by position.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.chain_loss import ChainLoss, Draft, chain_loss
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
+from model_ops.speculators.speculator_batches import documents_of, make_batch, micro_batches, supervised
+from model_ops.speculators.speculator_losses import expected_acceptance_length
+from model_ops.speculators.teacher import Teacher
+from model_ops.training.batch import IGNORED, Batch, LossOutput
+
+
+class SpeculatorLoss:
+    """The trainer's loss: the sum over draft steps of their weight times the loss at every supervised index.
+
+    The count is that of step 0, so a step deeper in the chain, which has fewer indices, weighs accordingly less.
+    """
+
+    def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
+        self.teacher, self.settings = teacher, settings
+
+    def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
+        settings, windows = self.settings, batch.extras["windows"]
+        drafts = drafts_of(model, batch, settings.ttt_steps)
+        result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"],
+                            settings.weights_of_steps(len(drafts)), batch.labels[batch.labels != IGNORED], settings.eta)
+        count = int(windows.sum())
+        # metrics are divided by the step-0 count; each of these should be a mean over its own entries
+        metrics = {f"alpha_{step}": alpha.sum() * (count / max(1, len(alpha))) for step, alpha in enumerate(result.alphas)}
+        chains = whole_chains(result, drafts)
+        metrics["expected_tau"] = expected_acceptance_length(chains).sum() * (count / max(1, len(chains)))
+        metrics["draft_mass"] = result.mass.sum()
+        return LossOutput(result.total, count, metrics)
+
+
+@torch.no_grad()
+def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: HiddenStates,
+                  drafts: int) -> dict[str, float]:
+    """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length."""
+    sums, counts = torch.zeros(drafts), torch.zeros(drafts)
+    lengths, chains = 0.0, 0
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
+    device = model.target_ids.device
+    for members in micro_batches(rows, order):
+        batch = make_batch(rows, states, members).to(device)
+        steps = drafts_of(model, batch, drafts)
+        result = chain_loss("tv", steps, teacher, batch.extras["last"])
+        for step, alpha in enumerate(result.alphas):
+            sums[step] += alpha.sum().cpu()
+            counts[step] += len(alpha)
+        whole = whole_chains(result, steps)
+        lengths += float(expected_acceptance_length(whole).sum())
+        chains += len(whole)
+    alphas = {f"validation_alpha_{step}": float(sums[step] / counts[step]) for step in range(drafts) if counts[step]}
+    return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
+
+
+def drafts_of(model: DraftModel, batch: Batch, steps: int) -> list[Draft]:
+    """What each draft step's head reads at every supervised index, and the teacher's position of each."""
+    windows, drafts = batch.extras["windows"], []
+    for step, hidden in enumerate(model.unroll(documents_of(batch), steps)):
+        entries, rows = supervised(windows, step)
+        states, head = model.scored(hidden.flatten(0, 1)[entries], step)
+        drafts.append(Draft(states, head, rows))
+    return drafts
+
+
+def whole_chains(result: ChainLoss, drafts: list[Draft]) -> Tensor:
+    """alpha of every step [chains, steps] of the chains that no window's end cuts short.
+
+    A chain begins at the index whose step k has the teacher k later; the chains that are whole are those of the last step.
+    """
+    last = drafts[-1].rows - (len(drafts) - 1)
+    return torch.stack([alpha[torch.searchsorted(draft.rows, last + step)]
+                        for step, (draft, alpha) in enumerate(zip(drafts, result.alphas, strict=True))], dim=1)
