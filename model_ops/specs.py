@@ -126,7 +126,7 @@ class SpeculatorSettings(TrainingSettings):
     """A draft model for the target that will be served, trained on that target's own answers."""
 
     enabled: bool = True
-    architecture: Literal["eagle3"] = "eagle3"
+    architecture: Literal["eagle3", "eagle3.1", "medusa", "mlp_speculator"] = "eagle3"
     _one_process = field_validator("mesh")(one_process)
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
         "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
@@ -139,13 +139,30 @@ class SpeculatorSettings(TrainingSettings):
         None, min_length=1, description="weights of the training-time test's steps, one for each, instead of step_decay")
     draft_vocab_size: int | None = Field(None, ge=16, description="open: the smallest that covers draft_coverage")
     draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
+    residual_layers: int | None = Field(None, ge=1, description="medusa: residual layers of each head; open: 1")
+    shared_head: bool | None = Field(
+        None, description="medusa: one output matrix for all heads, over the draft vocabulary; else each head has the whole "
+        "vocabulary; open: shared")
+    inner_dim: int | None = Field(None, ge=1, description="mlp_speculator: width of its state; open: the target's")
+    tie_weights: bool | None = Field(
+        None, description="mlp_speculator: its steps share their weights; open: they do, where there are several")
+    scale_input: bool | None = Field(
+        None, description="mlp_speculator: the target's state is normalised before it enters; open: it is")
     overflow: Literal["truncate"] = Field("truncate", description="an answer longer than max_length is cut, and counted")
     answers: GenerateSettings = Field(default_factory=GenerateSettings)
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TrainingSettings.STAY_OPEN, "draft_vocab_size": "the smallest that covers draft_coverage",
         "step_weights": "powers of step_decay",
+        "residual_layers": "of medusa alone", "shared_head": "of medusa alone", "inner_dim": "the target's width",
+        "tie_weights": "of mlp_speculator alone", "scale_input": "of mlp_speculator alone",
     }
+
+    OWN_FIELDS: ClassVar[dict[str, dict[str, Any]]] = {
+        "medusa": {"residual_layers": 1, "shared_head": True},
+        "mlp_speculator": {"inner_dim": None, "tie_weights": True, "scale_input": True},
+    }
+    """Fields that one architecture alone has, and what fills them where they are open."""
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 2.0, "ttt_steps": 3, "learning_rate": 1e-3, "tokens_per_step": 4_096, "max_length": 2_048},
@@ -163,9 +180,39 @@ class SpeculatorSettings(TrainingSettings):
                              "below 0 and not all 0")
         return self
 
+    @model_validator(mode="after")
+    def _fields_of_the_architecture(self):
+        for architecture, fields in self.OWN_FIELDS.items():
+            for name in fields:
+                if architecture != self.architecture and getattr(self, name) is not None:
+                    raise ValueError(f"{name} is set, but architecture is {self.architecture} and only {architecture} has it: "
+                                     "leave it out")
+        if self.architecture in self.OWN_FIELDS and self.ttt_steps not in (None, self.num_speculative_tokens):
+            raise ValueError(f"ttt_steps is {self.ttt_steps}, but {self.architecture} has a step for each of "
+                             f"num_speculative_tokens ({self.num_speculative_tokens}): leave ttt_steps out")
+        if self.draft_vocab_size is not None and not self.drafts_part_of_the_vocabulary:
+            form = "medusa with heads of their own" if self.architecture == "medusa" else self.architecture
+            raise ValueError(f"draft_vocab_size is set, but servers take {form} with the target's whole vocabulary only: "
+                             "leave draft_vocab_size out")
+        if self.tie_weights and self.num_speculative_tokens == 1:
+            raise ValueError("tie_weights shares weights between steps, and num_speculative_tokens is 1: leave it out")
+        return self
+
+    @property
+    def drafts_part_of_the_vocabulary(self) -> bool:
+        """Whether the architecture, in the form that servers load, can do without some of the target's tokens."""
+        return self.architecture != "mlp_speculator" and self.shared_head is not False
+
     def resolved(self):
-        filled = super().resolved()
-        return filled if filled.eta is not None else filled.model_copy(update={"eta": ETA.get(self.architecture, 3.0)})
+        """Open values from the preset, and from the architecture where it has its own."""
+        own = dict(self.OWN_FIELDS.get(self.architecture, {}))
+        if own:
+            own["ttt_steps"] = self.num_speculative_tokens
+        if "tie_weights" in own:
+            own["tie_weights"] = self.num_speculative_tokens > 1
+        own["eta"] = ETA.get(self.architecture, 3.0)
+        opened = {name: value for name, value in own.items() if getattr(self, name) is None}
+        return super(SpeculatorSettings, self.model_copy(update=opened)).resolved()
 
     def weights_of_steps(self, steps: int) -> list[float]:
         """What the loss of each draft step is multiplied by."""

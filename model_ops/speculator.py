@@ -83,6 +83,8 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow],
     counts = torch.zeros(vocab, dtype=torch.int64)
     for row in rows:
         counts += torch.bincount(torch.tensor(row.ids[row.prompt_tokens:]), minlength=vocab)
+    if not settings.drafts_part_of_the_vocabulary:
+        return new_draft_model(settings, runner, torch.arange(vocab)), 1.0
     tokenizer = load_tokenizer(target)
     always = {*end_of_text_ids(target), *tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     try:

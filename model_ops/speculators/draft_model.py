@@ -64,8 +64,9 @@ class DraftModel(nn.Module, ABC):
         """What step's logits are the product of, from rows of `unroll(...)[step]`; float32."""
 
     @abstractmethod
-    def drafter(self) -> Drafter:
-        """The decode step, for the decoder."""
+    def drafter(self, greedy: bool = False) -> Drafter:
+        """The decode step, for the decoder. greedy: it proposes its likeliest token at any temperature, as servers do that
+        do not draft by chance (vLLM's default, and its MEDUSA always); else it draws at the answers' temperature."""
 
     @abstractmethod
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
@@ -93,21 +94,20 @@ class DraftModel(nn.Module, ABC):
         return weights
 
 
-def draft_model_classes() -> tuple[type[DraftModel], ...]:
-    """Every architecture there is."""
+def draft_model_classes() -> dict[str, type[DraftModel]]:
+    """Every architecture there is, by its name in recipes."""
     from model_ops.speculators.eagle3 import Eagle3
+    from model_ops.speculators.medusa import Medusa
+    from model_ops.speculators.mlp_speculator import MlpSpeculator
 
-    return (Eagle3,)
+    return {"eagle3": Eagle3, "eagle3.1": Eagle3, "medusa": Medusa, "mlp_speculator": MlpSpeculator}
 
 
 def new_draft_model(settings: SpeculatorSettings, target: IncrementalModel,
                     target_ids: Int[Tensor, " draft_vocab"]) -> DraftModel:
     """A drafter of settings.architecture on the target's device, warm-started; seeded by settings.seed."""
-    from model_ops.speculators.eagle3 import Eagle3
-
-    kinds: dict[str, type[DraftModel]] = {"eagle3": Eagle3}
     torch.manual_seed(settings.seed)
-    return kinds[settings.architecture].new(settings, target, target_ids)
+    return draft_model_classes()[settings.architecture].new(settings, target, target_ids)
 
 
 def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> DraftModel:
@@ -124,7 +124,7 @@ def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> Dra
         raise ModelError(f"{directory / 'config.json'} is not JSON: copy it again") from error
     if not isinstance(raw, dict):
         raise ModelError(f"{directory / 'config.json'} is not a JSON object: copy it again")
-    for known in draft_model_classes():
+    for known in draft_model_classes().values():
         if known.reads(raw):
             break
     else:

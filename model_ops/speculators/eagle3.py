@@ -234,10 +234,10 @@ class Eagle3(DraftModel):
                step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
         return self.norm(hidden.float()), self.lm_head.weight
 
-    def drafter(self) -> Eagle3Drafter:
+    def drafter(self, greedy: bool = False) -> Eagle3Drafter:
         from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 
-        return Eagle3Drafter(self)
+        return Eagle3Drafter(self, greedy)
 
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:

@@ -23,10 +23,13 @@ from model_ops.speculators.eagle3 import Eagle3
 
 
 class Eagle3Drafter:
-    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature."""
+    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature.
 
-    def __init__(self, model: Eagle3):
-        self.model = model
+    greedy: it proposes its argmax at any temperature.
+    """
+
+    def __init__(self, model: Eagle3, greedy: bool = False):
+        self.model, self.greedy = model, greedy
         self.capture = model.capture
         self.target_ids = model.target_ids
         self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
@@ -53,7 +56,7 @@ class Eagle3Drafter:
         indices, distributions = [], []
         for step in range(count):
             logits = self.model.logits(hidden)
-            if temperature == 0:
+            if temperature == 0 or self.greedy:
                 indices.append(logits.argmax(dim=-1))
             else:
                 distributions.append((logits / temperature).softmax(dim=-1))

@@ -1,0 +1,174 @@
+"""MEDUSA (Cai et al. 2024, arXiv 2401.10774), by the tensor names that vLLM loads: K heads on the target's last state.
+
+    model = Medusa(MedusaConfig(hidden_size=256, vocab_size=8_192, draft_vocab_size=2_000, num_heads=3))
+
+    x = h; x = x + silu(W_i x) for each residual layer i; logits = lm_head(x)
+
+h is the target's state after its final norm at index j, the one its own head has just drawn x[j+1] from. Head k predicts
+x[j+2+k] from it alone: it sees neither x[j+1] nor what the heads before it drafted, so all heads run at once and a chain
+costs one small product, and the further heads soon guess. In a batch the drafter adds no cache.
+
+One output matrix serves every head (`shared_head`, vLLM's original_lm_head): only then does vLLM take a draft vocabulary
+(`token_map`, absolute ids). Heads with a matrix of their own, as in the paper, hold K times the target's vocabulary.
+Residual layers begin as the identity and output matrices as the target's own rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor, nn
+
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.errors import ModelError
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.draft_model import DraftModel, in_dtype, name_of, write_directory
+from model_ops.speculators.last_state_drafter import LastStateDrafter
+from model_ops.speculators.training_time_test import Documents
+
+PREFIX = "medusa_heads."
+"""Some files begin their names with it; servers drop it."""
+
+
+class MedusaConfig(BaseModel):
+    """Everything the module's shapes follow from. draft_vocab_size: rows of each output matrix."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    hidden_size: int = Field(ge=1)
+    vocab_size: int = Field(ge=1)
+    draft_vocab_size: int = Field(ge=1)
+    num_heads: int = Field(ge=1)
+    num_hidden_layers: int = Field(1, ge=1, description="residual layers of each head")
+    shared_head: bool = True
+    fc_bias: bool = False
+
+
+class _Block(nn.Module):
+    def __init__(self, config: MedusaConfig):
+        super().__init__()
+        width = config.hidden_size
+        self.layers = nn.ModuleList(nn.Linear(width, width, bias=config.fc_bias) for _ in range(config.num_hidden_layers))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for layer in self.layers:
+            hidden = hidden + F.silu(layer(hidden))
+        return hidden
+
+
+class Medusa(DraftModel):
+    """The draft model. `token_map[i]` is the target's id of draft id i; there is none where all ids can be drafted."""
+
+    config: MedusaConfig
+
+    def __init__(self, config: MedusaConfig):
+        super().__init__()
+        self.config = config
+        self.blocks = nn.ModuleList(_Block(config) for _ in range(config.num_heads))
+        if config.shared_head:
+            self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
+        else:
+            self.lm_heads = nn.ModuleList(nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
+                                          for _ in range(config.num_heads))
+        whole = config.draft_vocab_size == config.vocab_size
+        self.register_buffer("token_map", torch.arange(config.draft_vocab_size), persistent=not whole)
+
+    @property
+    def kind(self) -> str:
+        return "medusa"
+
+    @property
+    def capture(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def longest_chain(self) -> int:
+        return self.config.num_heads
+
+    @property
+    def target_ids(self) -> Int[Tensor, " draft_vocab"]:
+        return self.token_map
+
+    @classmethod
+    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
+            target_ids: Int[Tensor, " draft_vocab"]) -> Medusa:
+        vocab, hidden = target.embedding.shape
+        model = cls(MedusaConfig(
+            hidden_size=hidden, vocab_size=vocab, draft_vocab_size=len(target_ids), num_heads=settings.num_speculative_tokens,
+            num_hidden_layers=settings.residual_layers, shared_head=settings.shared_head)).to(target.device)
+        with torch.no_grad():
+            model.token_map.copy_(target_ids)
+            for name, parameter in model.named_parameters():
+                if name.startswith("blocks."):
+                    parameter.zero_()  # silu(0) = 0, and its slope is 1/2: the identity, and it learns
+                else:
+                    parameter.copy_(target.head.weight.float()[model.token_map])
+        return model
+
+    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+        final = documents.final.to(self.blocks[0].layers[0].weight.dtype)
+        return [block(final) for block in self.blocks[:steps]]
+
+    def scored(self, hidden: Float[Tensor, "rows hidden"],
+               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+        head = self.lm_head if self.config.shared_head else self.lm_heads[step]
+        return hidden.float(), head.weight
+
+    def draft_step(self, state: Float[Tensor, "rows hidden"], tokens: Int[Tensor, " rows"],
+                   step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "rows draft_vocab"]]:
+        """(what the next step begins from, logits of this one); see `LastStateDrafter`."""
+        head = self.lm_head if self.config.shared_head else self.lm_heads[step]
+        return state, head(self.blocks[step](state)).float()
+
+    def drafter(self, greedy: bool = False) -> LastStateDrafter:
+        return LastStateDrafter(self, greedy)
+
+    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
+             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+        if num_speculative_tokens != self.config.num_heads:
+            raise ValueError(f"{self.config.num_heads} heads draft {self.config.num_heads} tokens, servers run all of them")
+        write_directory(directory, in_dtype(self.state_dict(), dtype), medusa_config(self.config, dtype))
+
+    @staticmethod
+    def reads(raw: dict[str, Any]) -> bool:
+        return raw.get("model_type") == "medusa"
+
+    @classmethod
+    def from_config(cls, directory: Path, raw: dict[str, Any]) -> Medusa:
+        vocab = raw.get("vocab_size")
+        try:
+            return cls(MedusaConfig(
+                hidden_size=raw.get("hidden_size"), vocab_size=vocab, num_heads=raw.get("num_heads"),
+                draft_vocab_size=raw.get("truncated_vocab_size") or vocab, num_hidden_layers=raw.get("num_hidden_layers", 1),
+                shared_head=raw.get("original_lm_head", False), fc_bias=raw.get("medusa_fc_bias", False)))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise ModelError(f"{directory / 'config.json'}: {problem['loc'][0]}: {problem['msg']}") from error
+
+    def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        named = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
+        if self.config.shared_head and "lm_head.weight" not in named and "lm_heads.0.weight" in named:
+            named["lm_head.weight"] = named["lm_heads.0.weight"]
+        return named
+
+
+def medusa_config(config: MedusaConfig, dtype: torch.dtype) -> dict[str, Any]:
+    """config.json. No other key may hold `num` beside `heads` or `layers`: vLLM takes it for one of these two."""
+    return {
+        "architectures": ["MedusaModel"],
+        "dtype": name_of(dtype),
+        "hidden_size": config.hidden_size,
+        "medusa_fc_bias": config.fc_bias,
+        "model_type": "medusa",
+        "num_heads": config.num_heads,
+        "num_hidden_layers": config.num_hidden_layers,
+        "original_lm_head": config.shared_head,
+        "torch_dtype": name_of(dtype),
+        "truncated_vocab_size": config.draft_vocab_size,
+        "vocab_size": config.vocab_size,
+    }

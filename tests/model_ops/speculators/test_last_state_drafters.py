@@ -1,0 +1,252 @@
+"""MEDUSA and MLP speculators: what training trains is what drafting computes, exactness in the decoder, files and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from tiny_models import tiny_model
+
+from model_ops.decoding.decode import decode
+from model_ops.decoding.incremental import FINAL, IncrementalModel
+from model_ops.errors import ModelError
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.draft_model import load_draft_model, new_draft_model
+from model_ops.speculators.training_time_test import Documents
+
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+
+FORMS = {
+    "medusa": {"architecture": "medusa", "residual_layers": 2},
+    "medusa with heads of their own": {"architecture": "medusa", "shared_head": False},
+    "mlp tied": {"architecture": "mlp_speculator"},
+    "mlp untied": {"architecture": "mlp_speculator", "tie_weights": False, "scale_input": False, "inner_dim": 24},
+}
+
+
+def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
+    """A drafter of a form for a target, shaken so that no head is as it began."""
+    settings = SpeculatorSettings(num_speculative_tokens=drafts, seed=seed, **{**FORMS[form], **changes}).resolved()
+    vocab = runner.embedding.shape[0]
+    ids = torch.arange(vocab)
+    if settings.drafts_part_of_the_vocabulary:
+        ids = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:int(part * vocab)].sort().values
+    model = new_draft_model(settings, runner, ids).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * parameter.std().nan_to_num(1.0).clamp(min=0.3) * torch.randn_like(parameter)
+    return model.requires_grad_(False)
+
+
+def by_definition(model, state, tokens):
+    """Logits of each step from the formulas of the papers, weights by the names of the files; tokens: what is fed."""
+    weights, logits = model.state_dict(), []
+    if model.kind == "medusa":
+        for head in range(model.config.num_heads):
+            x = state
+            for layer in range(model.config.num_hidden_layers):
+                x = x + F.silu(weights[f"blocks.{head}.layers.{layer}.weight"] @ x)
+            own = "lm_head.weight" if model.config.shared_head else f"lm_heads.{head}.weight"
+            logits.append(weights[own] @ x)
+        return torch.stack(logits)
+
+    def normed(x):
+        return x * torch.rsqrt(x.pow(2).mean() + 1e-6)
+
+    steps, inner = model.config.num_heads, model.config.inner_dim
+    state_weight = 0.5 ** (0.5 / steps)
+    emb_weight = ((1 - state_weight**2) * (inner / 2)) ** 0.5
+    s = normed(state) / 2**0.5 if model.config.scale_input else state
+    for step in range(steps):
+        own, projection = (0, min(step, 1)) if model.config.tie_weights else (step, step)
+        z = weights[f"proj.{projection}.weight"] @ s + emb_weight / state_weight * weights[f"emb.{own}.weight"][tokens[step]]
+        s = F.gelu(weights[f"ln.{own}.weight"] * normed(z) + weights[f"ln.{own}.bias"])
+        logits.append(weights[f"head.{own}.weight"] @ s)
+    return torch.stack(logits)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_training_and_drafting_compute_the_papers_formulas(form):
+    target = tiny_model(layers=2)
+    runner = IncrementalModel(target)
+    model = drafter_of(form, runner)
+    text = torch.randint(0, 96, (2, 14), generator=torch.Generator().manual_seed(1))
+    final, captured = runner.forward(text, runner.new_cache(2), (FINAL,))
+    assert torch.equal(final, captured)
+    starts, window = torch.tensor([4, 2]), 6
+    index = starts[:, None] + torch.arange(window)
+    states = final.gather(1, index[:, :, None].expand(-1, -1, 32))
+    outputs = model.unroll(Documents(text, captured[:, :, :0], starts, window, states), 3)
+    for row, start in enumerate(starts.tolist()):
+        for a in range(window):
+            j = start + a
+            expected = by_definition(model, final[row, j], text[row, j + 1:j + 4])
+            for step in range(3):
+                rows, weight = model.scored(outputs[step][row, a, None], step)
+                torch.testing.assert_close((rows @ weight.t())[0], expected[step], atol=1e-4, rtol=1e-4)
+    # the decoder: a prompt up to j, the token drawn from it, and then a round that accepted two drafts
+    drafter = model.drafter()
+    begun = [text[0, :5].tolist(), text[1, :5].tolist()]
+    drafter.begin(begun, text[:, 5], captured[:, :5])
+    for end in (5, 8):
+        proposal = drafter.propose(3, 0.0, None)
+        for row in range(2):
+            fed = torch.cat((text[row, end, None], proposal.tokens[row]))
+            expected = by_definition(model, final[row, end - 1], fed)
+            assert model.target_ids[expected.argmax(-1)].tolist() == proposal.tokens[row].tolist()
+        if end == 5:
+            drafter.advance(text[:, 6:10], torch.tensor([3, 3]), captured[:, 5:9])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_greedy_text_is_the_targets_own(form):
+    runner = IncrementalModel(tiny_model(layers=2, seed=3))
+    drafter = drafter_of(form, runner).drafter()
+    generator = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(3, 96, (n,), generator=generator).tolist() for n in (9, 3, 1, 14, 6)]
+    options = {"eos_ids": {2}, "temperature": 0.0, "max_new_tokens": 24, "batch_size": 3}
+    alone = decode(runner, prompts, list("abcde"), **options)
+    drafted = decode(runner, prompts, list("abcde"), drafter=drafter, num_speculative_tokens=3, **options)
+    assert [answer.tokens for answer in drafted] == [answer.tokens for answer in alone]
+    assert sum(answer.drafted for answer in drafted) == 3 * sum(answer.forwards for answer in drafted) > 0
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_sampled_text_is_distributed_as_the_target(form, greedy):
+    target = tiny_model(layers=2, vocab_size=6, seed=8, eos_token_id=None)
+    runner = IncrementalModel(target)
+    drafter = drafter_of(form, runner, drafts=2, part=0.7).drafter(greedy)
+    prompt, rows = [3, 4, 5], 4_000
+    with torch.no_grad():
+        first = target(torch.tensor([prompt])).logits[0, -1].softmax(-1)
+        second = target(torch.tensor([[*prompt, t] for t in range(6)])).logits[:, -1].softmax(-1)
+        third = target(torch.tensor([[*prompt, t, u] for t in range(6) for u in range(6)])).logits[:, -1].softmax(-1)
+    joint = ((first[:, None] * second).flatten()[:, None] * third).flatten()
+    answers = decode(runner, [prompt] * rows, [str(i) for i in range(rows)], eos_ids=set(), temperature=1.0,
+                     max_new_tokens=3, drafter=drafter, num_speculative_tokens=2, batch_size=2_000)
+    triples = torch.tensor([(answer.tokens[0] * 6 + answer.tokens[1]) * 6 + answer.tokens[2] for answer in answers])
+    found = triples.bincount(minlength=216) / rows
+    statistic = (((found - joint) ** 2) / joint).sum() * rows
+    assert statistic < 215 + 4 * (2 * 215) ** 0.5
+    accepted, drafted = sum(a.accepted for a in answers), sum(a.drafted for a in answers)
+    assert 0 < accepted < drafted
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_give_back_the_same_logits(form, tmp_path):
+    runner = IncrementalModel(tiny_model(layers=2))
+    model = drafter_of(form, runner).to(torch.bfloat16)
+    model.save(tmp_path, 3)
+    again = load_draft_model(tmp_path, torch.bfloat16)
+    assert type(again) is type(model) and again.config == model.config and torch.equal(again.target_ids, model.target_ids)
+    state, other = (torch.randn(5, 32, generator=torch.Generator().manual_seed(2)).bfloat16() for _ in range(2))
+    assert torch.equal(state, other)
+    for step in range(3):
+        token = torch.randint(0, 96, (5,))
+        state, logits = model.draft_step(state, token, step)
+        other, found = again.draft_step(other, token, step)
+        assert torch.equal(logits, found) and torch.equal(state, other)
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_files_are_what_servers_ask_for(tmp_path):
+    """Names, shapes and fields as vLLM 0.32's medusa.py and mlp_speculator.py read them."""
+    runner = IncrementalModel(tiny_model(layers=2))
+    drafter_of("medusa", runner).save(tmp_path / "medusa", 3)
+    stored = {name: (list(tensor.shape), tensor.dtype) for name, tensor in
+              load_file(tmp_path / "medusa" / "model.safetensors").items()}
+    blocks = {f"blocks.{head}.layers.{layer}.weight": ([32, 32], torch.bfloat16) for head in range(3) for layer in range(2)}
+    assert stored == {**blocks, "lm_head.weight": ([67, 32], torch.bfloat16), "token_map": ([67], torch.int64)}
+    config = json.loads((tmp_path / "medusa" / "config.json").read_text())
+    assert config["truncated_vocab_size"] == 67 and config["vocab_size"] == 96 and config["original_lm_head"] is True
+    assert [name for name in config if "num" in name] == ["num_heads", "num_hidden_layers"]
+    drafter_of("medusa with heads of their own", runner).save(tmp_path / "own", 3)
+    names = load_file(tmp_path / "own" / "model.safetensors").keys()
+    assert {f"lm_heads.{head}.weight" for head in range(3)} <= names and "token_map" not in names
+    drafter_of("mlp tied", runner).save(tmp_path / "mlp", 3)
+    stored = {name: list(tensor.shape) for name, tensor in load_file(tmp_path / "mlp" / "model.safetensors").items()}
+    assert stored == {
+        "speculator.emb.0.weight": [96, 32], "speculator.proj.0.weight": [32, 32], "speculator.proj.1.weight": [32, 32],
+        "speculator.ln.0.weight": [32], "speculator.ln.0.bias": [32],
+        **{f"speculator.head.{step}.weight": [96, 32] for step in range(3)},
+    }
+    config = json.loads((tmp_path / "mlp" / "config.json").read_text())
+    assert len(config["top_k_tokens_per_head"]) == config["n_predict"] == 3 and config["emb_dim"] == 32
+
+
+def test_an_untrained_medusa_is_the_targets_own_head():
+    runner = IncrementalModel(tiny_model(layers=2))
+    model = new_draft_model(SpeculatorSettings(architecture="medusa").resolved(), runner, torch.arange(5, 60))
+    state = torch.randn(4, 32)
+    for step in range(3):
+        torch.testing.assert_close(model.draft_step(state, None, step)[1], runner.logits(state)[:, 5:60])
+    for name, parameter in model.named_parameters():
+        assert parameter.requires_grad, name
+
+
+def test_longer_chains_than_trained_are_refused():
+    runner = IncrementalModel(tiny_model(layers=2))
+    for form in FORMS:
+        model = drafter_of(form, runner)
+        with pytest.raises(ModelError, match="was trained for 3 tokens"):
+            decode(runner, [[3, 4]], ["r"], eos_ids={2}, temperature=0, max_new_tokens=4, drafter=model.drafter(),
+                   num_speculative_tokens=4)
+        with pytest.raises(ValueError, match="3"):
+            model.save(Path("nowhere"), 4)
+
+
+def edited(directory, **changes):
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(("form", "changes", "expected"), [
+    ("medusa", {"num_heads": None}, "num_heads"), ("medusa", {"num_heads": 4}, "blocks.3.layers.0.weight is missing"),
+    ("medusa", {"truncated_vocab_size": 60}, "token_map is"), ("medusa", {"model_type": "llama"}, "no drafter"),
+    ("mlp tied", {"n_predict": 1}, "tie_weights"), ("mlp tied", {"inner_dim": "x"}, "inner_dim"),
+    ("mlp untied", {"n_predict": 5}, "emb.3.weight is missing"),
+])
+def test_directories_that_do_not_fit_are_refused(form, changes, expected, tmp_path):
+    drafter_of(form, IncrementalModel(tiny_model(layers=2))).save(tmp_path, 3)
+    edited(tmp_path, **changes)
+    with pytest.raises(ModelError, match=expected):
+        load_draft_model(tmp_path)
+
+
+def test_prefixed_and_older_names_are_read(tmp_path):
+    runner = IncrementalModel(tiny_model(layers=2))
+    model = drafter_of("medusa", runner)
+    model.save(tmp_path, 3, torch.float32)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["lm_heads.0.weight"] = tensors.pop("lm_head.weight")
+    save_file({"medusa_heads." + name: tensor for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+    again = load_draft_model(tmp_path)
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("fields", "expected"), [
+    ({"architecture": "eagle3", "residual_layers": 1}, "only medusa has it"),
+    ({"architecture": "medusa", "inner_dim": 8}, "only mlp_speculator has it"),
+    ({"architecture": "medusa", "ttt_steps": 2}, "leave ttt_steps out"),
+    ({"architecture": "medusa", "shared_head": False, "draft_vocab_size": 64}, "whole vocabulary only"),
+    ({"architecture": "mlp_speculator", "draft_vocab_size": 64}, "whole vocabulary only"),
+    ({"architecture": "mlp_speculator", "tie_weights": True, "num_speculative_tokens": 1}, "num_speculative_tokens is 1"),
+    ({"architecture": "hydra"}, "eagle3.1"),
+])
+def test_settings_that_contradict_the_architecture_are_refused(fields, expected):
+    with pytest.raises(ValueError, match=expected):
+        SpeculatorSettings(**fields)
+
+
+def test_open_fields_follow_the_architecture():
+    medusa = SpeculatorSettings(architecture="medusa", num_speculative_tokens=4, preset="quick").resolved()
+    assert (medusa.ttt_steps, medusa.residual_layers, medusa.shared_head, medusa.tie_weights) == (4, 1, True, None)
+    mlp = SpeculatorSettings(architecture="mlp_speculator", num_speculative_tokens=1).resolved()
+    assert (mlp.ttt_steps, mlp.tie_weights, mlp.scale_input, mlp.inner_dim) == (1, False, True, None)
+    assert SpeculatorSettings(architecture="eagle3", preset="quick").resolved().ttt_steps == 3
+    assert medusa == medusa.resolved()
