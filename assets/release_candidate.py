@@ -29,11 +29,14 @@ def release_candidate(
     target = workshop.current("model", policy.served)
     drafter = workshop.current("model", "speculator") if policy.speculator else None
     evaluation = workshop.current("dataset", "evaluation_report")
-    gates = judge(release_settings.gates, evaluation.metrics, speculator_settings.answers.temperature, bool(drafter))
+    architecture = speculator_settings.architecture
+    gates = judge(
+        release_settings.gates, evaluation.metrics, speculator_settings.answers.temperature, architecture if drafter else None
+    )
 
     def work(output):
         k = speculator_settings.num_speculative_tokens
-        write_release(output, workshop.workload, target, drafter, k, gates)
+        write_release(output, workshop.workload, target, drafter, k, gates, architecture)
         summary = summarise(workshop.lake, workshop.workload)
         return summary.write(output) | {gate.name: gate.passed for gate in gates}
 

@@ -22,7 +22,7 @@ def speculator(
     policy: dg.ResourceParam[ModelPolicy],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
 ) -> dg.MaterializeResult:
-    """An EAGLE-3 drafter in the layout that vLLM and SGLang load, with its speculators twin beside it."""
+    """A drafter of the recipe's architecture, in the layout that its servers load."""
     inputs = {
         "target": workshop.current("model", policy.served),
         "dataset": workshop.current("dataset", "speculator_dataset"),

@@ -107,7 +107,7 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     drafters: dict[str, Drafter] = {"ngram": NgramDrafter()}
     if "speculator" in job.inputs:
         model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device)
-        drafters[model.kind] = model.drafter()
+        drafters[model.kind] = model.drafter(greedy=model.served_greedily)
     rows: list[AcceptanceRow] = []
     summaries, identical = [], {}
     for done, temperature in enumerate(settings.temperatures):

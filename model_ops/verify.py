@@ -17,7 +17,7 @@ from typing import Any
 
 from model_ops.models.tensor_files import TensorFileError, read_directory
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
-from model_ops.speculators.verify_drafter import is_drafter, is_twin, verify_drafter, verify_twin
+from model_ops.speculators.verify_drafter import check_of, is_twin, verify_twin
 
 SCRATCH = ".work"
 
@@ -93,9 +93,10 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Problem]:
         problems += unreadable
     if is_twin(config):
         return problems + verify_twin(config, tensors, target_config)
-    if not is_drafter(config):
+    check = check_of(config)
+    if check is None:
         return problems + verify_weights(config, tensors) + verify_files_to_serve(directory, config)
-    problems += verify_drafter(config, tensors, target_config)
+    problems += check(config, tensors, target_config)
     twin = directory / "speculators"
     if twin.is_dir():
         twin_problems = _verify_weights_of(twin, target)

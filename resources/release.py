@@ -19,6 +19,12 @@ from resources.atomic import write_json, write_text
 from resources.lake import Lake
 from resources.manifest import Manifest, ManifestError, describe_files, files_digest, read_manifest
 
+DRAFTS = {
+    "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "medusa": "medusa"},
+    "sglang": {"eagle3": "EAGLE3", "eagle3.1": "EAGLE3"},
+}
+"""What each server calls the drafter architectures that it runs."""
+
 
 class ReleaseError(Exception):
     """A release cannot be approved or served as it is."""
@@ -67,6 +73,8 @@ class Release(BaseModel):
     target: Part
     speculator: Part | None
     num_speculative_tokens: int
+    architecture: str = "eagle3"
+    """Of the drafter."""
     gates: list[GateResult]
 
     @property
@@ -74,15 +82,18 @@ class Release(BaseModel):
         return all(gate.passed for gate in self.gates)
 
 
-def judge(gates: Gates, evaluation: dict[str, Any], temperature: float, has_speculator: bool) -> list[GateResult]:
-    """Each gate that is switched on, against the evaluation report's metrics. What was not measured has not passed."""
+def judge(gates: Gates, evaluation: dict[str, Any], temperature: float, drafter: str | None) -> list[GateResult]:
+    """Each gate that is switched on, against the evaluation report's metrics. What was not measured has not passed.
+
+    drafter: the architecture of the release's drafter, None where it has none.
+    """
     results = []
     if gates.recovery is not None:
         recovery = evaluation.get("recovery")
         passed = recovery is not None and recovery >= gates.recovery
         results.append(GateResult(name="recovery", wanted=gates.recovery, measured=recovery, passed=passed))
-    if gates.acceptance_length is not None and has_speculator:
-        measured = evaluation.get(f"tau_eagle3_t{temperature:g}_low")
+    if gates.acceptance_length is not None and drafter is not None:
+        measured = evaluation.get(f"tau_{drafter}_t{temperature:g}_low")
         passed = measured is not None and measured >= gates.acceptance_length
         results.append(
             GateResult(name="acceptance_length", wanted=gates.acceptance_length, measured=measured, passed=passed)
@@ -91,20 +102,22 @@ def judge(gates: Gates, evaluation: dict[str, Any], temperature: float, has_spec
 
 
 def write_release(
-    output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult]
+    output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
+    architecture: str = "eagle3",
 ) -> Release:
-    """Fills a release's directory but for its report."""
+    """Fills a release's directory but for its report. k, architecture: of the drafter."""
     release = Release(
         workload=workload,
         target=_part(target),
         speculator=_part(speculator) if speculator else None,
         num_speculative_tokens=k,
+        architecture=architecture,
         gates=gates,
     )
     write_json(output / "release.json", release.model_dump(mode="json"))
     for server, command in (("vllm", _vllm(release)), ("sglang", _sglang(release))):
         script = output / f"serve-{server}.sh"
-        write_text(script, _script(server, command))
+        write_text(script, _script(server, command, _note(server, release)))
         script.chmod(0o755)
     return release
 
@@ -208,19 +221,23 @@ def _part(manifest: Manifest) -> Part:
 
 def _vllm(release: Release) -> str:
     command = f'vllm serve "$LAKE/{release.target.path}" --served-model-name {release.workload}'
-    if release.speculator:
-        command += (
-            ' --speculative-config "{\\"method\\": \\"eagle3\\", \\"model\\": \\"$LAKE/' + release.speculator.path
-            + f'\\", \\"num_speculative_tokens\\": {release.num_speculative_tokens}, '
-            '\\"draft_sample_method\\": \\"probabilistic\\", \\"rejection_sample_method\\": \\"standard\\"}"'
-        )
+    method = DRAFTS["vllm"].get(release.architecture)
+    if release.speculator and method:
+        options: dict[str, Any] = {
+            "method": method, "model": f"$LAKE/{release.speculator.path}",
+            "num_speculative_tokens": release.num_speculative_tokens,
+        }
+        if method != "medusa":  # whose heads propose their likeliest token whatever is asked for
+            options |= {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
+        quoted = json.dumps(options).replace('"', '\\"')
+        command += f' --speculative-config "{quoted}"'
     return command
 
 
 def _sglang(release: Release) -> str:
     command = f'python -m sglang.launch_server --model "$LAKE/{release.target.path}"'
     command += f" --served-model-name {release.workload}"
-    if release.speculator:
+    if release.speculator and release.architecture in DRAFTS["sglang"]:
         k = release.num_speculative_tokens
         command += (
             f' --speculative-algorithm EAGLE3 --speculative-draft-model-path "$LAKE/{release.speculator.path}"'
@@ -229,10 +246,17 @@ def _sglang(release: Release) -> str:
     return command
 
 
-def _script(server: str, command: str) -> str:
+def _note(server: str, release: Release) -> str:
+    """A line of shell that says so where a server runs no drafter of this kind."""
+    if release.speculator is None or release.architecture in DRAFTS[server]:
+        return ""
+    return f"echo '{server} runs no drafter of kind {release.architecture}: the target is served without it' >&2\n"
+
+
+def _script(server: str, command: str, note: str) -> str:
     return f"""#!/usr/bin/env bash
 # Serves this release with {server}. Arguments are passed on, e.g. --port 8000.
-set -euo pipefail
+{note}set -euo pipefail
 LAKE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")/../../.." && pwd)
 exec {command} "$@"
 """

@@ -72,6 +72,15 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
     return tensors
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """What a safetensors file says of itself, beside its tensors. Raises TensorFileError as read_headers does."""
+    read_headers(path)  # a header that lies is refused before it is believed
+    with path.open("rb") as content:
+        (header_bytes,) = struct.unpack("<Q", content.read(8))
+        found = json.loads(content.read(header_bytes)).get("__metadata__")
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
 def read_directory(directory: Path) -> dict[str, TensorHeader]:
     """All tensors of a model directory: model.safetensors, or the shards its index names.
 

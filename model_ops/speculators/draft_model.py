@@ -50,6 +50,11 @@ class DraftModel(nn.Module, ABC):
         """Boundary states of the target it reads; empty where it reads the last hidden state (after the norm) alone."""
 
     @property
+    def served_greedily(self) -> bool:
+        """Whether servers propose its likeliest token at any temperature: what is measured for a release then does too."""
+        return False
+
+    @property
     @abstractmethod
     def target_ids(self) -> Int[Tensor, " draft_vocab"]:
         """The target's id of every draft id, ascending."""
@@ -145,11 +150,13 @@ def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor
             for name, tensor in weights.items()}
 
 
-def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[str, Any]) -> None:
-    """model.safetensors and config.json; the weights appear under their name only when they are whole."""
+def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[str, Any],
+                    metadata: dict[str, str] | None = None) -> None:
+    """model.safetensors (with `metadata` in its header) and config.json; the weights appear under their name only when
+    they are whole."""
     directory.mkdir(parents=True, exist_ok=True)
     unfinished = directory / "model.safetensors.unfinished"
-    save_file(weights, unfinished, metadata={"format": "pt"})
+    save_file(weights, unfinished, metadata={"format": "pt", **(metadata or {})})
     unfinished.chmod(0o644)
     unfinished.replace(directory / "model.safetensors")
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

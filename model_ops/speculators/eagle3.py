@@ -10,6 +10,10 @@ the next token, and predicts the token after that one; on later draft steps it r
     hidden = residual + attention(x); hidden = hidden + mlp(post_attention_layernorm(hidden))
     logits = lm_head(norm(hidden)); the next step is fed `hidden` before `norm`
 
+EAGLE-3.1 differs in two places: `fc_norm` normalises each of the three states before they are fused, so that none drowns
+the others, and `norm_output` feeds the next step `norm(hidden)`, so that what is fed back stays of one size however long
+the chain. A server reads both as flags; weights trained with one and served without it draft badly and say nothing.
+
 Boundary k is the INPUT of block k (0 is the embedding's output), as vLLM counts. At index j the layer sees the
 embedding of x[j+1] and the states at j, stands at rotary position j, and predicts x[j+2].
 """
@@ -68,12 +72,14 @@ class Eagle3Config(BaseModel):
     rope_parameters: dict[str, Any]
     layer_ids: tuple[int, int, int]
     target_layers: int
+    fc_norm: bool = False
+    norm_output: bool = False
     eos_token_id: int | list[int] | None = None
     bos_token_id: int | None = None
     pad_token_id: int | None = None
 
     @classmethod
-    def for_target(cls, target: Any, draft_vocab_size: int) -> Eagle3Config:
+    def for_target(cls, target: Any, draft_vocab_size: int, fc_norm: bool = False, norm_output: bool = False) -> Eagle3Config:
         """The drafter that fits a target's Hugging Face config: same width, heads, rotary positions and length."""
         heads = target.num_attention_heads
         return cls(
@@ -84,7 +90,7 @@ class Eagle3Config(BaseModel):
             max_position_embeddings=target.max_position_embeddings, rms_norm_eps=target.rms_norm_eps,
             rope_parameters=dict(target.rope_parameters), layer_ids=default_layer_ids(target.num_hidden_layers),
             target_layers=target.num_hidden_layers, eos_token_id=target.eos_token_id,
-            bos_token_id=target.bos_token_id, pad_token_id=target.pad_token_id,
+            bos_token_id=target.bos_token_id, pad_token_id=target.pad_token_id, fc_norm=fc_norm, norm_output=norm_output,
         )
 
     def rotary(self) -> nn.Module:
@@ -154,6 +160,8 @@ class Eagle3(DraftModel):
         hidden = config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.embed_tokens.weight.requires_grad_(False)
+        if config.fc_norm:
+            self.fc_norm = nn.ModuleList(_Norm(hidden, config.rms_norm_eps) for _ in range(CAPTURED))
         self.fc = nn.Linear(CAPTURED * hidden, hidden, bias=False)
         self.midlayer = _Midlayer(config)
         self.norm = _Norm(hidden, config.rms_norm_eps)
@@ -164,7 +172,7 @@ class Eagle3(DraftModel):
 
     @property
     def kind(self) -> str:
-        return "eagle3"
+        return "eagle3.1" if self.config.fc_norm or self.config.norm_output else "eagle3"
 
     @property
     def capture(self) -> tuple[int, ...]:
@@ -173,7 +181,8 @@ class Eagle3(DraftModel):
     @classmethod
     def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
             target_ids: Int[Tensor, " draft_vocab"]) -> Eagle3:
-        model = cls(Eagle3Config.for_target(target.config, len(target_ids))).to(target.device)
+        newer = settings.architecture == "eagle3.1"
+        model = cls(Eagle3Config.for_target(target.config, len(target_ids), fc_norm=newer, norm_output=newer)).to(target.device)
         model.set_draft_vocabulary(target_ids)
         model.warm_start(target.embedding.float(), target.head.weight.float(), target.final_norm.float())
         return model
@@ -209,7 +218,14 @@ class Eagle3(DraftModel):
 
     def fuse(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
         """The target's states as the layer's first `hidden`."""
+        if self.config.fc_norm:
+            parts = captured.unflatten(-1, (CAPTURED, -1)).unbind(-2)
+            captured = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
         return self.fc(captured)
+
+    def fed_back(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
+        """The layer's output as the next draft step's `hidden`."""
+        return self.norm(hidden) if self.config.norm_output else hidden
 
     def attention_input(self, embedding: Float[Tensor, "*tokens hidden"],
                         hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens 2*hidden"]:
@@ -218,7 +234,7 @@ class Eagle3(DraftModel):
 
     def finish(self, residual: Float[Tensor, "*tokens hidden"],
                attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
-        """The layer's output from its attention's: what `logits` reads and what the next draft step is fed."""
+        """The layer's output from its attention's: what `logits` and `fed_back` read."""
         layer = self.midlayer
         hidden = residual + layer.self_attn.o_proj(attended)
         return hidden + layer.mlp(layer.post_attention_layernorm(hidden))

@@ -63,7 +63,7 @@ class Eagle3Drafter:
                 indices.append(sample(distributions[-1], uniforms[:, step]))
             if step + 1 < count:
                 tokens = self.target_ids[indices[-1]]
-                hidden = self._layer(tokens[:, None], hidden[:, None])[:, 0]
+                hidden = self._layer(tokens[:, None], self.model.fed_back(hidden)[:, None])[:, 0]
                 self.cache.lengths = self.cache.lengths + 1
         self.cache.lengths = lengths
         index = torch.stack(indices, dim=1)

@@ -8,13 +8,15 @@ directory/speculators/   the same weights in the speculators layout: `vllm serve
 
 Layer ids are written both ways, one apart, because servers count differently: the top-level
 eagle_aux_hidden_state_layer_ids are boundaries (vLLM reads them as they are), eagle_config's are the blocks whose
-output is taken (SGLang adds 1). max_position_embeddings is the target's: a shorter one ruins long answers.
+output is taken (SGLang adds 1). max_position_embeddings is the target's: a shorter one ruins long answers. Flags that
+change what the weights mean are also written into the weights' own file: a config that lost or changed them is found out.
 In the speculators layout `verifier.name_or_path` names the target, as vLLM reads it: a Hub id or a path from where the
 server is started. `model_ops.speculator` writes the path from the folder that holds both target and drafter.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import torch
 from model_ops.errors import ModelError
 from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
+from model_ops.speculators.verify_drafter import TRAINED_WITH
 
 TWIN = "speculators"
 ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
@@ -35,8 +38,9 @@ def save_eagle3(model: Eagle3, directory: Path, num_speculative_tokens: int, dty
     weights = in_dtype(model.state_dict(), dtype)
     renamed = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in weights.items()}
     twin = speculators_config(model.config, num_speculative_tokens, dtype, verifier, verifier_architectures)
-    write_directory(directory / TWIN, renamed, twin)
-    write_directory(directory, weights, midlayer_config(model.config, dtype))
+    trained = {TRAINED_WITH: json.dumps({"fc_norm": model.config.fc_norm, "norm_output": model.config.norm_output})}
+    write_directory(directory / TWIN, renamed, twin, trained)
+    write_directory(directory, weights, midlayer_config(model.config, dtype), trained)
 
 
 def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
@@ -50,8 +54,10 @@ def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
             "eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in config.layer_ids],
             "use_aux_hidden_state": True,
         },
+        "fc_norm": config.fc_norm,
+        "norm_before_fc": False,
         "norm_before_residual": False,
-        "norm_output": False,
+        "norm_output": config.norm_output,
         "num_aux_hidden_states": len(config.layer_ids),
         "target_hidden_size": config.hidden_size,
         "target_num_hidden_layers": config.target_layers,
@@ -67,11 +73,11 @@ def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype:
         "dtype": name_of(dtype),
         "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
         "embed_requires_grad": False,
-        "fc_norm": False,
+        "fc_norm": config.fc_norm,
         "has_no_defaults_at_init": False,
         "norm_before_fc": False,
         "norm_before_residual": False,
-        "norm_output": False,
+        "norm_output": config.norm_output,
         "speculators_config": {
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
@@ -104,8 +110,12 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
     if missing or len(layer_ids) != 3:
         what = f"lacks {missing[0]}" if missing else f"names {len(layer_ids)} layer ids, not 3"
         raise ModelError(f"{directory / 'config.json'} {what}")
+    for flag in ("norm_before_residual", "norm_before_fc"):
+        if raw.get(flag):
+            raise ModelError(f"{directory / 'config.json'}: {flag} is true; such heads are not known here")
     return Eagle3Config(
         **{name: raw[name] for name in names},
+        fc_norm=bool(raw.get("fc_norm")), norm_output=bool(raw.get("norm_output")),
         head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
         rope_parameters=rope, layer_ids=tuple(layer_ids),
         target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,

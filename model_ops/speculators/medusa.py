@@ -87,6 +87,10 @@ class Medusa(DraftModel):
         return ()
 
     @property
+    def served_greedily(self) -> bool:
+        return True
+
+    @property
     def longest_chain(self) -> int:
         return self.config.num_heads
 

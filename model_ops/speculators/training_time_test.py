@@ -62,11 +62,12 @@ def unroll(model: Eagle3, documents: Documents, steps: int) -> list[Float[Tensor
     outputs, later = [model.finish(hidden, attend(query, keys, values, [], index))], []
     for step in range(1, steps):
         fed = ids.gather(1, (index + 1 + step).clamp(max=tokens - 1))
-        x = model.attention_input(model.embed_tokens(fed), outputs[-1])
+        hidden = model.fed_back(outputs[-1])
+        x = model.attention_input(model.embed_tokens(fed), hidden)
         moved = index + step
         later.append(attention.key_value(x, cos[moved], sin[moved]))
         query = attention.query(x, cos[moved], sin[moved])
-        outputs.append(model.finish(outputs[-1], attend(query, keys, values, later, index)))
+        outputs.append(model.finish(hidden, attend(query, keys, values, later, index)))
     return outputs
 
 

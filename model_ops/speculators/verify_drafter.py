@@ -1,26 +1,38 @@
-"""What must hold of an EAGLE-3 drafter: the mistakes that load without an error and cost acceptance.
+"""What must hold of a drafter: the mistakes that load without an error and cost acceptance. Here those of EAGLE-3.
 
 Layer ids name boundaries in one place and blocks in another (one apart); d2t is an offset; a short
-max_position_embeddings ruins long answers; a flag left out means different things to different servers.
+max_position_embeddings ruins long answers; a flag left out means different things to different servers; a flag that
+the weights were not trained with (EAGLE-3.1's norm_output leaves no tensor behind) is served all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from model_ops.models.tensor_files import TensorHeader
+from model_ops.models.tensor_files import TensorHeader, read_metadata
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
+from model_ops.speculators.verify_last_state import verify_ends, verify_medusa, verify_mlp
 
 NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
            "max_position_embeddings")
 
 
-def is_drafter(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is that of a midlayer EAGLE-3 head."""
-    return config.get("architectures") == ["LlamaForCausalLMEagle3"]
+TRAINED_WITH = "trained_with"
+"""In the weights' file: the flags that they were trained with, as JSON."""
+
+Check = Callable[[Mapping[str, Any], Mapping[str, TensorHeader], Mapping[str, Any] | None], list[Problem]]
+
+
+def check_of(config: Mapping[str, Any]) -> Check | None:
+    """What checks a drafter of this config.json; None where it is no drafter's."""
+    if config.get("architectures") == ["LlamaForCausalLMEagle3"]:
+        return verify_eagle3
+    named = config.get("model_type")
+    return {"medusa": verify_medusa, "mlp_speculator": verify_mlp}.get(named) if isinstance(named, str) else None
 
 
 def is_twin(config: Mapping[str, Any]) -> bool:
@@ -28,15 +40,16 @@ def is_twin(config: Mapping[str, Any]) -> bool:
     return "speculators_model_type" in config
 
 
-def verify_drafter(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
-                   target: Mapping[str, Any] | None = None) -> list[Problem]:
+def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
+                  target: Mapping[str, Any] | None = None) -> list[Problem]:
     """A midlayer directory: config against tensors, vocabulary map, layer ids both ways, and the target if known."""
     problems = missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
     if problems:
         return problems
-    problems = compare_shapes(expected_shapes(config, config["draft_vocab_size"], "midlayer"), tensors,
+    problems = compare_shapes(expected_shapes(config, config, "midlayer"), tensors,
                               {"embed_tokens.weight"})
-    problems += verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors)
+    problems += verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
+    problems += _verify_trained_with(config, tensors)
     if config.get("norm_before_residual", False) is not False:
         problems.append(Problem("config.json", "norm_before_residual must be false in the midlayer layout"))
     boundaries = config.get("eagle_aux_hidden_state_layer_ids")
@@ -60,13 +73,14 @@ def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
     problems = missing_numbers(layer, NUMBERS) + missing_numbers(config, ("draft_vocab_size",))
     if problems:
         return problems
-    problems = compare_shapes(expected_shapes(layer, config["draft_vocab_size"], "layers.0"), tensors)
-    problems += verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors)
+    problems = compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
+    problems += verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors, target)
+    problems += _verify_trained_with(config, tensors)
     for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
         if not isinstance(config.get(flag), bool):
             problems.append(Problem("config.json", f"{flag} is not written as true or false, and servers differ in "
                                                    "what they assume"))
-        elif config[flag]:
+        elif config[flag] and flag.startswith("norm_before"):
             problems.append(Problem("config.json", f"{flag} is true, these weights were trained without it"))
     problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
     speculators = config.get("speculators_config")
@@ -82,14 +96,15 @@ def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
     return problems + _verify_rope(layer) + _verify_against_target(layer, target)
 
 
-def expected_shapes(config: Mapping[str, Any], draft_vocab_size: int, layer: str) -> Shapes:
-    """Every tensor of an EAGLE-3 head with one layer."""
+def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: str) -> Shapes:
+    """Every tensor of an EAGLE-3 head with one layer. head: what holds draft_vocab_size and the flags."""
     hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     kv = config["num_key_value_heads"] * head_dim
     return {
         "embed_tokens.weight": (config["vocab_size"], hidden),
         "fc.weight": (hidden, 3 * hidden),
+        **({f"fc_norm.{state}.weight": (hidden,) for state in range(3)} if head.get("fc_norm") else {}),
         f"{layer}.input_layernorm.weight": (hidden,),
         f"{layer}.hidden_norm.weight": (hidden,),
         f"{layer}.post_attention_layernorm.weight": (hidden,),
@@ -101,13 +116,26 @@ def expected_shapes(config: Mapping[str, Any], draft_vocab_size: int, layer: str
         f"{layer}.mlp.up_proj.weight": (inner, hidden),
         f"{layer}.mlp.down_proj.weight": (hidden, inner),
         "norm.weight": (hidden,),
-        "lm_head.weight": (draft_vocab_size, hidden),
-        "d2t": (draft_vocab_size,),
+        "lm_head.weight": (head["draft_vocab_size"], hidden),
+        "d2t": (head["draft_vocab_size"],),
         "t2d": (config["vocab_size"],),
     }
 
 
-def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+def _verify_trained_with(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+    """Flags against those that the weights' file says it was trained with; a file by others says nothing."""
+    for file in {tensor.file for tensor in tensors.values()}:
+        try:
+            trained = json.loads(read_metadata(file).get(TRAINED_WITH, "{}"))
+        except ValueError:
+            return [Problem(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
+        for flag, wanted in _mapping(trained).items():
+            if bool(config.get(flag, False)) != wanted:
+                return [Problem("config.json", f"{flag} is {config.get(flag)!r}, the weights were trained with {wanted}")]
+    return []
+
+
+def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None) -> list[Problem]:
     d2t, t2d = tensors.get("d2t"), tensors.get("t2d")
     if d2t is None or t2d is None:
         return []  # reported as missing
@@ -125,6 +153,7 @@ def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader]) -> list[Pr
         marked = np.flatnonzero(np.frombuffer(t2d.read(), np.bool_))
         if not np.array_equal(marked, ids):
             problems.append(Problem(t2d.file.name, f"t2d marks {len(marked)} ids which are not the {len(ids)} of d2t"))
+        problems += verify_ends(ids, d2t.file.name, target)
     return problems
 
 

@@ -16,10 +16,12 @@ from model_ops import generate, speculator
 from model_ops.models.target import load_runner
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job, SpeculatorSettings
+from model_ops.speculator import Teacher, measure_alpha
 from model_ops.speculators.draft_model import load_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
 from model_ops.speculators.hidden_states import HiddenStates, read_answers
 from model_ops.speculators.speculator_batches import make_batch, plan_steps, supervised
+from model_ops.verify import verify
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
@@ -51,6 +53,23 @@ def test_training_raises_acceptance(place, tmp_path, loss):
     assert all(0 <= line[f"alpha_{step}"] <= 1 for line in lines for step in range(3))
     assert 1 < metrics["validation_expected_tau"] < 3 and 0.99 < metrics["draft_coverage"] <= 1
     assert not (tmp_path / ".work" / "states").exists()
+
+
+@pytest.mark.parametrize("architecture", ["eagle3.1", "medusa", "mlp_speculator"])
+def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, architecture):
+    metrics = speculator.run(job(place, tmp_path, steps=40, architecture=architecture, ttt_steps=2), Progress())
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["loss"] < lines[0]["loss"] and lines[-1]["alpha_0"] > lines[0]["alpha_0"] + 0.02
+    assert verify(tmp_path, place / "target") == []
+    model = load_draft_model(tmp_path)
+    assert model.kind == architecture and len(model.target_ids) == metrics["draft_vocab_size"]
+    rows, _ = read_answers(place / "answers" / "validation.parquet", 256)
+    states = HiddenStates(tmp_path / "states", rows, model.capture, "t")
+    runner = load_runner(place / "target")
+    states.compute(runner, Progress())
+    again = measure_alpha(model, Teacher(runner.head.weight, model.target_ids), rows, states, 2)
+    for name, value in again.items():
+        assert abs(value - metrics[name]) < 0.01, name  # the file rounds its weights to bfloat16
 
 
 def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path):

@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from test_eagle3 import tiny_drafter
+from test_last_state_drafters import drafter_of
 from tiny_models import tiny_model, write_target
 
-from model_ops.models.tensor_files import TensorFileError, read_headers, write_stream
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.models.tensor_files import TensorFileError, read_headers, read_metadata, write_stream
 from model_ops.progress import Progress
 from model_ops.quantize import quantize_directory
 from model_ops.verify import verify
@@ -33,7 +35,14 @@ def originals(tmp_path_factory):
     root = tmp_path_factory.mktemp("verify")
     write_target(root / "model", layers=8)
     quantize_directory(root / "model", root / "quantized", Progress())
-    tiny_drafter(tiny_model(layers=8, vocab_size=300)).save(root / "drafter", 3)
+    target = tiny_model(layers=8, vocab_size=300)
+    tiny_drafter(target).save(root / "drafter", 3)
+    tiny_drafter(target, newer=True).save(root / "newer", 3)
+    runner = IncrementalModel(target)
+    drafter_of("medusa", runner).save(root / "medusa", 3)
+    drafter_of("medusa with heads of their own", runner).save(root / "own", 3)
+    drafter_of("mlp tied", runner).save(root / "mlp", 3)
+    drafter_of("mlp untied", runner).save(root / "untied", 3)
     return root
 
 
@@ -66,8 +75,8 @@ def sentences(directory, target=None):
 def test_what_the_operations_write_is_sound(originals):
     for name in ("model", "quantized"):
         assert verify(originals / name) == []
-    assert verify(originals / "drafter", originals / "model") == []
-    assert verify(originals / "drafter" / "speculators", originals / "model") == []
+    for name in ("drafter", "drafter/speculators", "newer", "newer/speculators", "medusa", "own", "mlp", "untied"):
+        assert verify(originals / name, originals / "model") == [], name
 
 
 @pytest.mark.skipif(not HOUSE.exists(), reason="the shared real model is not beside this checkout")
@@ -165,6 +174,54 @@ BROKEN_DRAFTERS = {
     "differs between the two layouts":
         lambda d: edit_tensors(d / "speculators", lambda t: t["fc.weight"].add_(1)),
 }
+
+
+BROKEN_FORMS = {
+    ("newer", "norm_output is None, the weights were trained with True"):
+        lambda d: edit_json(d / "config.json", norm_output=None),
+    ("newer", "norm_output is False, the weights were trained with True"):
+        lambda d: edit_json(d / "speculators" / "config.json", norm_output=False),
+    ("newer", "tensor fc_norm.0.weight belongs to nothing"): lambda d: edit_json(d / "config.json", fc_norm=False),
+    ("drafter", "norm_output is True, the weights were trained with False"):
+        lambda d: edit_json(d / "config.json", norm_output=True),
+    ("drafter", "tensor fc_norm.2.weight is missing"): lambda d: edit_json(d / "config.json", fc_norm=True),
+    ("drafter", "does not hold 2, an end of text"): lambda d: edit_tensors(d, lambda t: (
+        t["t2d"].__setitem__(2, False), t["t2d"].__setitem__(299, True),
+        t["d2t"].copy_(t["t2d"].nonzero().flatten() - torch.arange(40)))),
+    ("medusa", "must be distinct ids of the target's 300, not offsets"):
+        lambda d: edit_tensors(d, lambda t: t["token_map"].__setitem__(3, 400)),
+    ("medusa", "must be distinct"): lambda d: edit_tensors(d, lambda t: t["token_map"].fill_(7)),
+    ("medusa", "token_map is I32"): lambda d: edit_tensors(d, lambda t: t.update({"token_map": t["token_map"].int()})),
+    ("medusa", "tensor token_map is missing"): lambda d: edit_tensors(d, lambda t: t.pop("token_map")),
+    ("medusa", "num_attention_heads would be read by vLLM as the number of heads"):
+        lambda d: edit_json(d / "config.json", num_attention_heads=4),
+    ("medusa", "takes heads of their own with the whole vocabulary only"):
+        lambda d: edit_json(d / "config.json", original_lm_head=False),
+    ("medusa", "tensor blocks.3.layers.0.weight is missing"): lambda d: edit_json(d / "config.json", num_heads=4),
+    ("medusa", "hidden_size is 64, the target's is 32"): lambda d: edit_json(d / "config.json", hidden_size=64),
+    ("own", "tensor lm_heads.2.weight is missing"): lambda d: edit_tensors(d, lambda t: t.pop("lm_heads.2.weight")),
+    ("mlp", "asks for a number for each of the 3 steps"): lambda d: edit_json(d / "config.json", top_k_tokens_per_head=[5]),
+    ("mlp", "the output matrices of the steps differ"):
+        lambda d: edit_tensors(d, lambda t: t["speculator.head.1.weight"].add_(1)),
+    ("mlp", "emb_dim is 64, the target's is 32"): lambda d: edit_json(d / "config.json", emb_dim=64, inner_dim=32),
+    ("untied", "tensor emb.2.weight is missing"): lambda d: edit_tensors(d, lambda t: t.pop("speculator.emb.2.weight")),
+    ("untied", "n_predict = 0, not a positive whole number"): lambda d: edit_json(d / "config.json", n_predict=0),
+}
+
+
+@pytest.mark.parametrize(("form", "expected"), BROKEN_FORMS)
+def test_other_broken_drafters_are_named(copies, form, expected):
+    BROKEN_FORMS[form, expected](copies / form)
+    assert expected in sentences(copies / form, copies / "model")
+
+
+def test_the_weights_say_what_they_were_trained_with(originals):
+    for folder in ("newer", "newer/speculators"):
+        found = json.loads(read_metadata(originals / folder / "model.safetensors")["trained_with"])
+        assert found == {"fc_norm": True, "norm_output": True}
+    config = json.loads((originals / "newer" / "config.json").read_text())
+    assert config["fc_norm"] is config["norm_output"] is True and config["norm_before_fc"] is False
+    assert read_metadata(originals / "model" / "model.safetensors").get("trained_with") is None
 
 
 @pytest.mark.parametrize("expected", BROKEN_DRAFTERS)

@@ -1,5 +1,11 @@
 """Gates: what was not measured has not passed; each gate can be switched off."""
 
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
 from resources.lake import Lake
 from resources.registry import Registry
 from resources.release import Gates, approve, is_approved, judge, was_decided, withdraw, write_release
@@ -7,8 +13,8 @@ from resources.release import Gates, approve, is_approved, judge, was_decided, w
 MEASURED = {"recovery": 0.995, "tau_eagle3_t1": 1.6, "tau_eagle3_t1_low": 1.5}
 
 
-def results(gates, measured=MEASURED, speculator=True):
-    return {result.name: result.passed for result in judge(gates, measured, 1.0, speculator)}
+def results(gates, measured=MEASURED, drafter="eagle3"):
+    return {result.name: result.passed for result in judge(gates, measured, 1.0, drafter)}
 
 
 def test_gates_hold_at_their_value_and_fail_below():
@@ -25,11 +31,49 @@ def test_what_was_not_measured_has_not_passed():
 
 
 def test_a_release_without_drafter_has_no_acceptance_gate():
-    assert results(Gates(), speculator=False) == {"recovery": True}
+    assert results(Gates(), drafter=None) == {"recovery": True}
 
 
 def test_gates_can_be_switched_off():
     assert results(Gates(recovery=None, acceptance_length=None)) == {}
+
+
+def test_the_gate_reads_the_drafter_that_is_released():
+    measured = {"recovery": 1.0, "tau_medusa_t1_low": 1.3, "tau_eagle3.1_t1_low": 1.1}
+    assert results(Gates(), measured, "medusa")["acceptance_length"]
+    assert not results(Gates(), measured, "eagle3.1")["acceptance_length"]
+    assert not results(Gates(), measured, "eagle3")["acceptance_length"]
+
+
+@pytest.mark.parametrize(("architecture", "method", "sglang"), [
+    ("eagle3", "eagle3", True), ("eagle3.1", "eagle3", True), ("medusa", "medusa", False), ("mlp_speculator", None, False),
+])
+def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, method, sglang):
+    """The scripts, run with stand-ins for the servers that print the arguments they are given."""
+    lake = Lake.open(tmp_path / "lake")
+    registry = Registry(lake, "tutor")
+    model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
+    (model.directory / "config.json").write_text("{}")
+    target = registry.finish(model, {})
+    draft = registry.draft("release", "release", "release", ("resources/release.py",), {}, [target.as_input()])
+    write_release(draft.directory, "tutor", target, target, 3, [], architecture)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("vllm", "python"):
+        (programs / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:/usr/bin:/bin"}
+    done = {server: subprocess.run(["bash", draft.directory / f"serve-{server}.sh", "--port", "1"], env=environment, check=True,
+                                   capture_output=True, text=True) for server in ("vllm", "sglang")}
+    words = done["vllm"].stdout.splitlines()
+    assert words[0] == "serve" and words[-1] == "1" and Path(words[1]).is_dir()
+    if method is None:
+        assert "--speculative-config" not in words and "without it" in done["vllm"].stderr
+    else:
+        config = json.loads(words[words.index("--speculative-config") + 1])
+        assert config["method"] == method and config["num_speculative_tokens"] == 3 and Path(config["model"]).is_dir()
+        assert ("draft_sample_method" in config) == (method == "eagle3") and not done["vllm"].stderr
+    assert ("EAGLE3" in done["sglang"].stdout) == sglang == (not done["sglang"].stderr)
 
 
 def test_a_withdrawn_approval_stays_withdrawn(tmp_path):

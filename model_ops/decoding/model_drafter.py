@@ -1,0 +1,83 @@
+"""A small language model as the drafter of a larger one: the distilled student, or any model with the target's tokenizer.
+
+    drafter = ModelDrafter(load_runner(student), vocab_size=runner.embedding.shape[0])
+    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
+
+It reads tokens and nothing of the target's states, so it serves any target of its tokenizer, quantized again or trained
+further, at the price of a whole small model a draft. It keeps a cache of its own. What the cache surely holds after a
+round is everything but the last two tokens (the last draft was never fed, and the target's own token follows it), so a
+round begins by feeding these two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+
+from model_ops.decoding.drafters import Proposal
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.ragged_cache import RaggedCache
+from model_ops.decoding.sampling import sample
+
+
+class ModelDrafter:
+    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature.
+
+    vocab_size: rows of the target's embedding; what a model has beyond them is padding that is never drafted. greedy: it
+    proposes its argmax at any temperature.
+    """
+
+    capture: tuple[int, ...] = ()
+
+    def __init__(self, runner: IncrementalModel, vocab_size: int, greedy: bool = False):
+        self.runner, self.greedy = runner, greedy
+        self.target_ids = torch.arange(min(vocab_size, runner.embedding.shape[0]), device=runner.device)
+        self.cache: RaggedCache | None = None
+        self.tail: Tensor | None = None
+        """The last two tokens of every row; the cache's lengths say what stands before them. [rows, 2]"""
+
+    def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
+              captured: Float[Tensor, "rows tokens features"] | None = None) -> None:
+        device = first.device
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        longest = int(lengths.max())
+        ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts], device=device)
+        self.cache = self.runner.new_cache(len(prompts))
+        self._forward(ids)
+        self.cache.lengths = lengths - 1
+        self.tail = torch.stack((ids.gather(1, lengths[:, None] - 1).squeeze(1), first), dim=1)
+
+    def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
+        known, fed = self.cache.lengths, self.tail
+        indices, distributions = [], []
+        for step in range(count):
+            hidden = self._forward(fed)
+            self.cache.lengths = self.cache.lengths + fed.shape[1]
+            logits = self.runner.logits(hidden[:, -1])[:, :len(self.target_ids)]
+            if temperature == 0 or self.greedy:
+                indices.append(logits.argmax(dim=-1))
+            else:
+                distributions.append((logits / temperature).softmax(dim=-1))
+                indices.append(sample(distributions[-1], uniforms[:, step]))
+            fed = indices[-1][:, None]
+        self.cache.lengths = known
+        index = torch.stack(indices, dim=1)
+        probabilities = torch.stack(distributions, dim=1) if distributions else None
+        return Proposal(index, torch.ones_like(index, dtype=torch.bool), probabilities, index, self.target_ids)
+
+    def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
+                captured: Float[Tensor, "rows tokens features"] | None = None) -> None:
+        self.cache.lengths = self.cache.lengths + counts
+        whole = torch.cat((self.tail[:, -1:], emitted), dim=1)  # token i of a round stands at i + 1
+        self.tail = whole.gather(1, torch.stack((counts - 1, counts), dim=1))
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        self.cache.keep(rows)
+        self.tail = self.tail[rows]
+
+    def _forward(self, ids: Int[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens hidden"]:
+        # a target with more padding rows may emit one of them: no token, so any row stands for it
+        return self.runner.forward(ids.clamp(max=self.runner.embedding.shape[0] - 1), self.cache)[0]
