@@ -50,6 +50,11 @@ class DraftModel(nn.Module, ABC):
         """Boundary states of the target it reads; empty where it reads the last hidden state (after the norm) alone."""
 
     @property
+    def longest_chain(self) -> int | None:
+        """How many tokens it can draft, where it has a head for each; None where its last step can be repeated."""
+        return None
+
+    @property
     def served_greedily(self) -> bool:
         """Whether servers propose its likeliest token at any temperature: what is measured for a release then does too."""
         return False

@@ -158,6 +158,9 @@ class Medusa(DraftModel):
         named = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
         if self.config.shared_head and "lm_head.weight" not in named and "lm_heads.0.weight" in named:
             named["lm_head.weight"] = named["lm_heads.0.weight"]
+        if "token_map" in named and self.config.shared_head and "lm_head.weight" in named:  # other writers sort by frequency
+            order = named["token_map"].argsort()
+            named |= {name: named[name][order] for name in ("token_map", "lm_head.weight")}
         return named
 
 

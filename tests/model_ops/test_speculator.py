@@ -16,11 +16,12 @@ from model_ops import generate, speculator
 from model_ops.models.target import load_runner
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job, SpeculatorSettings
-from model_ops.speculator import Teacher, measure_alpha
 from model_ops.speculators.draft_model import load_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
 from model_ops.speculators.hidden_states import HiddenStates, read_answers
 from model_ops.speculators.speculator_batches import make_batch, plan_steps, supervised
+from model_ops.speculators.teacher import Teacher
+from model_ops.speculators.training_loss import measure_alpha
 from model_ops.verify import verify
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
