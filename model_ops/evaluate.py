@@ -1,7 +1,8 @@
 """Operation `evaluate`: held-out loss of each model, recovery of the quantized one, acceptance of the drafters.
 
     {"operation": "evaluate", "inputs": {"dataset": SFT_DATASET, "base": .., "sft": .., "student": .., "quantized": ..,
-     "target": SERVED, "reference": ITS_UNQUANTIZED_FORM, "speculator": HEAD}, "output": DIR, "settings": {...}}
+     "target": SERVED, "reference": ITS_UNQUANTIZED_FORM, "speculator": HEAD, "draft_model": SMALL_MODEL},
+     "output": DIR, "settings": {...}}
 
 Every input but dataset and target may be left out; two names of one directory are measured once. Reads
 dataset/test.parquet. Writes report.json (everything), likelihood.parquet (a line per row and model),
@@ -25,6 +26,8 @@ import pyarrow.parquet as pq
 
 from model_ops.decoding.acceptance import AcceptanceRow, Measured, measure, summarize
 from model_ops.decoding.drafters import Drafter, NgramDrafter
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.decoding.prompts import Prompt, read_prompts
 from model_ops.errors import ModelError
 from model_ops.evaluation_plots import plot_acceptance, plot_losses
@@ -45,6 +48,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     settings: EvaluateSettings = job.typed_settings()
     if "dataset" not in job.inputs or "target" not in job.inputs:
         raise ModelError("evaluate needs the inputs dataset and target")
+    refuse_drafters_that_do_not_fit(job, settings)
     job.output.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"settings": settings.model_dump()}
     report.update(likelihoods(job, settings, progress))
@@ -104,10 +108,7 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     if not fitting:
         raise ModelError(f"{job.inputs['dataset']} holds no test prompt of at most {room} tokens to draft on")
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
-    drafters: dict[str, Drafter] = {"ngram": NgramDrafter()}
-    if "speculator" in job.inputs:
-        model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device)
-        drafters[model.kind] = model.drafter(greedy=model.served_greedily)
+    drafters: dict[str, Drafter] = {"ngram": NgramDrafter(), **trained_drafters(job, runner)}
     rows: list[AcceptanceRow] = []
     summaries, identical = [], {}
     for done, temperature in enumerate(settings.temperatures):
@@ -126,6 +127,31 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows]), job.output / "acceptance.parquet")
     return {"acceptance": summaries, "greedy_identical_share": identical, "prompts": len(chosen),
             "prompts_asked": settings.prompts, "prompts_too_long": len(prompts) - len(fitting)}
+
+
+def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> None:
+    """Raises ModelError for a speculator of fewer drafts than are asked for, and for a model of another tokenizer."""
+    if "speculator" in job.inputs:
+        longest = load_draft_model(job.inputs["speculator"]).longest_chain
+        if longest is not None and longest < settings.num_speculative_tokens:
+            raise ModelError(f"{job.inputs['speculator']} drafts {longest} tokens and num_speculative_tokens is "
+                             f"{settings.num_speculative_tokens}: set it to {longest}, or train for more")
+    if "draft_model" in job.inputs:
+        small = job.inputs["draft_model"]
+        if load_tokenizer(small).get_vocab() != load_tokenizer(job.inputs["target"]).get_vocab():
+            raise ModelError(f"{small} has another tokenizer than the target: its drafts would be other words; give a model "
+                             "made from the target's own family")
+
+
+def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:
+    """The speculator by its kind, drafting as servers draft with it, and the small language model `draft_model`."""
+    found: dict[str, Drafter] = {}
+    if "speculator" in job.inputs:
+        model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device)
+        found[model.kind] = model.drafter(greedy=model.served_greedily)
+    if "draft_model" in job.inputs:
+        found["draft_model"] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
+    return found
 
 
 def headline(report: dict[str, Any]) -> dict[str, Any]:

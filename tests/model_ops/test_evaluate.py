@@ -92,6 +92,27 @@ def test_fewer_inputs_and_fewer_rows(place, tmp_path):
         evaluate.run(Job(operation="evaluate", output=tmp_path, inputs={"target": place / "student"}), Progress())
 
 
+def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
+    """MEDUSA as servers draft with it, and the unquantized student as the drafter of the quantized one."""
+    speculator.run(Job(operation="speculator", output=tmp_path / "medusa",
+                       inputs={"target": place / "quantized", "dataset": place / "answers"},
+                       settings={"steps": 2, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256,
+                                 "architecture": "medusa", "num_speculative_tokens": 2}), Progress())
+    inputs = {"target": place / "quantized", "dataset": place / "dataset", "speculator": tmp_path / "medusa",
+              "draft_model": place / "student"}
+    asked = {"rows": 2, "prompts": 6, "max_new_tokens": 8, "temperatures": [0.0, 1.0], "num_speculative_tokens": 2}
+    numbers = evaluate.run(Job(operation="evaluate", output=tmp_path / "report", inputs=inputs, settings=asked), Progress())
+    assert numbers["greedy_identical_medusa_t0"] == numbers["greedy_identical_draft_model_t0"] == 1.0
+    assert numbers["tau_draft_model_t0"] > 2.5 and 1 <= numbers["tau_medusa_t1"] < numbers["tau_draft_model_t1"]
+    with pytest.raises(ModelError, match="drafts 2 tokens and num_speculative_tokens is 3"):
+        evaluate.run(Job(operation="evaluate", output=tmp_path / "more", inputs=inputs,
+                         settings={**asked, "num_speculative_tokens": 3}), Progress())
+    write_target(tmp_path / "stranger", vocab_size=290)
+    with pytest.raises(ModelError, match="another tokenizer than the target"):
+        evaluate.run(Job(operation="evaluate", output=tmp_path / "other", settings=asked,
+                         inputs={**inputs, "draft_model": tmp_path / "stranger"}), Progress())
+
+
 def test_looping_is_a_short_pattern_over_32_tokens():
     assert is_looping([5] * 32) and not is_looping([5] * 31)
     assert is_looping([9, 8, 7] + [1, 2, 3, 4] * 8) and not is_looping([1, 2, 3, 4] * 7 + [9])
