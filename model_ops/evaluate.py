@@ -6,7 +6,8 @@
 
 Every input but dataset and target may be left out; two names of one directory are measured once. Reads
 dataset/test.parquet. Writes report.json (everything), likelihood.parquet (a line per row and model),
-acceptance.parquet (a line per prompt, drafter and temperature), loss.png and acceptance.png.
+acceptance.parquet (a line per prompt, drafter and temperature, to group by anything), loss.png, acceptance.png and
+acceptance_by_prompt.png.
 Recovery = exp(reference loss - target loss) per token. Acceptance is that of the exact decoder, chain drafts.
 Each finished part is kept under output/.work: a killed run measures nothing twice.
 """
@@ -17,20 +18,21 @@ import json
 import math
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.decoding.acceptance import AcceptanceRow, Measured, measure, summarize
-from model_ops.decoding.drafters import Drafter, NgramDrafter
+from model_ops.decoding.acceptance import AcceptanceRow, summarize
+from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.measure_acceptance import Measured, baselines, measure
 from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.decoding.prompts import Prompt, read_prompts
 from model_ops.errors import ModelError
-from model_ops.evaluation_plots import plot_acceptance, plot_losses
+from model_ops.evaluation_plots import plot_acceptance, plot_groups, plot_losses
 from model_ops.generate import choose_prompts
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.target import end_of_text_ids, load_runner
@@ -58,6 +60,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     drafted = [summary for summary in report["acceptance"] if summary["drafter"] != "none"]
     if drafted:
         plot_acceptance(drafted, job.output / "acceptance.png")
+        plot_groups(drafted, job.output / "acceptance_by_prompt.png")
     return headline(report)
 
 
@@ -108,12 +111,13 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     if not fitting:
         raise ModelError(f"{job.inputs['dataset']} holds no test prompt of at most {room} tokens to draft on")
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
-    drafters: dict[str, Drafter] = {"ngram": NgramDrafter(), **trained_drafters(job, runner)}
+    trained = trained_drafters(job, runner)
     rows: list[AcceptanceRow] = []
     summaries, identical = [], {}
     for done, temperature in enumerate(settings.temperatures):
         progress.stop_if_requested()
         progress.report("acceptance", done, len(settings.temperatures), "temperatures")
+        drafters = {**baselines(), **trained}
         measured = _measured(job, settings, runner, drafters, chosen, eos_ids, temperature)
         rows += measured.rows
         identical.update({f"{name}_t{temperature:g}": share for name, share in measured.identical.items()})
@@ -186,7 +190,9 @@ def _measured(job: Job, settings: EvaluateSettings, runner, drafters: dict[str, 
 def _kept(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:
     """A part of the evaluation, measured once: as JSON under output/.work, beside the settings and inputs it is of."""
     path = job.output / ".work" / f"{name}.json"
-    key = json.loads(json.dumps([job.settings, {name: str(path) for name, path in sorted(job.inputs.items())}]))
+    columns = [field.name for field in fields(AcceptanceRow)]  # what an older version kept is measured again
+    inputs = {name: str(path) for name, path in sorted(job.inputs.items())}
+    key = json.loads(json.dumps([job.settings, inputs, columns]))
     if path.exists():
         kept = json.loads(path.read_text())
         if kept["key"] == key:

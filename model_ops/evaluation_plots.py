@@ -1,4 +1,4 @@
-"""The evaluation's two pictures: held-out loss by model, and acceptance by position of each drafter."""
+"""The evaluation's pictures: held-out loss by model; acceptance of each drafter by position and by kind of prompt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-COLORS = {"eagle3": "#1b6ca8", "ngram": "#c8553d"}
+COLORS = {"ngram": "#c8553d", "suffix": "#e0a030"}
+"""Of the drafters that need no training; a trained one is blue."""
+GROUPS_SHOWN = 6
+LONGEST_NAME = 32
 
 
 def plot_losses(losses: dict[str, float], path: Path) -> None:
@@ -27,21 +30,92 @@ def plot_losses(losses: dict[str, float], path: Path) -> None:
 
 
 def plot_acceptance(summaries: list[dict[str, Any]], path: Path) -> None:
-    """Share of target forwards that accept the draft at each position; one line a drafter and temperature."""
-    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    """Left: share of target forwards that accept the draft at each position; right: tau with its 95 % interval. One line
+    or dot a drafter and temperature."""
+    figure, (by_position, taus) = plt.subplots(1, 2, figsize=(10.4, 4.0), width_ratios=(3, 2), layout="constrained")
     for summary in summaries:
         shares = summary["accepted_by_position"]
-        axes.plot(range(1, len(shares) + 1), shares, marker="o", color=COLORS.get(summary["drafter"], "#444444"),
-                  linestyle="-" if summary["temperature"] == 0 else "--",
-                  label=f"{summary['drafter']}, T = {summary['temperature']:g}: tau {summary['tau']:.2f}")
-    axes.set_xlabel("draft position")
-    axes.set_ylabel("share of forwards that accept it")
-    axes.set_xticks(range(1, max(len(summary["accepted_by_position"]) for summary in summaries) + 1))
-    axes.set_ylim(0, 1)
-    axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+        by_position.plot(range(1, len(shares) + 1), shares, marker="o", color=_color(summary["drafter"]),
+                         linestyle="-" if summary["temperature"] == 0 else "--", label=_label(summary))
+    by_position.set_xlabel("draft position")
+    by_position.set_ylabel("share of forwards that accept it")
+    by_position.set_xticks(range(1, max(len(summary["accepted_by_position"]) for summary in summaries) + 1))
+    by_position.set_ylim(0, 1)
+    by_position.grid(axis="y", alpha=0.3)
+    by_position.legend(frameon=False)
+    by_position.spines[["top", "right"]].set_visible(False)
+    for place, summary in enumerate(reversed(summaries)):
+        _interval(taus, summary, place, summary["drafter"], f"{summary['tau']:.2f}")
+    taus.set_yticks(range(len(summaries)), [_label(summary) for summary in reversed(summaries)])
+    _tau_axis(taus)
     _save(figure, path)
+
+
+def plot_groups(summaries: list[dict[str, Any]], path: Path) -> bool:
+    """tau with its 95 % interval of every drafter, by each property of the prompts that tells them apart; a column a
+    temperature. Returns whether there was any such property: without one no picture is drawn."""
+    temperatures = sorted({summary["temperature"] for summary in summaries})
+    prompts = {(property_, group): found["prompts"] for summary in summaries
+               for property_, groups in summary["tau_by"].items() if len(groups) > 1
+               for group, found in _largest(groups).items()}
+    if not prompts:
+        return False
+    figure, columns = plt.subplots(1, len(temperatures), figsize=(2.4 + 4.0 * len(temperatures), 0.42 * len(prompts) + 1.5),
+                                   sharey=True, squeeze=False, layout="constrained")
+    drafters = list(dict.fromkeys(summary["drafter"] for summary in summaries))
+    for axes, temperature in zip(columns[0], temperatures, strict=True):
+        for summary in (summary for summary in summaries if summary["temperature"] == temperature):
+            shift = 0.22 * ((len(drafters) - 1) / 2 - drafters.index(summary["drafter"]))
+            for place, (property_, group) in enumerate(reversed(prompts)):
+                if group in summary["tau_by"][property_]:
+                    _interval(axes, summary["tau_by"][property_][group], place + shift, summary["drafter"])
+        axes.set_title(f"T = {temperature:g}", fontsize=10)
+        _tau_axis(axes)
+    columns[0][0].set_yticks(range(len(prompts)), [f"{property_.replace('_', ' ')}: {_short(group)} ({count})"
+                                                   for (property_, group), count in reversed(prompts.items())])
+    handles = [plt.Line2D([], [], marker="o", color=_color(drafter), label=drafter) for drafter in drafters]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+    _save(figure, path)
+    return True
+
+
+def _largest(groups: dict[str, Any]) -> dict[str, Any]:
+    """The groups to show: at most GROUPS_SHOWN, those of most prompts, in their own order."""
+    most = sorted(groups, key=lambda name: (-groups[name]["prompts"], name))[:GROUPS_SHOWN]
+    return {name: groups[name] for name in sorted(most, key=_number_first)}
+
+
+def _number_first(name: str) -> tuple[int, str]:
+    digits = name.split("-")[0].split(" ")[0]
+    return (int(digits) if digits.isdigit() else 0, name)
+
+
+def _interval(axes, found: dict[str, Any], place: float, drafter: str, text: str = "") -> None:
+    color = _color(drafter)
+    axes.plot([found["tau_low"], found["tau_high"]], [place, place], color=color, linewidth=1.5)
+    axes.plot([found["tau"]], [place], marker="o", markersize=4, color=color)
+    if text:
+        axes.annotate(text, (found["tau_high"], place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+def _tau_axis(axes) -> None:
+    axes.axvline(1, color="#888888", linewidth=0.8)
+    axes.set_xlabel("tau: tokens per target forward (95 % interval)")
+    axes.margins(x=0.12)
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _label(summary: dict[str, Any]) -> str:
+    return f"{summary['drafter']}, T = {summary['temperature']:g}"
+
+
+def _color(drafter: str) -> str:
+    return COLORS.get(drafter, "#1b6ca8")
+
+
+def _short(group: str) -> str:
+    return group if len(group) <= LONGEST_NAME else group[:LONGEST_NAME - 1] + "\u2026"
 
 
 def _save(figure, path: Path) -> None:

@@ -178,6 +178,32 @@ def inspect(
 
 
 @app.command()
+def measure(
+    server: Annotated[str, typer.Argument(help="address of an OpenAI-compatible server, such as http://localhost:8000")],
+    prompts: Annotated[Path, typer.Argument(help="a dataset (its test rows) or a JSONL file of messages", exists=True)],
+    against: Annotated[str | None, typer.Option(help="a second server, say without the drafter: ratios are to it")] = None,
+    count: Annotated[int, typer.Option("--prompts", help="at most this many, a seeded choice", min=1)] = 64,
+    concurrency: Annotated[str, typer.Option(help="requests at a time, one or several: 1,8")] = "1,8",
+    max_tokens: Annotated[int, typer.Option(help="of an answer", min=1)] = 128,
+    temperature: Annotated[float, typer.Option(min=0)] = 0.0,
+    model: Annotated[str | None, typer.Option(help="the name it is served by; its first one when left out")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="environment variable that holds the key")] = None,
+    format: Annotated[PlanFormat, typer.Option(help="a table, or everything as JSON")] = PlanFormat.table,
+) -> None:
+    """Times a server on held-out prompts: tokens/s, latency, and how many drafts it accepts. Shows what it says, too."""
+    from pipelines.measuring import as_json, compare, print_comparison, read_concurrency, read_prompts
+
+    asked = read_prompts(prompts, count)
+    levels = read_concurrency(concurrency)
+    with errors.status("asking the server ..."):
+        found = compare([server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env)
+    if format == PlanFormat.json:
+        print(as_json(found))
+    else:
+        print_comparison(found, console)
+
+
+@app.command()
 def sql(
     statement: Annotated[str, typer.Argument(help="what to ask the lake's catalog")],
     lake: LakeOption = None,

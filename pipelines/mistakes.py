@@ -1,7 +1,9 @@
 """The errors that a person can mend, by exit code. Importing them imports no torch and no Dagster."""
 
+from model_ops.errors import ModelError
 from model_ops.planning.choice import NothingFits
 from model_ops.planning.devices import UnknownDevice
+from pipelines.measuring import MeasureError
 from pipelines.planning import PlanError
 from pipelines.recipe import RecipeError
 from pipelines.sweep import SweepError
@@ -15,8 +17,9 @@ from resources.release import ReleaseError
 from resources.sources import SourceError
 from resources.why import UnknownIdError
 
-MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, UnknownDevice)
+MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
+          UnknownDevice)
 """What was asked for cannot be: exit code 2."""
 
-FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, JudgeError, UnknownIdError, NothingFits)
+FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, JudgeError, UnknownIdError, NothingFits, ModelError)
 """What was looked at is not right: exit code 1."""

@@ -1,32 +1,30 @@
-"""Acceptance of drafters over held-out prompts: measured rounds per prompt, and what they add up to.
+"""Acceptance of drafters, a row a prompt, and what the rows add up to: tau, its interval, groups, gains. No torch.
 
-    rows = measure(runner, drafters, prompts, temperature=1.0, ...)       # one AcceptanceRow per prompt and drafter
-    summary = summarize(rows)                                             # tau, its interval, by position, by shape
+    summary = summarize(rows)                             # rows of one drafter and temperature
+    gain = paired_gain([kl_rows], [lk_rows])              # two drafters on the same prompts, with a 95 % interval
+    gain = paired_gain([kl_0, kl_1, kl_2], [lk_0, lk_1, lk_2])     # three trainings of each
 
 tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards; the prompt's own forward
-is not counted. Its 95 % interval is a bootstrap over prompts, since tokens of one answer are not independent.
-`tau_of_drafts` counts only forwards that had a draft to verify, which is what servers' counters show for n-gram.
+is not counted. `tau_of_drafts` counts only forwards that had a draft to verify, which is what servers' counters show;
+for a drafter that always drafts both are the same. Accepted drafts beyond an answer's end count, as servers count them
+(see `model_ops.decoding.decode`). Intervals are bootstraps over prompts, since tokens of one answer are not independent.
 An answer loops when a pattern of 1 to 13 tokens repeats without a break over at least 32 tokens.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from model_ops.decoding.decode import Answer, decode
-from model_ops.decoding.drafters import Drafter, NgramDrafter
-from model_ops.decoding.incremental import IncrementalModel
-from model_ops.decoding.ngram import replay
-from model_ops.decoding.prompts import Prompt
-
 LONGEST_PATTERN = 13
 LOOP_TOKENS = 32
 RESAMPLES = 2_000
+SHORTEST_BUCKET = 128
+"""Prompts of fewer tokens are one group; longer ones are grouped by powers of two."""
+MANY_TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,14 @@ class AcceptanceRow:
 
     drafter: str
     temperature: float
+    num_speculative_tokens: int
     row_id: str
+    workload: str
     prompt_shape: str
+    prompt_tokens: int
+    turns: int
+    has_system: bool
+    has_tools: bool
     tokens: int
     finish_reason: str
     looping: bool
@@ -47,13 +51,91 @@ class AcceptanceRow:
     accepted_at: list[int]
 
 
-@dataclass(frozen=True)
-class Measured:
-    """All rows of one temperature, the answers' speed by drafter, and how many greedy texts equal the target's own."""
+GROUPS: dict[str, Callable[[AcceptanceRow], str]] = {
+    "workload": lambda row: row.workload,
+    "prompt_shape": lambda row: row.prompt_shape,
+    "prompt_tokens": lambda row: length_bucket(row.prompt_tokens),
+    "turns": lambda row: str(row.turns) if row.turns < MANY_TURNS else f"{MANY_TURNS} or more",
+    "system": lambda row: "system message" if row.has_system else "none",
+    "tools": lambda row: "tools offered" if row.has_tools else "none",
+}
+"""What a prompt's acceptance is reported by. acceptance.parquet has the columns, to group by anything else."""
 
-    rows: list[AcceptanceRow]
-    tokens_per_second: dict[str, float]
-    identical: dict[str, float]
+
+@dataclass(frozen=True)
+class Gain:
+    """tau of the second drafter over tau of the first, less 1, and its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+    prompts: int
+
+
+def summarize(rows: Sequence[AcceptanceRow], seed: int = 0) -> dict[str, Any]:
+    """Totals over rows of one drafter and temperature: tau with its interval, by position and by group."""
+    forwards, accepted = _column(rows, "forwards"), _column(rows, "accepted")
+    drafts = sum(row.drafts for row in rows)
+    drafted = sum(row.drafted for row in rows)
+    positions = np.array([row.accepted_at for row in rows], dtype=np.float64).sum(axis=0)
+    return {
+        "prompts": len(rows),
+        "tokens": sum(row.tokens for row in rows),
+        "forwards": int(forwards.sum()),
+        "drafts": drafts,
+        "drafted": drafted,
+        "accepted": int(accepted.sum()),
+        **_tau_with_interval(rows, seed),
+        "tau_of_drafts": tau_of(drafts, accepted.sum()),
+        "acceptance_rate": float(accepted.sum() / drafted) if drafted else 0.0,
+        "accepted_by_position": [float(count / max(1.0, forwards.sum())) for count in positions],
+        "tau_by": {name: _by(rows, group, seed) for name, group in GROUPS.items()},
+        "looping_share": float(np.mean([row.looping for row in rows])),
+    }
+
+
+def tau_of(forwards: float, accepted: float) -> float:
+    """Acceptance length: 1 + accepted / forwards; 1 where nothing was verified."""
+    return 1 + float(accepted) / float(forwards) if forwards else 1.0
+
+
+def bootstrap_tau(forwards: np.ndarray, accepted: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """95 % interval of tau: prompts drawn with replacement, 2.5 and 97.5 percentiles of the ratio of sums."""
+    if not len(forwards) or not forwards.sum():
+        return 1.0, 1.0
+    draws = np.random.default_rng(seed).integers(0, len(forwards), (RESAMPLES, len(forwards)))
+    low, high = np.percentile(_ratios(accepted[draws].sum(axis=1), forwards[draws].sum(axis=1)), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def paired_gain(first: Sequence[Sequence[AcceptanceRow]], second: Sequence[Sequence[AcceptanceRow]],
+                seed: int = 0) -> Gain:
+    """How much longer the second drafter's acceptance length is, on the same prompts at the same temperature.
+
+    Each drafter is given as the rows of one or more trainings (seeds), whose mean tau is compared. Every resample draws
+    prompts with replacement, the same for both drafters, and trainings with replacement: the interval holds what another
+    choice of prompts and another seed would have changed. Raises ValueError where the prompts or temperatures differ.
+    """
+    runs = [*first, *second]
+    keys = [sorted((row.row_id, row.temperature) for row in rows) for rows in runs]
+    if not keys or not keys[0] or any(key != keys[0] for key in keys[1:]):
+        raise ValueError("a paired gain needs the same prompts and temperature under both drafters")
+    generator = np.random.default_rng(seed)
+    draws = generator.integers(0, len(keys[0]), (RESAMPLES, len(keys[0])))
+    means, drawn = [], []
+    for side in (first, second):
+        taus = np.empty((len(side), RESAMPLES))
+        whole = []
+        for place, rows in enumerate(side):
+            in_order = sorted(rows, key=lambda row: (row.row_id, row.temperature))
+            forwards, accepted = _column(in_order, "forwards"), _column(in_order, "accepted")
+            taus[place] = _ratios(accepted[draws].sum(axis=1), forwards[draws].sum(axis=1))
+            whole.append(tau_of(forwards.sum(), accepted.sum()))
+        trainings = generator.integers(0, len(side), (RESAMPLES, len(side)))
+        means.append(float(np.mean(whole)))
+        drawn.append(np.take_along_axis(taus.T, trainings, axis=1).mean(axis=1))
+    low, high = np.percentile(drawn[1] / drawn[0] - 1, [2.5, 97.5])
+    return Gain(means[1] / means[0] - 1, float(low), float(high), len(keys[0]))
 
 
 def is_looping(tokens: Sequence[int]) -> bool:
@@ -69,97 +151,32 @@ def is_looping(tokens: Sequence[int]) -> bool:
     return False
 
 
-def measure(runner: IncrementalModel, drafters: dict[str, Drafter], prompts: Sequence[Prompt], *,
-            eos_ids: Collection[int], temperature: float, max_new_tokens: int, num_speculative_tokens: int,
-            batch_size: int, seed: int) -> Measured:
-    """The target alone, then with each drafter, over the same prompts and the same uniforms.
-
-    The n-gram drafter proposes surely, so its text is the target's own: it is replayed over that text instead of
-    decoded again (exactly what decoding would count).
-    """
-    ids, row_ids = [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts]
-    options = {"eos_ids": eos_ids, "temperature": temperature, "batch_size": batch_size, "seed": seed}
-    started_s = time.monotonic()
-    # K tokens more than asked: the replay's last round may reach past the limit, as the decoder's does
-    longer = decode(runner, ids, row_ids, max_new_tokens=max_new_tokens + num_speculative_tokens, **options)
-    speed = {"none": sum(len(answer.tokens) for answer in longer) / (time.monotonic() - started_s)}
-    alone = [_cut(answer, max_new_tokens) for answer in longer]
-    rows = [_row("none", temperature, prompt, answer, answer) for prompt, answer in zip(prompts, alone, strict=True)]
-    identical = {}
-    for name, drafter in drafters.items():
-        if isinstance(drafter, NgramDrafter):
-            for prompt, text, answer in zip(prompts, longer, alone, strict=True):
-                counts = Answer([], "length", *replay(prompt.ids, text.tokens, num_speculative_tokens, max_new_tokens))
-                rows.append(_row(name, temperature, prompt, answer, counts))
-            continue
-        started_s = time.monotonic()
-        answers = decode(runner, ids, row_ids, max_new_tokens=max_new_tokens, drafter=drafter,
-                         num_speculative_tokens=num_speculative_tokens, **options)
-        speed[name] = sum(len(answer.tokens) for answer in answers) / (time.monotonic() - started_s)
-        rows += [_row(name, temperature, prompt, answer, answer)
-                 for prompt, answer in zip(prompts, answers, strict=True)]
-        if temperature == 0:
-            same = [with_it.tokens == without.tokens for with_it, without in zip(answers, alone, strict=True)]
-            identical[name] = float(np.mean(same))
-    return Measured(rows, speed, identical)
+def length_bucket(tokens: int) -> str:
+    """`1-127`, `128-255`, `256-511`, ...: the power of two that a prompt's length falls into."""
+    low = SHORTEST_BUCKET
+    if tokens < low:
+        return f"1-{low - 1}"
+    while tokens >= 2 * low:
+        low *= 2
+    return f"{low}-{2 * low - 1}"
 
 
-def summarize(rows: Sequence[AcceptanceRow], seed: int = 0) -> dict[str, Any]:
-    """Totals over rows of one drafter and temperature: tau with its interval, by position and by prompt_shape."""
-    forwards = np.array([row.forwards for row in rows], dtype=np.float64)
-    accepted = np.array([row.accepted for row in rows], dtype=np.float64)
-    drafts = sum(row.drafts for row in rows)
-    drafted = sum(row.drafted for row in rows)
-    low, high = bootstrap_tau(forwards, accepted, seed)
-    positions = np.array([row.accepted_at for row in rows], dtype=np.float64).sum(axis=0)
-    shapes: dict[str, list[AcceptanceRow]] = {}
+def _by(rows: Sequence[AcceptanceRow], group: Callable[[AcceptanceRow], str], seed: int) -> dict[str, dict[str, Any]]:
+    members: dict[str, list[AcceptanceRow]] = {}
     for row in rows:
-        shapes.setdefault(row.prompt_shape, []).append(row)
-    return {
-        "prompts": len(rows),
-        "tokens": sum(row.tokens for row in rows),
-        "forwards": int(forwards.sum()),
-        "drafts": drafts,
-        "drafted": drafted,
-        "accepted": int(accepted.sum()),
-        "tau": tau_of(forwards.sum(), accepted.sum()),
-        "tau_low": low,
-        "tau_high": high,
-        "tau_of_drafts": tau_of(drafts, accepted.sum()),
-        "acceptance_rate": float(accepted.sum() / drafted) if drafted else 0.0,
-        "accepted_by_position": [float(count / max(1.0, forwards.sum())) for count in positions],
-        "tau_by_prompt_shape": {
-            shape: {"prompts": len(members),
-                    "tau": tau_of(sum(row.forwards for row in members), sum(row.accepted for row in members))}
-            for shape, members in sorted(shapes.items())
-        },
-        "looping_share": float(np.mean([row.looping for row in rows])),
-    }
+        members.setdefault(group(row), []).append(row)
+    return {name: {"prompts": len(found), **_tau_with_interval(found, seed)} for name, found in sorted(members.items())}
 
 
-def tau_of(forwards: float, accepted: float) -> float:
-    """Acceptance length: 1 + accepted / forwards; 1 where nothing was verified."""
-    return 1 + float(accepted) / float(forwards) if forwards else 1.0
+def _tau_with_interval(rows: Sequence[AcceptanceRow], seed: int) -> dict[str, float]:
+    forwards, accepted = _column(rows, "forwards"), _column(rows, "accepted")
+    low, high = bootstrap_tau(forwards, accepted, seed)
+    return {"tau": tau_of(forwards.sum(), accepted.sum()), "tau_low": low, "tau_high": high}
 
 
-def bootstrap_tau(forwards: np.ndarray, accepted: np.ndarray, seed: int = 0) -> tuple[float, float]:
-    """95 % interval of tau: prompts drawn with replacement, 2.5 and 97.5 percentiles of the ratio of sums."""
-    if not len(forwards) or not forwards.sum():
-        return 1.0, 1.0
-    draws = np.random.default_rng(seed).integers(0, len(forwards), (RESAMPLES, len(forwards)))
-    totals = forwards[draws].sum(axis=1)
-    ratios = 1 + np.divide(accepted[draws].sum(axis=1), totals, out=np.zeros(RESAMPLES), where=totals > 0)
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return float(low), float(high)
+def _column(rows: Sequence[AcceptanceRow], name: str) -> np.ndarray:
+    return np.array([getattr(row, name) for row in rows], dtype=np.float64)
 
 
-def _cut(answer: Answer, max_new_tokens: int) -> Answer:
-    if len(answer.tokens) <= max_new_tokens:
-        return Answer(answer.tokens, answer.finish_reason, max(0, len(answer.tokens) - 1))
-    return Answer(answer.tokens[:max_new_tokens], "length", max_new_tokens - 1)
-
-
-def _row(drafter: str, temperature: float, prompt: Prompt, text: Answer, counts: Answer) -> AcceptanceRow:
-    return AcceptanceRow(drafter, temperature, prompt.row_id, prompt.prompt_shape, len(text.tokens), text.finish_reason,
-                         is_looping(text.tokens), counts.forwards, counts.drafts, counts.drafted, counts.accepted,
-                         counts.accepted_at)
+def _ratios(accepted: np.ndarray, forwards: np.ndarray) -> np.ndarray:
+    return 1 + np.divide(accepted, forwards, out=np.zeros(len(forwards)), where=forwards > 0)

@@ -1,15 +1,15 @@
 """The exact decoder: the target alone, or a drafter proposing and the target verifying, in batches.
 
     answers = decode(runner, prompts, row_ids, eos_ids={2}, temperature=1.0, max_new_tokens=128)         # alone
-    answers = decode(runner, prompts, row_ids, ..., drafter=NgramDrafter(), num_speculative_tokens=3)    # drafting
+    answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)   # drafting
 
 Chain drafts. At temperature 0 the text is the target's greedy text; at any other it is distributed as the target's
 own samples (`model_ops.decoding.sampling`). Rows are sorted by prompt length into batches; a row that ends leaves its batch.
 
-How acceptance is counted: the prompt's forward gives the first token; after it every forward is a round that emits
-its accepted drafts and one more token. An answer that ends inside a round ends the round: accepted = emitted - 1.
-Tokens past max_new_tokens in the last round count as accepted (the limit is the measurement's, not the text's) and are
-cut from the text.
+How acceptance is counted: as vLLM's scheduler counts it. The prompt's forward gives the first token; after it every
+forward is a round, and what a round accepted counts whether the text needs it or not: drafts past an end-of-text token
+or past max_new_tokens are verified by the server too before it sees that the answer has ended. vLLM counts no round
+without a draft (`Answer.drafts` does the same; `Answer.forwards` counts them all).
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class Answer:
     """What one prompt got, and how its drafts fared."""
 
     tokens: list[int]
+    """Up to the end-of-text token, which is included, or the limit."""
+    beyond: list[int] = field(default_factory=list)
+    """What the target said after the answer's end: the rest of the last round, or what was asked for."""
     finish_reason: Literal["stop", "length"] = "length"
     forwards: int = 0
     """Rounds: target forward passes after the prompt's own."""
@@ -61,10 +64,12 @@ def decode(
     num_speculative_tokens: int = 0,
     batch_size: int = 64,
     seed: int = 0,
+    beyond: int = 0,
     on_batch: Callable[[int], None] | None = None,
 ) -> list[Answer]:
     """Answers to all prompts, in their order.
 
+    beyond: how many tokens to decode after each answer's end (for `lookup.replay`); nothing of them is counted.
     on_batch is called with the number of rows finished after each batch. Raises ModelError for an empty prompt or one
     that leaves no room for an answer within the target's positions.
     """
@@ -77,7 +82,7 @@ def decode(
     for start in range(0, len(order), batch_size):
         rows = order[start:start + batch_size]
         batch = _Batch(runner, drafter, [prompts[row] for row in rows], [row_ids[row] for row in rows],
-                       frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed)
+                       frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed, beyond)
         batch.run()
         for row, answer in zip(rows, batch.answers, strict=True):
             answers[row] = answer
@@ -89,16 +94,19 @@ def decode(
 class _Batch:
     """Rows that are decoded together. `live` maps the rows of the tensors to the rows of `answers`."""
 
-    def __init__(self, runner, drafter, prompts, row_ids, eos_ids, temperature, max_new_tokens, drafts, seed):
+    def __init__(self, runner, drafter, prompts, row_ids, eos_ids, temperature, max_new_tokens, drafts, seed, beyond):
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
         room = runner.config.max_position_embeddings
         self.limits = [min(max_new_tokens, room - len(prompt)) for prompt in prompts]
         self.answers = [Answer([], accepted_at=[0] * self.drafts) for _ in prompts]
+        self.beyond = beyond
+        self.ended = [False] * len(prompts)
         self.finished = [False] * len(prompts)
+        """Ended, and what was asked for beyond the end is there."""
         self.live = list(range(len(prompts)))
-        self.uniforms = row_uniforms(row_ids, max_new_tokens + self.drafts + 1, seed).to(runner.device)
+        self.uniforms = row_uniforms(row_ids, max_new_tokens + max(self.drafts, beyond) + 1, seed).to(runner.device)
         self.cache = runner.new_cache(len(prompts))
 
     def run(self) -> None:
@@ -126,7 +134,8 @@ class _Batch:
 
     def _round(self, last: Tensor) -> Tensor | None:
         """One forward of the target over each row's last token and its drafts."""
-        out = torch.tensor([len(self.answers[row].tokens) for row in self.live], device=last.device)
+        out = torch.tensor([len(self.answers[row].tokens) + len(self.answers[row].beyond) for row in self.live],
+                           device=last.device)
         # finished rows still in the batch stay at their last position; nothing of them is read
         offsets = torch.arange(self.drafts + 1, device=last.device)
         places = (out[:, None] + offsets).clamp_(max=self.uniforms.shape[1] - 1)
@@ -147,14 +156,16 @@ class _Batch:
         drafted = proposal.valid.sum(dim=1).tolist() if proposal is not None else [0] * len(self.live)
         for row, tokens, count, proposed in zip(self.live, emitted.tolist(), (accepted + 1).tolist(), drafted,
                                                 strict=True):
-            if not self.finished[row]:
+            if self.finished[row]:
+                continue
+            if not self.ended[row]:
                 answer = self.answers[row]
-                kept = self._emit(row, tokens[:count])
                 answer.forwards += 1
                 answer.drafts += proposed > 0
                 answer.drafted += proposed
-                for position in range(kept - 1):
+                for position in range(count - 1):
                     answer.accepted_at[position] += 1
+            self._emit(row, tokens[:count])
         return self._compact(token)
 
     def _verify(self, logits: Tensor, proposal: Proposal | None, uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,26 +178,24 @@ class _Batch:
         return verify_draws(target, proposal.tokens, proposal.probabilities, proposal.target_ids,
                             proposal.draft_index, uniforms[:, :-1, ACCEPT], uniforms[:, :, FINAL])
 
-    def _emit(self, row: int, tokens: list[int]) -> int:
-        """Adds a round's tokens to an answer up to its end; returns how many count."""
+    def _emit(self, row: int, tokens: list[int]) -> None:
+        """Adds a round's tokens to an answer up to its end, and what is left of them beyond it."""
         answer = self.answers[row]
         for index, token in enumerate(tokens):
-            if token in self.eos_ids:
-                tokens, answer.finish_reason, self.finished[row] = tokens[:index + 1], "stop", True
+            if self.ended[row]:
+                answer.beyond.extend(tokens[index:])
                 break
-        answer.tokens.extend(tokens)
-        if len(answer.tokens) >= self.limits[row]:
-            self.finished[row] = True
-        return len(tokens)
+            answer.tokens.append(token)
+            if token in self.eos_ids:
+                answer.finish_reason, self.ended[row] = "stop", True
+            elif len(answer.tokens) >= self.limits[row]:
+                self.ended[row] = True
+        self.finished[row] = self.ended[row] and len(answer.beyond) >= self.beyond
 
     def _compact(self, last: Tensor) -> Tensor | None:
-        """Cuts finished answers at their limit; drops finished rows when enough of them ended; None when all have."""
+        """Drops finished rows when enough of them are; None when all are."""
         running = [place for place, row in enumerate(self.live) if not self.finished[row]]
         if not running:
-            for answer, limit in zip(self.answers, self.limits, strict=True):
-                if len(answer.tokens) > limit:
-                    # the end may have been drafted beyond the limit: the text then ends by length
-                    answer.tokens, answer.finish_reason = answer.tokens[:limit], "length"
             return None
         if len(running) > COMPACT_BELOW * len(self.live):
             return last

@@ -1,7 +1,8 @@
-"""What the decoder asks of a drafter, and the n-gram drafter behind that interface.
+"""What the decoder asks of a drafter.
 
 A drafter lives for one batch: `begin` shows it the prompts, then `propose` and `advance` alternate; `keep` follows the
-rows that stay in the batch. EAGLE-3 is in `model_ops.speculators.eagle3_drafter`.
+rows that stay in the batch. Drafters without weights are in `model_ops.decoding.lookup`, trained ones in
+`model_ops.speculators`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
-
-from model_ops.decoding.ngram import NgramIndex
 
 
 @dataclass(frozen=True)
@@ -50,28 +48,3 @@ class Drafter(Protocol):
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Only these rows go on, in this order."""
-
-
-class NgramDrafter:
-    """Prompt lookup for a batch; see `model_ops.decoding.ngram`."""
-
-    capture: tuple[int, ...] = ()
-
-    def __init__(self) -> None:
-        self.indexes: list[NgramIndex] = []
-
-    def begin(self, prompts, first, captured=None) -> None:
-        self.indexes = [NgramIndex([*prompt, token]) for prompt, token in zip(prompts, first.tolist(), strict=True)]
-
-    def propose(self, count: int, temperature: float, uniforms: Tensor | None = None) -> Proposal:
-        proposals = [index.propose(count) for index in self.indexes]
-        tokens = torch.tensor([proposal + [0] * (count - len(proposal)) for proposal in proposals])
-        lengths = torch.tensor([len(proposal) for proposal in proposals])
-        return Proposal(tokens, torch.arange(count) < lengths[:, None])
-
-    def advance(self, emitted, counts, captured=None) -> None:
-        for index, tokens, count in zip(self.indexes, emitted.tolist(), counts.tolist(), strict=True):
-            index.extend(tokens[:count])
-
-    def keep(self, rows) -> None:
-        self.indexes = [self.indexes[row] for row in rows.tolist()]

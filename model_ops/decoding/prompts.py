@@ -26,6 +26,11 @@ class Prompt:
     session_id: str
     prompt_shape: str
     ids: list[int]
+    workload: str = ""
+    turns: int = 1
+    """User messages before the answer."""
+    has_system: bool = False
+    has_tools: bool = False
 
 
 def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Prompt]:
@@ -35,16 +40,19 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
     """
     rows = read_rows(dataset, split)
     path = dataset / f"{split}.parquet"
-    present = [name for name in ("session_id", "prompt_shape") if name in pq.read_schema(path).names]
+    present = [name for name in ("session_id", "prompt_shape", "workload") if name in pq.read_schema(path).names]
     labels = pq.read_table(path, columns=present).to_pylist() if present else [{}] * len(rows)
     prompts = []
     for row, label in zip(rows, labels, strict=True):
         last = max((place for place, message in enumerate(row.messages) if message.get("role") == "assistant"),
                    default=0)
         if last > 0:  # else there is nothing for the target to answer
-            ids = render_prompt(tokenizer, replace(row, messages=row.messages[:last]))
-            prompts.append(Prompt(row.row_id, str(label.get("session_id") or row.row_id),
-                                  str(label.get("prompt_shape") or ""), ids))
+            before = row.messages[:last]
+            roles = [message.get("role") for message in before]
+            prompts.append(Prompt(
+                row.row_id, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
+                render_prompt(tokenizer, replace(row, messages=before)), str(label.get("workload") or ""),
+                turns=roles.count("user"), has_system=bool({"system", "developer"} & set(roles)), has_tools=bool(row.tools)))
     return prompts
 
 

@@ -6,20 +6,12 @@ below it is. Neighbours among a hundred thousand numbers are found in 17 steps u
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numba
 import numpy as np
 
-
-def _compiled(function: Callable) -> Callable:
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba: "no locator available": there is no folder to keep machine code in
-        return numba.njit(nogil=True)(function)
+from model_ops.compiled import compiled
 
 
-@_compiled
+@compiled
 def _empty_tree(numbers):
     size = 1
     while size < numbers:
@@ -27,7 +19,7 @@ def _empty_tree(numbers):
     return np.zeros(2 * size, dtype=np.bool_)
 
 
-@_compiled
+@compiled
 def _add(tree, number):
     node = number + len(tree) // 2
     while node > 0 and not tree[node]:
@@ -35,7 +27,7 @@ def _add(tree, number):
         node //= 2
 
 
-@_compiled
+@compiled
 def _remove(tree, number):
     node = number + len(tree) // 2
     tree[node] = False
@@ -44,7 +36,7 @@ def _remove(tree, number):
         tree[node] = False
 
 
-@_compiled
+@compiled
 def _at_least(tree, number):
     """The smallest number present that is not below `number`; -1 where there is none."""
     size = len(tree) // 2
@@ -63,7 +55,7 @@ def _at_least(tree, number):
     return node - size
 
 
-@_compiled
+@compiled
 def _at_most(tree, number):
     """The largest number present that is not above `number`; -1 where there is none."""
     size = len(tree) // 2
@@ -82,7 +74,7 @@ def _at_most(tree, number):
     return node - size
 
 
-@_compiled
+@compiled
 def best_fit(lengths, capacity):
     """The row of each document: each into the fullest row that has room for it. Also how many rows there are."""
     tree = _empty_tree(capacity + 1)
@@ -114,21 +106,21 @@ def best_fit(lengths, capacity):
     return row_of, rows
 
 
-@_compiled
+@compiled
 def _take(tree, left, length):
     left[length] -= 1
     if left[length] == 0:
         _remove(tree, length)
 
 
-@_compiled
+@compiled
 def _give_back(tree, left, length):
     if left[length] == 0:
         _add(tree, length)
     left[length] += 1
 
 
-@_compiled
+@compiled
 def fill_rows(lengths, capacity, wanted_rows, sharing, work):
     """The row of each document (lengths positive, descending), one row after the other; and how many rows there are.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
 from tiny_models import write_dataset, write_target
 
 from model_ops import evaluate, generate, quantize, speculator
-from model_ops.decoding.acceptance import bootstrap_tau, is_looping, tau_of
+from model_ops.decoding.acceptance import tau_of
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.progress import Progress
@@ -59,7 +58,9 @@ def test_the_report_holds_together(place, tmp_path, monkeypatch):
     likelihood = pq.read_table(tmp_path / "likelihood.parquet")
     assert likelihood.num_rows == 30 and set(likelihood.column_names) == {"row_id", "model", "nll_sum", "tokens"}
     rows = pq.read_table(tmp_path / "acceptance.parquet").to_pylist()
-    assert len(rows) == 10 * 3 * 2
+    assert len(rows) == 10 * 4 * 2 and {row["drafter"] for row in rows} == {"none", "ngram", "suffix", "eagle3"}
+    assert all(sum(row["accepted_at"]) == row["accepted"] for row in rows)
+    assert {(row["turns"], row["has_tools"]) for row in rows} == {(1, False), (2, False)}
     for summary in report["acceptance"]:
         of_it = [row for row in rows if (row["drafter"], row["temperature"]) == (summary["drafter"],
                                                                                  summary["temperature"])]
@@ -69,10 +70,10 @@ def test_the_report_holds_together(place, tmp_path, monkeypatch):
         assert sum(summary["accepted_by_position"]) == pytest.approx(summary["tau"] - 1)
         assert all(a >= b for a, b in zip(summary["accepted_by_position"], summary["accepted_by_position"][1:],
                                           strict=False))
-        shapes = summary["tau_by_prompt_shape"]
+        shapes = summary["tau_by"]["prompt_shape"]
         assert set(shapes) == {"one turn", "two turns"} and sum(s["prompts"] for s in shapes.values()) == 10
     assert report["greedy_identical_share"] == {"eagle3_t0": 1.0}
-    for picture in ("loss.png", "acceptance.png"):
+    for picture in ("loss.png", "acceptance.png", "acceptance_by_prompt.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG") and (tmp_path / picture).stat().st_size > 5_000
     # the same job again measures nothing
     monkeypatch.setattr(evaluate, "measure", None)
@@ -111,23 +112,3 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
     with pytest.raises(ModelError, match="another tokenizer than the target"):
         evaluate.run(Job(operation="evaluate", output=tmp_path / "other", settings=asked,
                          inputs={**inputs, "draft_model": tmp_path / "stranger"}), Progress())
-
-
-def test_looping_is_a_short_pattern_over_32_tokens():
-    assert is_looping([5] * 32) and not is_looping([5] * 31)
-    assert is_looping([9, 8, 7] + [1, 2, 3, 4] * 8) and not is_looping([1, 2, 3, 4] * 7 + [9])
-    assert is_looping(list(range(13)) * 2 + list(range(6))) and not is_looping(list(range(14)) * 4)
-    assert not is_looping([]) and not is_looping(list(range(500)))
-
-
-def test_the_interval_covers_the_ratio():
-    generator = np.random.default_rng(0)
-    hits = 0
-    for trial in range(60):
-        forwards = generator.integers(20, 80, 50).astype(float)
-        accepted = generator.binomial(forwards.astype(int), 0.4).astype(float)
-        low, high = bootstrap_tau(forwards, accepted, trial)
-        hits += low <= 1.4 <= high
-        assert 1 <= low <= high
-    assert hits >= 50
-    assert bootstrap_tau(np.zeros(3), np.zeros(3)) == (1.0, 1.0)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.decoding.ngram import replay
+from model_ops.decoding.lookup import replay
+from model_ops.decoding.ngram import NgramIndex
 from resources.prompt_lookup import pieces_of, replayed
 from resources.shingles import Ragged
 
@@ -28,7 +29,7 @@ tokens = st.lists(st.integers(0, 4), max_size=60)
 def test_counts_are_those_of_the_reference(rows, draft):
     found = counted(rows, draft)
     for place, (prompt, answer) in enumerate(rows):
-        forwards, *_ = replay(prompt, answer, draft, max_new_tokens=len(answer))
+        forwards, *_ = replay(NgramIndex(prompt), answer, [], draft)
         assert found.forwards[place] == forwards
         assert found.emitted[place] == max(len(answer) - 1, 0)
 

@@ -1,5 +1,5 @@
-"""What is published, in a real vLLM server engine: it loads, says the same with and without its drafter, and accepts as
-many drafts as the project's own decoder measured."""
+"""What is published, in a real vLLM server: it loads in both forms, says the same with and without its drafter, and accepts
+as many drafts as the project's own decoder measured."""
 
 import json
 import os
@@ -7,15 +7,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from vllm_environment import vllm_python
 
+from benchmarks.vllm_environment import vllm_python
+from benchmarks.vllm_server import vllm_server
+from model_ops.decoding.served import measure_served
 from resources.lake import Lake
 from resources.registry import Registry
 
-SCRIPT = Path(__file__).with_name("serve_in_vllm.py")
 PROMPTS, NEW_TOKENS, K = 40, 48, 3
 SAME_TAU = 0.08
 """Relative; two samples of about 600 rounds each differ by about 3 % (one standard deviation)."""
+SAMPLED = {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +40,16 @@ def parts(toy):
     return target, speculator, prompts
 
 
-def served(python, folder, parts, temperature, drafted):
-    target, speculator, prompts = parts
-    job = folder / f"job-{temperature}-{drafted}.json"
-    job.write_text(json.dumps({
-        "model": str(target), "speculator": str(speculator) if drafted else None, "k": K, "prompts": prompts,
-        "temperature": temperature, "max_tokens": NEW_TOKENS, "max_model_len": 512,
-    }))
-    done = subprocess.run([python, SCRIPT, job], capture_output=True, text=True, timeout=900, env={
-        **os.environ, "OMP_NUM_THREADS": "2", "VLLM_LOGGING_LEVEL": "WARNING"})
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+def served(python, folder, prompts, temperatures, *words):
+    """A run of all prompts at each temperature, in one server."""
+    with vllm_server(python, *words, "--max-model-len", "512", folder=folder) as server:
+        return [measure_served(server, prompts, concurrency=16, max_tokens=NEW_TOKENS, temperature=temperature)
+                for temperature in temperatures]
+
+
+@pytest.fixture(scope="module")
+def greedy_alone(python, parts, tmp_path_factory):
+    return served(python, tmp_path_factory.mktemp("alone"), parts[2], [0], parts[0])[0]
 
 
 def offline_tau(parts, temperature):
@@ -70,15 +71,26 @@ def offline_tau(parts, temperature):
 
 
 @pytest.mark.slow
-def test_greedy_text_is_the_same_with_and_without_the_drafter(python, parts, tmp_path):
-    alone = served(python, tmp_path, parts, 0.0, drafted=False)
-    drafted = served(python, tmp_path, parts, 0.0, drafted=True)
-    same = sum(a == b for a, b in zip(alone["answers"], drafted["answers"], strict=True))
-    assert same >= 0.95 * len(alone["answers"]), (alone["texts"][:3], drafted["texts"][:3])
-    assert drafted["tau"] == pytest.approx(offline_tau(parts, 0.0), rel=SAME_TAU)
+def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_says(python, parts, greedy_alone, tmp_path):
+    target, speculator, prompts = parts
+    config = {"method": "eagle3", "model": str(speculator), "num_speculative_tokens": K, **SAMPLED}
+    greedy, sampled = served(python, tmp_path, prompts, [0, 1], target, "--speculative-config", json.dumps(config))
+    same = sum(one.token_ids == other.token_ids for one, other in zip(greedy_alone.replies, greedy.replies, strict=True))
+    assert same >= 0.95 * len(prompts), [(one.text, other.text) for one, other in zip(
+        greedy_alone.replies[:3], greedy.replies[:3], strict=True)]
+    for measured, temperature in ((greedy, 0.0), (sampled, 1.0)):
+        assert measured.acceptance.tau == pytest.approx(offline_tau(parts, temperature), rel=SAME_TAU)
+        assert sum(measured.acceptance.accepted_at) == measured.acceptance.accepted
+        assert len(measured.acceptance.accepted_at) == K and measured.acceptance.drafted == K * measured.acceptance.drafts
 
 
 @pytest.mark.slow
-def test_sampled_drafts_are_accepted_as_often_as_the_exact_decoder_says(python, parts, tmp_path):
-    drafted = served(python, tmp_path, parts, 1.0, drafted=True)
-    assert drafted["tau"] == pytest.approx(offline_tau(parts, 1.0), rel=SAME_TAU)
+def test_the_twin_alone_is_all_a_server_needs(python, parts, greedy_alone):
+    """`vllm serve DIR/speculators`, started where target and drafter are found by the path in its config."""
+    target, speculator, prompts = parts
+    around_both = os.path.commonpath([target.resolve(), speculator.resolve()])
+    twin = os.path.relpath((speculator / "speculators").resolve(), around_both)
+    (greedy,) = served(python, Path(around_both), prompts, [0], twin)
+    same = sum(one.token_ids == other.token_ids for one, other in zip(greedy_alone.replies, greedy.replies, strict=True))
+    assert same >= 0.95 * len(prompts) and greedy.acceptance.drafts > 0
+    assert len(greedy.acceptance.accepted_at) == K

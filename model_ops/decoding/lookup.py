@@ -1,0 +1,93 @@
+"""Drafters that look their drafts up in text, behind the decoder's interface; and their acceptance without decoding.
+
+    drafter = LookupDrafter(NgramIndex)                   # prompt lookup; decode(runner, ..., drafter=drafter)
+    drafter = LookupDrafter(SuffixCache().open)           # suffix decoding: prompt, answer and past answers
+    counts = replay(NgramIndex(prompt), answer.tokens, answer.beyond, num_speculative_tokens=3)
+
+Such a drafter proposes surely, so a draft is accepted iff it equals the token that the target itself draws: the emitted
+text is the target's own text for the same uniforms, at every temperature, and acceptance can be counted over that text
+without running the target again (a test compares this with the decoder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from model_ops.decoding.drafters import Proposal
+
+
+class LookupIndex(Protocol):
+    """One request's text, as far as it is known."""
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """The answer goes on with these tokens."""
+
+    def propose(self, count: int) -> list[int]:
+        """At most `count` tokens that may follow; none where the text gives no reason for any."""
+
+
+class Counts(NamedTuple):
+    """How drafts fared: see `decode.Answer`, whose fields these are."""
+
+    forwards: int
+    drafts: int
+    drafted: int
+    accepted_at: list[int]
+
+
+class LookupDrafter:
+    """One index a row. open_index begins the index of a request from its prompt's token ids."""
+
+    capture: tuple[int, ...] = ()
+
+    def __init__(self, open_index: Callable[[Sequence[int]], LookupIndex]):
+        self.open_index = open_index
+        self.indexes: list[LookupIndex] = []
+
+    def begin(self, prompts, first, captured=None) -> None:
+        self.indexes = [self.open_index(prompt) for prompt in prompts]
+        for index, token in zip(self.indexes, first.tolist(), strict=True):
+            index.extend([token])
+
+    def propose(self, count: int, temperature: float, uniforms: Tensor | None = None) -> Proposal:
+        proposals = [index.propose(count) for index in self.indexes]
+        tokens = torch.tensor([proposal + [0] * (count - len(proposal)) for proposal in proposals])
+        lengths = torch.tensor([len(proposal) for proposal in proposals])
+        return Proposal(tokens, torch.arange(count) < lengths[:, None])
+
+    def advance(self, emitted, counts, captured=None) -> None:
+        for index, tokens, count in zip(self.indexes, emitted.tolist(), counts.tolist(), strict=True):
+            index.extend(tokens[:count])
+
+    def keep(self, rows) -> None:
+        self.indexes = [self.indexes[row] for row in rows.tolist()]
+
+
+def replay(index: LookupIndex, answer: Sequence[int], beyond: Sequence[int], num_speculative_tokens: int) -> Counts:
+    """Acceptance over an answer that the target gave without a drafter, as the decoder would have counted it.
+
+    index: opened on the prompt. beyond: what the target went on to say after the answer's end, num_speculative_tokens
+    of them for an exact count: drafts of the last round are verified against it (`decode(..., beyond=K)` gives them).
+    """
+    text = [*answer, *beyond]
+    index.extend(text[:1])
+    emitted, forwards, drafts, drafted = min(1, len(answer)), 0, 0, 0
+    accepted_at = [0] * num_speculative_tokens
+    while emitted < len(answer):
+        proposal = index.propose(num_speculative_tokens)
+        following = text[emitted:emitted + len(proposal)]
+        accepted = 0
+        while accepted < len(following) and following[accepted] == proposal[accepted]:
+            accepted_at[accepted] += 1
+            accepted += 1
+        forwards += 1
+        drafts += bool(proposal)
+        drafted += len(proposal)
+        step = text[emitted:emitted + accepted + 1]
+        index.extend(step)
+        emitted += len(step)
+    return Counts(forwards, drafts, drafted, accepted_at)

@@ -1,0 +1,93 @@
+"""Drafters measured over held-out prompts by the exact decoder: a row per prompt, drafter and temperature.
+
+    measured = measure(runner, baselines() | {"eagle3": model.drafter()}, prompts, temperature=1.0, ...)
+    summary = summarize([row for row in measured.rows if row.drafter == "eagle3"])
+
+The baselines cost no training: the target alone (`none`, always measured), n-gram lookup, and suffix decoding, whose
+cache is cold at the first prompt and fills with the answers in the prompts' order, unless past answers are given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model_ops.decoding.acceptance import AcceptanceRow, is_looping
+from model_ops.decoding.decode import Answer, decode
+from model_ops.decoding.drafters import Drafter
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.lookup import Counts, LookupDrafter, replay
+from model_ops.decoding.ngram import NgramIndex
+from model_ops.decoding.prompts import Prompt
+from model_ops.decoding.suffix import SuffixCache
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All rows of one temperature, the answers' speed by drafter, and how many greedy texts equal the target's own."""
+
+    rows: list[AcceptanceRow]
+    tokens_per_second: dict[str, float]
+    identical: dict[str, float]
+
+
+def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, Drafter]:
+    """The drafters that need no training, fresh: suffix decoding remembers what it has seen.
+
+    past_answers: token ids of answers that the workload has had before, for the suffix cache.
+    """
+    cache = SuffixCache()
+    for answer in past_answers:
+        cache.remember(answer)
+    return {"ngram": LookupDrafter(NgramIndex), "suffix": LookupDrafter(cache.open)}
+
+
+def measure(runner: IncrementalModel, drafters: dict[str, Drafter], prompts: Sequence[Prompt], *,
+            eos_ids: Collection[int], temperature: float, max_new_tokens: int, num_speculative_tokens: int,
+            batch_size: int, seed: int) -> Measured:
+    """The target alone, then with each drafter, over the same prompts and the same uniforms.
+
+    A lookup drafter's text is the target's own: it is replayed over that text instead of decoded again, exactly what
+    decoding the prompts one after another would count.
+    """
+    ids, row_ids = [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts]
+    options = {"eos_ids": eos_ids, "temperature": temperature, "max_new_tokens": max_new_tokens,
+               "batch_size": batch_size, "seed": seed}
+    started_s = time.monotonic()
+    alone = decode(runner, ids, row_ids, beyond=num_speculative_tokens, **options)
+    speed = {"none": sum(len(answer.tokens) for answer in alone) / (time.monotonic() - started_s)}
+    rows = [_row("none", temperature, 0, prompt, answer, _counts(answer))
+            for prompt, answer in zip(prompts, alone, strict=True)]
+    identical = {}
+    for name, drafter in drafters.items():
+        if isinstance(drafter, LookupDrafter):
+            for prompt, answer in zip(prompts, alone, strict=True):
+                counts = replay(drafter.open_index(prompt.ids), answer.tokens, answer.beyond, num_speculative_tokens)
+                rows.append(_row(name, temperature, num_speculative_tokens, prompt, answer, counts))
+            continue
+        started_s = time.monotonic()
+        answers = decode(runner, ids, row_ids, drafter=drafter, num_speculative_tokens=num_speculative_tokens, **options)
+        speed[name] = sum(len(answer.tokens) for answer in answers) / (time.monotonic() - started_s)
+        rows += [_row(name, temperature, num_speculative_tokens, prompt, answer, _counts(answer))
+                 for prompt, answer in zip(prompts, answers, strict=True)]
+        if temperature == 0:
+            same = [with_it.tokens == without.tokens for with_it, without in zip(answers, alone, strict=True)]
+            identical[name] = float(np.mean(same))
+    return Measured(rows, speed, identical)
+
+
+def _counts(answer: Answer) -> Counts:
+    return Counts(answer.forwards, answer.drafts, answer.drafted, answer.accepted_at)
+
+
+def _row(drafter: str, temperature: float, num_speculative_tokens: int, prompt: Prompt, answer: Answer,
+         counts: Counts) -> AcceptanceRow:
+    return AcceptanceRow(
+        drafter=drafter, temperature=temperature, num_speculative_tokens=num_speculative_tokens, row_id=prompt.row_id,
+        workload=prompt.workload, prompt_shape=prompt.prompt_shape, prompt_tokens=len(prompt.ids), turns=prompt.turns,
+        has_system=prompt.has_system, has_tools=prompt.has_tools, tokens=len(answer.tokens),
+        finish_reason=answer.finish_reason, looping=is_looping(answer.tokens), forwards=counts.forwards,
+        drafts=counts.drafts, drafted=counts.drafted, accepted=sum(counts.accepted_at), accepted_at=counts.accepted_at)

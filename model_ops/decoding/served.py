@@ -1,0 +1,215 @@
+"""What a server does with a drafter: latency, tokens/s and acceptance, measured at its OpenAI-compatible API. No torch.
+
+    with ServedModel("http://localhost:8000") as server:
+        measured = measure_served(server, prompts, concurrency=8, max_tokens=128)
+        measured.tokens_per_second, measured.latency_s["p99"], measured.acceptance.tau, measured.replies[0].text
+
+A prompt is a list of messages (/v1/chat/completions) or of token ids (/v1/completions). Requests are sent in a closed
+loop: `concurrency` at a time, the next one when one returns. Latency is from sending a request to its last token.
+Acceptance is the difference of vLLM's counters at /metrics before and after, so nothing else may ask the server
+meanwhile; None where the server has no such counters. No request is repeated: a failure would be in the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import urllib3
+
+from model_ops.errors import ModelError
+
+PERCENTILES = (50, 90, 99)
+_COUNTER = re.compile(
+    r'^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)_total\{(.*)\} (\S+)$')
+
+PromptLike = Sequence[int] | Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer. token_ids is None where the server gives none (vLLM gives them for prompts of token ids)."""
+
+    text: str
+    tokens: int
+    finish_reason: str
+    latency_s: float
+    token_ids: list[int] | None
+
+
+@dataclass(frozen=True)
+class ServedAcceptance:
+    """vLLM's counters: rounds that had a draft, tokens drafted and accepted, and accepted at each position."""
+
+    drafts: int
+    drafted: int
+    accepted: int
+    accepted_at: list[int]
+
+    @property
+    def tau(self) -> float:
+        """Acceptance length: 1 + accepted / drafts; 1 where nothing was drafted."""
+        return 1 + self.accepted / self.drafts if self.drafts else 1.0
+
+    def since(self, before: ServedAcceptance) -> ServedAcceptance:
+        """What was counted after `before`."""
+        longest = max(len(self.accepted_at), len(before.accepted_at))
+        return ServedAcceptance(
+            self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
+            [now - then for now, then in zip(_padded(self.accepted_at, longest), _padded(before.accepted_at, longest),
+                                             strict=True)])
+
+
+@dataclass(frozen=True)
+class ServedMeasure:
+    """A run of all prompts at one concurrency."""
+
+    replies: list[Reply]
+    seconds: float
+    acceptance: ServedAcceptance | None
+
+    @property
+    def tokens(self) -> int:
+        return sum(reply.tokens for reply in self.replies)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds
+
+    @property
+    def latency_s(self) -> dict[str, float]:
+        """p50, p90 and p99 of a request's latency."""
+        values = np.percentile([reply.latency_s for reply in self.replies], PERCENTILES)
+        return {f"p{percentile}": float(value) for percentile, value in zip(PERCENTILES, values, strict=True)}
+
+
+class ServedModel:
+    """A server; may be asked from several threads at once. `url` is its address, with or without /v1."""
+
+    def __init__(self, url: str, model: str | None = None, api_key: str | None = None, timeout_s: float = 600):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ModelError(f"{url} is not an http:// or https:// address, such as http://localhost:8000")
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        options: dict[str, Any] = {"maxsize": 256, "retries": False, "timeout": timeout_s}
+        proxy = urllib.request.getproxies().get(parts.scheme)
+        around = proxy is None or urllib.request.proxy_bypass(parts.hostname)
+        self._pool = urllib3.PoolManager(**options) if around else urllib3.ProxyManager(proxy, **options)
+        self._model = model
+
+    def __enter__(self) -> ServedModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.clear()
+
+    @property
+    def model(self) -> str:
+        """The name the server goes by, its first one where none was given. Raises ModelError where it cannot be asked."""
+        if self._model is None:
+            try:
+                self._model = str(json.loads(self._request("GET", "/v1/models"))["data"][0]["id"])
+            except (ValueError, KeyError, IndexError, TypeError) as error:
+                raise ModelError(f"{self.url} lists no model at /v1/models: is it an OpenAI-compatible server?") from error
+        return self._model
+
+    def answer(self, prompt: PromptLike, *, temperature: float, max_tokens: int, seed: int | None = None,
+               tools: Sequence[dict[str, Any]] | None = None, **more: Any) -> Reply:
+        """One answer. `more` are further fields of the request. Raises ModelError where the server gives none."""
+        body = {"model": self.model, "temperature": temperature, "max_tokens": max_tokens, **more}
+        if seed is not None:
+            body["seed"] = seed
+        is_ids = bool(prompt) and isinstance(prompt[0], int)
+        if is_ids:
+            body |= {"prompt": list(prompt), "return_token_ids": True}
+        else:
+            body |= {"messages": list(prompt), **({"tools": list(tools)} if tools else {})}
+        started_s = time.perf_counter()
+        content = self._request("POST", "/v1/completions" if is_ids else "/v1/chat/completions", body)
+        latency_s = time.perf_counter() - started_s
+        try:
+            said = json.loads(content)
+            choice = said["choices"][0]
+            text = choice["text"] if is_ids else choice["message"].get("content") or json.dumps(
+                choice["message"].get("tool_calls") or "")
+            return Reply(text, int(said["usage"]["completion_tokens"]), str(choice["finish_reason"]), latency_s,
+                         choice.get("token_ids"))
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise ModelError(f"{self.url} answered with something that is no completion") from error
+
+    def acceptance(self) -> ServedAcceptance | None:
+        """The counters since the server's start, over all its engines; None where it has none."""
+        try:
+            return read_counters(self._request("GET", "/metrics").decode())
+        except ModelError:
+            return None  # a server without /metrics can be timed all the same
+
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
+        try:
+            response = self._pool.request(method, self.url + path, body=None if body is None else json.dumps(body).encode(),
+                                          headers=self._headers, redirect=False)
+        except urllib3.exceptions.HTTPError as error:
+            raise ModelError(f"{self.url} does not answer ({type(error).__name__}): is the server running?") from error
+        if response.status != 200:
+            raise ModelError(f"{self.url}{path} answered with HTTP {response.status}")
+        return response.data
+
+
+def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concurrency: int, max_tokens: int,
+                   temperature: float = 0.0, tools: Sequence[Sequence[dict[str, Any]] | None] | None = None,
+                   seed: int | None = None, **more: Any) -> ServedMeasure:
+    """All prompts, `concurrency` at a time. seed: request i is sampled with seed + i; open: as the server likes.
+
+    Raises ModelError where a request fails.
+    """
+    server.model  # noqa: B018  asked for once, before any clock runs
+    offered = tools or [None] * len(prompts)
+    before = server.acceptance()
+
+    def ask(place: int) -> Reply:
+        return server.answer(prompts[place], temperature=temperature, max_tokens=max_tokens, tools=offered[place],
+                             seed=None if seed is None else seed + place, **more)
+
+    started_s = time.perf_counter()
+    with ThreadPoolExecutor(max_workers=concurrency) as threads:
+        replies = list(threads.map(ask, range(len(prompts))))
+    seconds = time.perf_counter() - started_s
+    after = server.acceptance()
+    return ServedMeasure(replies, seconds, after.since(before) if after and before else None)
+
+
+def read_counters(metrics: str) -> ServedAcceptance | None:
+    """vLLM's draft counters in a Prometheus text, added up over engines; None where there are none."""
+    totals = {"drafts": 0.0, "draft_tokens": 0.0, "accepted_tokens": 0.0}
+    positions: dict[int, float] = {}
+    found = False
+    for line in metrics.splitlines():
+        match = _COUNTER.match(line)
+        if match is None:
+            continue
+        found = True
+        name, labels, value = match[1], match[2], float(match[3])
+        if name == "accepted_tokens_per_pos":
+            position = int(re.search(r'position="(\d+)"', labels)[1])
+            positions[position] = positions.get(position, 0) + value
+        else:
+            totals[name] += value
+    if not found:
+        return None
+    return ServedAcceptance(int(totals["drafts"]), int(totals["draft_tokens"]), int(totals["accepted_tokens"]),
+                            [int(positions.get(position, 0)) for position in range(max(positions, default=-1) + 1)])
+
+
+def _padded(counts: list[int], length: int) -> list[int]:
+    return [*counts, *[0] * (length - len(counts))]
