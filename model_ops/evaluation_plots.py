@@ -10,8 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-COLORS = {"ngram": "#c8553d", "suffix": "#e0a030"}
-"""Of the drafters that need no training; a trained one is blue."""
+COLORS = {"ngram": "#c8553d", "suffix": "#e0a030", "eagle3": "#1b6ca8", "eagle3.1": "#12808c", "medusa": "#4c8c4a",
+          "mlp_speculator": "#8a4f9e", "draft_model": "#6b6b6b"}
 GROUPS_SHOWN = 6
 LONGEST_NAME = 32
 
@@ -60,8 +60,8 @@ def plot_groups(summaries: list[dict[str, Any]], path: Path) -> bool:
                for group, found in _largest(groups).items()}
     if not prompts:
         return False
-    figure, columns = plt.subplots(1, len(temperatures), figsize=(2.4 + 4.0 * len(temperatures), 0.42 * len(prompts) + 1.5),
-                                   sharey=True, squeeze=False, layout="constrained")
+    figure, columns = plt.subplots(1, len(temperatures), figsize=(3.0 + 3.4 * len(temperatures), 0.42 * len(prompts) + 1.5),
+                                   sharex=True, sharey=True, squeeze=False, layout="constrained")
     drafters = list(dict.fromkeys(summary["drafter"] for summary in summaries))
     for axes, temperature in zip(columns[0], temperatures, strict=True):
         for summary in (summary for summary in summaries if summary["temperature"] == temperature):
@@ -75,7 +75,7 @@ def plot_groups(summaries: list[dict[str, Any]], path: Path) -> bool:
                                                    for (property_, group), count in reversed(prompts.items())])
     handles = [plt.Line2D([], [], marker="o", color=_color(drafter), label=drafter) for drafter in drafters]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
-    _save(figure, path)
+    _save(figure, path, dpi=90)
     return True
 
 
@@ -100,7 +100,7 @@ def _interval(axes, found: dict[str, Any], place: float, drafter: str, text: str
 
 def _tau_axis(axes) -> None:
     axes.axvline(1, color="#888888", linewidth=0.8)
-    axes.set_xlabel("tau: tokens per target forward (95 % interval)")
+    axes.set_xlabel("tau (95 % interval)")
     axes.margins(x=0.12)
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
@@ -118,6 +118,6 @@ def _short(group: str) -> str:
     return group if len(group) <= LONGEST_NAME else group[:LONGEST_NAME - 1] + "\u2026"
 
 
-def _save(figure, path: Path) -> None:
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+def _save(figure, path: Path, dpi: int = 120) -> None:
+    figure.savefig(path, dpi=dpi, metadata={"Software": None})
     plt.close(figure)
