@@ -77,11 +77,16 @@ def _mlp_forward(self: nn.Module, x: Tensor) -> Tensor:
     return down(_Gated.apply(gate, up, self.act_fn))
 
 
+def rms_norm(x: Float[Tensor, "*rows hidden"], weight: Float[Tensor, " hidden"], epsilon: float) -> Tensor:
+    """RMSNorm that keeps its input and one number a row; under autocast its output is in autocast's dtype."""
+    return _RmsNorm.apply(x, weight, epsilon, 0.0)
+
+
 class _RmsNorm(torch.autograd.Function):
     """y = (offset + w) * x / rms(x), computed in float32 (Zhang and Sennrich 2019, arXiv 1910.07467).
 
-    Under autocast a float32 input gives an output in autocast's dtype: whatever reads a norm is a matrix product, which
-    would round it so itself. Else the output's dtype and the order of rounding are those of the module's own code.
+    Under autocast a float32 input or weight gives an output in autocast's dtype: whatever reads a norm is a matrix product,
+    which would round it so itself. Else the output's dtype and the order of rounding are those of the module's own code.
     """
 
     @staticmethod
@@ -92,7 +97,7 @@ class _RmsNorm(torch.autograd.Function):
         ctx.save_for_backward(x, weight, scale)
         ctx.offset = offset
         normed, factor = exact * scale, weight.float() + offset if offset else weight
-        if x.dtype == torch.float32 and torch.is_autocast_enabled(kind):
+        if torch.float32 in (x.dtype, weight.dtype) and torch.is_autocast_enabled(kind):
             return normed.mul_(factor).to(torch.get_autocast_dtype(kind))
         return normed.mul_(factor).to(x.dtype) if offset else factor * normed.to(x.dtype)
 

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel, rotate
 from model_ops.errors import ModelError
+from model_ops.models.lean_layers import rms_norm
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.training_time_test import Documents, unroll
@@ -104,10 +104,11 @@ class Eagle3Config(BaseModel):
 
 
 class _Norm(nn.RMSNorm):
-    """RMSNorm in the weight's dtype: float32 in training, whatever autocast made of its input."""
+    """RMSNorm in float32, given out in the dtype of what reads it: autocast's in training, else the weight's."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return super().forward(hidden.to(self.weight.dtype))
+        return rms_norm(hidden if torch.is_autocast_enabled(hidden.device.type) else hidden.to(self.weight.dtype),
+                        self.weight, self.eps)
 
 
 class _Attention(nn.Module):
@@ -136,9 +137,10 @@ class _Mlp(nn.Module):
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.act_fn = nn.SiLU()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        return self.down_proj(self.act_fn(self.gate_proj(hidden)) * self.up_proj(hidden))
 
 
 class _Midlayer(nn.Module):
@@ -248,7 +250,7 @@ class Eagle3(DraftModel):
 
     def scored(self, hidden: Float[Tensor, "rows hidden"],
                step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
-        return self.norm(hidden.float()), self.lm_head.weight
+        return self.norm(hidden), self.lm_head.weight
 
     def drafter(self, greedy: bool = False) -> Eagle3Drafter:
         from model_ops.speculators.eagle3_drafter import Eagle3Drafter

@@ -125,7 +125,8 @@ def make_batch(rows: Sequence[AnswerRow], states: HiddenStates, members: list[in
 def documents_of(batch: Batch) -> Documents:
     """The batch as the training-time test reads it."""
     extras = batch.extras
-    return Documents(extras["ids"], extras["captured"], extras["start"], int(extras["windows"].max()), extras["final"])
+    return Documents(extras["ids"], extras["captured"], extras["start"], int(extras["windows"].max()), extras["final"],
+                     extras["windows"])
 
 
 def supervised(windows: Tensor, step: int) -> tuple[Tensor, Tensor]:

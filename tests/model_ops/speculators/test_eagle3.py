@@ -10,7 +10,7 @@ from tiny_models import tiny_model
 from model_ops.decoding.decode import decode
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.speculators import training_time_test
+from model_ops.speculators import draft_attention
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config, default_layer_ids
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 from model_ops.speculators.training_time_test import Documents, unroll
@@ -48,7 +48,7 @@ def plain_layer(model, embeddings, hidden, positions):
 @pytest.mark.parametrize("newer", [False, True])
 @pytest.mark.parametrize("scores_at_once", [1 << 24, 300])
 def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_at_once, newer, monkeypatch):
-    monkeypatch.setattr(training_time_test, "SCORES_AT_ONCE", scores_at_once)
+    monkeypatch.setattr(draft_attention, "SCORES_AT_ONCE", {"cpu": scores_at_once})
     target = tiny_model(layers=8)
     model = tiny_drafter(target, newer=newer)
     lengths, starts, steps = [15, 11], [6, 2], 4
@@ -80,7 +80,7 @@ def test_gradients_do_not_depend_on_the_blocks(monkeypatch):
     documents = Documents(torch.randint(0, 96, (2, 12)), torch.randn(2, 12, 96), torch.tensor([3, 4]), 7)
     gradients = []
     for scores_at_once in (1 << 24, 200):
-        monkeypatch.setattr(training_time_test, "SCORES_AT_ONCE", scores_at_once)
+        monkeypatch.setattr(draft_attention, "SCORES_AT_ONCE", {"cpu": scores_at_once})
         model.zero_grad()
         sum(out.square().sum() for out in unroll(model, documents, 3)).backward()
         gradients.append([p.grad.clone() for p in model.midlayer.parameters()])

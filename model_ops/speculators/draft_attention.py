@@ -1,0 +1,302 @@
+"""Attention of a draft step: a causal part over its document and one key of each later step, under one softmax.
+
+    layout = WindowLayout.of(lengths_before=[6, 2], windows=[7, 7], device=device)
+    output = draft_attention(query, keys, values, later, layout)
+
+Documents lie end to end. Of each, `keys` hold every step-0 entry, and queries are its last ones, the window; query a of a
+document sees its keys up to its own. `later` are the keys and values of draft steps 1, 2, ... at the queries' own places.
+
+The causal part is a fused kernel's, whose output comes with the log-sum-exp of its scores; the later scores join it there:
+    L = log(exp(l) + sum_i exp(s_i));   output = exp(l - L) output_causal + sum_i exp(s_i - L) v_i
+A fused kernel's backward pass makes its probabilities again, as exp(score - L), and reads output only in sum(gradient *
+output); given the joined L and output it therefore returns the gradients of the joined softmax, as in ring attention (Liu
+et al. 2023, arXiv 2310.01889). Nothing is kept but the streams, the output and L: memory is linear in length.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+SCORES_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
+"""Scores held at a time in float32 where products are explicit: on a CPU near what stays in its cache."""
+
+EXPLICIT_UP_TO = 512
+"""On a CPU, documents up to this many tokens are attended to by explicit products, which are faster there."""
+
+PADDING_ALLOWED = 1.25
+"""Explicit products: a group's longest document, or window, may be this many times its shortest."""
+
+Streams = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowLayout:
+    """Where documents laid end to end begin. before: keys of each that come before its window; windows: its queries."""
+
+    before: list[int]
+    windows: list[int]
+    key_starts: list[int]
+    query_starts: list[int]
+    device: torch.device
+
+    @classmethod
+    def of(cls, before: list[int], windows: list[int], device: torch.device) -> WindowLayout:
+        lengths = [prompt + window for prompt, window in zip(before, windows, strict=True)]
+        return cls(before, windows, [0, *itertools.accumulate(lengths)], [0, *itertools.accumulate(windows)], device)
+
+    def keys(self) -> tuple[Int[Tensor, " tokens"], Int[Tensor, " tokens"]]:
+        """(document, place in it) of every key."""
+        starts = torch.tensor(self.key_starts, device=self.device)
+        document = torch.arange(len(self.windows), device=self.device).repeat_interleave(starts.diff())
+        return document, torch.arange(self.key_starts[-1], device=self.device) - starts[document]
+
+    def queries_among_keys(self) -> Int[Tensor, " queries"]:
+        """Which keys stand at the queries' own places."""
+        document, place = self.keys()
+        return (place >= torch.tensor(self.before, device=self.device)[document]).nonzero()[:, 0]
+
+    def groups(self) -> list[list[int]]:
+        """Documents of similar length and window, longest last."""
+        lengths = [after - first for first, after in itertools.pairwise(self.key_starts)]
+        groups: list[list[int]] = []
+        for document in sorted((d for d, window in enumerate(self.windows) if window), key=lambda d: (lengths[d], d)):
+            if groups:
+                first, members = groups[-1][0], [*groups[-1], document]
+                windows = [self.windows[member] for member in members]
+                if lengths[document] <= PADDING_ALLOWED * lengths[first] and max(windows) <= 2 * PADDING_ALLOWED * min(windows):
+                    groups[-1].append(document)
+                    continue
+            groups.append([document])
+        return groups
+
+
+def draft_attention(query: Float[Tensor, "queries heads head_dim"], keys: Float[Tensor, "tokens kv_heads head_dim"],
+                    values: Float[Tensor, "tokens kv_heads head_dim"], later: list[tuple[Tensor, Tensor]],
+                    layout: WindowLayout) -> Float[Tensor, "queries heads head_dim"]:
+    """Exact attention of one draft step. later: (keys, values) [queries, kv_heads, head_dim] of each step after step 0."""
+    return _DraftAttention.apply(layout, query, keys, values, *(stream for pair in later for stream in pair))
+
+
+class _DraftAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, layout: WindowLayout, query: Tensor, keys: Tensor, values: Tensor, *later: Tensor):
+        with torch.autocast(query.device.type, enabled=False):
+            output, normaliser = _causal_part((query, keys, values), layout)
+            if later:
+                grouped, scale = query.unflatten(1, (keys.shape[1], -1)), query.shape[-1] ** -0.5
+                scores = [_own_score(grouped, key, scale) for key in later[::2]]
+                joined = torch.stack((normaliser, *scores)).logsumexp(0)
+                output = output.float().mul_((normaliser - joined).exp_()[..., None])
+                for score, value in zip(scores, later[1::2], strict=True):
+                    weight = (score - joined).exp_().unflatten(1, (keys.shape[1], -1))
+                    output.view_as(grouped).addcmul_(weight[..., None], value[:, :, None].float())
+                output, normaliser = output.to(values.dtype), joined
+        ctx.layout = layout
+        ctx.save_for_backward(query, keys, values, output, normaliser, *later)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor):
+        query, keys, values, output, normaliser, *later = ctx.saved_tensors
+        with torch.autocast(query.device.type, enabled=False):
+            gradient = gradient.contiguous()
+            of_query, of_keys, of_values = _causal_gradients(gradient, (query, keys, values), output, normaliser, ctx.layout)
+            if not later:
+                return None, of_query, of_keys, of_values
+            kv_heads, scale = keys.shape[1], query.shape[-1] ** -0.5
+            grouped, upstream = query.unflatten(1, (kv_heads, -1)), gradient.unflatten(1, (kv_heads, -1))
+            shared = (gradient.float() * output.float()).sum(-1)
+            of_later, of_query = [], of_query.float()
+            for key, value in zip(later[::2], later[1::2], strict=True):
+                weight = (_own_score(grouped, key, scale) - normaliser).exp_()
+                of_weight = (upstream * value[:, :, None]).sum(-1, dtype=torch.float32).flatten(1)
+                of_score = (weight * (of_weight - shared)).mul_(scale).unflatten(1, (kv_heads, -1))[..., None]
+                of_query.view_as(grouped).addcmul_(of_score, key[:, :, None].float())
+                of_later.append((of_score * grouped).sum(2).to(key.dtype))
+                of_later.append((weight.view_as(of_score) * upstream).sum(2).to(value.dtype))
+        return None, of_query.to(query.dtype), of_keys, of_values, *of_later
+
+
+def _own_score(grouped: Float[Tensor, "queries kv_heads group head_dim"], key: Float[Tensor, "queries kv_heads head_dim"],
+               scale: float) -> Float32[Tensor, "queries heads"]:
+    return (grouped * key[:, :, None]).sum(-1, dtype=torch.float32).mul_(scale).flatten(1)
+
+
+def _causal_part(streams: Streams, layout: WindowLayout) -> tuple[Tensor, Float32[Tensor, "queries heads"]]:
+    """Output and log-sum-exp of the scores of every query with its document's keys up to its own place."""
+    query, keys, values = streams
+    if _takes_varlen_kernel(query):
+        query_starts, key_starts, longest_query, longest_key = _varlen(layout)
+        output, normaliser, *_ = torch.ops.aten._flash_attention_forward(
+            query, keys, values, query_starts, key_starts, longest_query, longest_key, 0.0, True, False,
+            scale=query.shape[-1] ** -0.5)
+        return output, normaliser.T.contiguous()
+    output = torch.empty_like(query)
+    normaliser = query.new_empty(query.shape[:2], dtype=torch.float32)
+    for members in layout.groups():
+        if _takes_cpu_kernel(query, layout, members):
+            for document in members:
+                _forward_on_a_cpu(streams, layout, document, output, normaliser)
+        else:
+            _Explicit.of(streams, layout, members).forward(output, normaliser)
+    return output, normaliser
+
+
+def _causal_gradients(gradient: Tensor, streams: Streams, output: Tensor, normaliser: Float32[Tensor, "queries heads"],
+                      layout: WindowLayout) -> Streams:
+    """Gradients through the causal part alone, of a softmax whose log-sum-exp and output are those given."""
+    query, keys, values = streams
+    if _takes_varlen_kernel(query):
+        query_starts, key_starts, longest_query, longest_key = _varlen(layout)
+        no_dropout = torch.zeros(2, dtype=torch.uint64, device=query.device), torch.zeros((), dtype=torch.uint64,
+                                                                                          device=query.device)
+        return torch.ops.aten._flash_attention_backward(
+            gradient, query, keys, values, output, normaliser.T.contiguous(), query_starts, key_starts, longest_query,
+            longest_key, 0.0, True, *no_dropout, scale=query.shape[-1] ** -0.5)
+    gradients = tuple(torch.zeros_like(stream) for stream in streams)
+    for members in layout.groups():
+        if _takes_cpu_kernel(query, layout, members):
+            for document in members:
+                _backward_on_a_cpu(gradient, streams, layout, document, output, normaliser, gradients)
+        else:
+            _Explicit.of(streams, layout, members).backward(gradient, output, normaliser, gradients)
+    return gradients
+
+
+def _takes_varlen_kernel(query: Tensor) -> bool:
+    """Whether CUDA's fused kernel for documents of different lengths takes these heads; its causal mask is aligned at the
+    end of queries and keys, as windows are."""
+    return (query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0
+            and query.shape[-1] <= 256 and torch.cuda.get_device_capability(query.device) >= (8, 0)
+            and torch.backends.cuda.is_flash_attention_available())
+
+
+def _varlen(layout: WindowLayout) -> tuple[Tensor, Tensor, int, int]:
+    query_starts, key_starts = (torch.tensor(starts, dtype=torch.int32, device=layout.device)
+                                for starts in (layout.query_starts, layout.key_starts))
+    return query_starts, key_starts, max(layout.windows), max(map(sum, zip(layout.before, layout.windows, strict=True)))
+
+
+def _takes_cpu_kernel(query: Tensor, layout: WindowLayout, members: list[int]) -> bool:
+    return query.device.type == "cpu" and max(layout.before[d] + layout.windows[d] for d in members) > EXPLICIT_UP_TO
+
+
+def _parts(streams: Streams, layout: WindowLayout, document: int) -> tuple[slice, list[tuple[slice, bool]]]:
+    """A document's queries, and its keys in two parts: those before the window, all seen, and the window's, causal."""
+    first, middle = layout.key_starts[document], layout.key_starts[document] + layout.before[document]
+    queries = slice(layout.query_starts[document], layout.query_starts[document + 1])
+    parts = [(slice(first, middle), False)] if middle > first else []
+    return queries, [*parts, (slice(middle, layout.key_starts[document + 1]), True)]
+
+
+def _heads_first(stream: Tensor, rows: slice) -> Float[Tensor, "1 heads rows head_dim"]:
+    return stream[rows].transpose(0, 1)[None]
+
+
+def _forward_on_a_cpu(streams: Streams, layout: WindowLayout, document: int, output: Tensor, normaliser: Tensor) -> None:
+    queries, parts = _parts(streams, layout, document)
+    query, scale = _heads_first(streams[0], queries), streams[0].shape[-1] ** -0.5
+    found = [torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, _heads_first(streams[1], part), _heads_first(streams[2], part), 0.0, causal, scale=scale)
+        for part, causal in parts]
+    joined = torch.stack([sums for _, sums in found]).logsumexp(0) if len(found) > 1 else found[0][1]
+    whole = found[0][0] if len(found) == 1 else sum((sums - joined).exp_()[..., None] * part for part, sums in found)
+    output[queries] = whole[0].transpose(0, 1).to(output.dtype)
+    normaliser[queries] = joined[0].T
+
+
+def _backward_on_a_cpu(gradient: Tensor, streams: Streams, layout: WindowLayout, document: int, output: Tensor,
+                       normaliser: Tensor, gradients: Streams) -> None:
+    queries, parts = _parts(streams, layout, document)
+    query, scale = _heads_first(streams[0], queries), streams[0].shape[-1] ** -0.5
+    sums = normaliser[queries].T[None].contiguous()
+    for part, causal in parts:
+        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            _heads_first(gradient, queries), query, _heads_first(streams[1], part), _heads_first(streams[2], part),
+            _heads_first(output, queries), sums, 0.0, causal, scale=scale)
+        for total, rows, one in zip(gradients, (queries, part, part), found, strict=True):
+            total[rows] += one[0].transpose(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Explicit:
+    """A group of documents, padded, whose scores are explicit; queries in blocks that hold SCORES_AT_ONCE of them, each
+    with the keys that it can see. where_*: places in the streams, a document's padding repeating its last one."""
+
+    streams: Streams
+    where_query: Int[Tensor, "documents window"]
+    where_key: Int[Tensor, "documents tokens"]
+    last_seen: Int[Tensor, "documents window"]
+    real_query: Tensor
+    real_key: Tensor
+    block: int
+
+    @classmethod
+    def of(cls, streams: Streams, layout: WindowLayout, members: list[int]) -> _Explicit:
+        device, heads = layout.device, streams[0].shape[1]
+        before, windows, key_starts, query_starts = (
+            torch.tensor([of_all[d] for d in members], device=device)[:, None]
+            for of_all in (layout.before, layout.windows, layout.key_starts, layout.query_starts))
+        longest, widest = int((before + windows).max()), int(windows.max())
+        place, token = torch.arange(widest, device=device), torch.arange(longest, device=device)
+        block = max(1, SCORES_AT_ONCE.get(device.type, SCORES_AT_ONCE["cpu"]) // (len(members) * heads * longest))
+        within = torch.minimum(place, windows - 1)
+        return cls(streams, query_starts + within, key_starts + torch.minimum(token, before + windows - 1), before + within,
+                   place < windows, token < before + windows, min(block, widest))
+
+    def blocks(self):
+        """(slice of the window, keys that it can see, queries, keys, values, scaled scores in float32), heads first."""
+        query, keys, values = self.streams
+        kv_heads, head_dim = keys.shape[1:]
+        for first in range(0, self.where_query.shape[1], self.block):
+            part = slice(first, first + self.block)
+            seen = int(self.last_seen[:, part].max()) + 1
+            queries = query[self.where_query[:, part]].unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4)
+            rows = queries.flatten(2, 3)  # [documents, kv_heads, group * queries, head_dim]
+            key, value = (stream[self.where_key[:, :seen]].transpose(1, 2) for stream in (keys, values))
+            scores = (rows @ key.mT).float().mul_(head_dim**-0.5)
+            unseen = torch.arange(seen, device=query.device) > self.last_seen[:, part, None]
+            scores.unflatten(2, (-1, unseen.shape[1])).masked_fill_(unseen[:, None, None], float("-inf"))
+            yield part, seen, rows, key, value, scores
+
+    def forward(self, output: Tensor, normaliser: Tensor) -> None:
+        for part, _, _, _, value, scores in self.blocks():
+            top = scores.amax(-1)
+            weights = scores.softmax(-1)
+            real = self.real_query[:, part]
+            where = self.where_query[:, part][real]
+            output[where] = self.queries_first(weights.to(value.dtype) @ value, real)
+            normaliser[where] = self.queries_first((top - weights.amax(-1).log())[..., None], real)[..., 0]
+
+    def backward(self, gradient: Tensor, output: Tensor, normaliser: Tensor, gradients: Streams) -> None:
+        kv_heads = self.streams[1].shape[1]
+        shared = (gradient.float() * output.float()).sum(-1)
+        of_key, of_value = (stream.new_zeros(len(self.where_key), kv_heads, self.where_key.shape[1], stream.shape[-1],
+                                             dtype=torch.float32) for stream in self.streams[1:])
+        for part, seen, rows, key, value, scores in self.blocks():
+            real, where = self.real_query[:, part], self.where_query[:, part]
+            sums = normaliser[where].masked_fill_(~real[..., None], float("inf"))  # padding sees nothing
+            upstream, sums, inner = (self.heads_first(stream, kv_heads)
+                                     for stream in (gradient[where], sums[..., None], shared[where][..., None]))
+            weights = scores.sub_(sums).exp_()
+            of_value[:, :, :seen] += weights.to(value.dtype).mT @ upstream
+            of_scores = (upstream @ value.mT).float().sub_(inner).mul_(weights).mul_(rows.shape[-1] ** -0.5).to(value.dtype)
+            of_key[:, :, :seen] += of_scores.mT @ rows
+            gradients[0][where[real]] = self.queries_first(of_scores @ key, real)
+        for total, found in zip(gradients[1:], (of_key, of_value), strict=True):
+            total[self.where_key[self.real_key]] = found.transpose(1, 2)[self.real_key].to(total.dtype)
+
+    @staticmethod
+    def heads_first(stream: Float[Tensor, "documents window heads width"], kv_heads: int) -> Tensor:
+        return stream.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+
+    def queries_first(self, stream: Float[Tensor, "documents kv_heads rows width"], real: Tensor) -> Tensor:
+        """[queries, heads, width] of the places that are no padding."""
+        return stream.unflatten(2, (-1, real.shape[1])).permute(0, 3, 1, 2, 4).flatten(2, 3)[real]
