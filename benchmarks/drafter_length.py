@@ -11,7 +11,8 @@ hidden states are random: they cost what the target's own would.
 Each length runs in a process of its own. `step_mb` is the peak of the process's resident memory during a training step
 (forward, backward, clipping, AdamW) less what it was before it, model, optimizer and the row's states included; a first
 step on a short row has made kernels and moments. `exponent` is the slope of log(step_mb) over log(tokens): 1 is linear, 2
-what a materialised score matrix would need. The plot is benchmarks/results/drafter_length.png.
+what a materialised score matrix would need (`scores_mb`: that of one draft step, in float32). The plot is
+benchmarks/results/drafter_length.png.
 """
 
 from __future__ import annotations
@@ -63,8 +64,7 @@ def main() -> None:
         print(json.dumps(rows[-1]), flush=True)
     figures = {"exponent": round(slope([row["tokens"] for row in rows], [row["step_mb"] for row in rows]), 3),
                "seconds_exponent": round(slope([row["tokens"] for row in rows], [row["seconds"] for row in rows]), 3),
-               "rows": rows, "scores_of_one_step_mb": {
-                   row["tokens"]: round(row["supervised"] * row["tokens"] * SHAPE["num_attention_heads"] * 4 / 2**20) for row in rows}}
+               "rows": rows}
     if not given.quick:
         plot(rows, figures["exponent"])
     record("drafter_length", figures, keep=not given.quick)
@@ -101,8 +101,9 @@ def measure(tokens: int, quick: bool) -> dict[str, Any]:
 
     step(SHORT, "warm-up")
     grown_mb, seconds, window = step(tokens, f"{tokens} tokens")
-    return {"tokens": tokens, "supervised": window, "step_mb": round(grown_mb, 1), "seconds": round(seconds, 2),
-            "tokens_per_s": round(tokens / seconds), "threads": torch.get_num_threads()}
+    return {"tokens": tokens, "supervised": window, "step_mb": round(grown_mb, 1),
+            "scores_mb": round(window * tokens * target.num_attention_heads * 4 / 2**20),
+            "seconds": round(seconds, 2), "tokens_per_s": round(tokens / seconds), "threads": torch.get_num_threads()}
 
 
 class _RandomStates:
@@ -155,7 +156,8 @@ def plot(rows: list[dict[str, Any]], exponent: float) -> None:
     axes.loglog(tokens, measured, "o-", base=2, label=f"measured, exponent {exponent:.2f}")
     axes.loglog(tokens, [measured[0] * length / tokens[0] for length in tokens], ":", base=2, label="linear")
     axes.loglog(tokens, [measured[0] * (length / tokens[0]) ** 2 for length in tokens], "--", base=2, label="quadratic")
-    axes.set(xlabel="tokens of a row", ylabel="MiB of a training step beyond the model's own", title="EAGLE-3, training-time test")
+    axes.set(xlabel="tokens of a row", ylabel="MiB of a training step beyond the model's own",
+             title="EAGLE-3, training-time test")
     axes.set_xticks(tokens, [f"{length:,}" for length in tokens])
     axes.set_yticks(measured, [f"{value:,.0f}" for value in measured])
     axes.minorticks_off()

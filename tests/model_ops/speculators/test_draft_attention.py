@@ -86,15 +86,15 @@ def test_scores_of_any_size_keep_the_softmax_finite():
     assert draft_attention(*given[:3], pairs(later), layout).isfinite().all()
 
 
-@pytest.mark.parametrize("path", ["explicit", "the CPU's kernel"])
-def test_memory_is_linear_in_length(path, monkeypatch):
+@pytest.mark.parametrize(("path", "tokens"), [("explicit", 512), ("the CPU's kernel", 2_048)])
+def test_memory_is_linear_in_length(path, tokens, monkeypatch):
     use(path, monkeypatch)
     if path == "explicit":
         monkeypatch.setattr(module, "EXPLICIT_UP_TO", 1 << 20)
         monkeypatch.setattr(module, "SCORES_AT_ONCE", {"cpu": 1 << 15})
 
     def peak(tokens):
-        before, window, layout = tokens // 2, tokens // 2, None
+        before = window = tokens // 2
         layout = WindowLayout.of([before], [window], torch.device("cpu"))
         shapes = [window, tokens, tokens, window, window]
         given = [torch.randn(rows, 2, 16, requires_grad=True) for rows in shapes]
@@ -104,9 +104,10 @@ def test_memory_is_linear_in_length(path, monkeypatch):
                          if event.name() == "[memory]")
         return int(torch.tensor([change for _, change in changes]).cumsum(0).max())
 
-    small = peak(512)
-    assert small > 512 * 2 * 16 * 4
-    assert peak(2_048) < 5 * small  # all scores of 2,048 tokens alone are 20 times what 512 tokens take in all
+    small = peak(tokens)
+    assert small > 2 * tokens * 2 * 16 * 4  # the account sees keys and values
+    assert peak(4 * tokens) < 5 * small
+    assert 2 * (2 * tokens) * (4 * tokens) * 4 > 10 * small  # all scores of the longer row, held, would be seen
 
 
 def test_the_cuda_kernel_is_called_as_it_is_declared(monkeypatch):

@@ -75,6 +75,30 @@ def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_
                 torch.testing.assert_close(outputs[step][d, j - start], out[-1], atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_ragged_windows_and_long_rows_equal_a_plain_decoder(kv_heads):
+    """Five steps; a row for the CPU's own kernel (over 512 tokens), one without a prompt, one of a single entry."""
+    model = tiny_drafter(tiny_model(layers=8, num_key_value_heads=kv_heads))
+    lengths, starts, steps = [560, 30, 9], [548, 0, 6], 5
+    windows = [length - 2 - start for length, start in zip(lengths, starts, strict=True)]
+    ids, captured = torch.randint(0, 96, (3, 560)), torch.randn(3, 560, 96)
+    documents = Documents(ids, captured, torch.tensor(starts), max(windows), windows=torch.tensor(windows))
+    with torch.no_grad():
+        outputs, fused = unroll(model, documents, steps), model.fuse(captured)
+        for d, (start, window) in enumerate(zip(starts, windows, strict=True)):
+            for entry in range(window):
+                j = start + entry
+                tokens, hidden, positions = ids[d, 1:j + 2], fused[d, :j + 1], torch.arange(j + 1)
+                for step in range(min(steps, window - entry)):
+                    if step > 0:
+                        tokens = torch.cat((tokens, ids[d, j + 1 + step, None]))
+                        hidden = torch.cat((hidden, out[-1:]))
+                        positions = torch.cat((positions, torch.tensor([j + step])))
+                    out = plain_layer(model, model.embed_tokens(tokens), hidden, positions)
+                    torch.testing.assert_close(outputs[step][d, entry], out[-1], atol=1e-4, rtol=1e-3)
+    assert all((output[2, 1:] == 0).all() for output in outputs)  # after a window's end there is nothing
+
+
 def test_gradients_do_not_depend_on_the_blocks(monkeypatch):
     model = tiny_drafter(tiny_model(layers=8))
     documents = Documents(torch.randint(0, 96, (2, 12)), torch.randn(2, 12, 96), torch.tensor([3, 4]), 7)

@@ -1,0 +1,92 @@
+"""The trainer's loss of a drafter: step weights, the loss against its plain sum, and what it tells while training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+from tiny_models import tiny_model
+
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
+from model_ops.speculators.hidden_states import AnswerRow
+from model_ops.speculators.speculator_batches import documents_of, make_batch, supervised
+from model_ops.speculators.speculator_losses import acceptance, expected_acceptance_length, speculator_loss
+from model_ops.speculators.teacher import Teacher
+from model_ops.speculators.training_loss import SpeculatorLoss
+
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+
+STEPS = 3
+
+
+class DrawnStates:
+    """Stands for the cache of hidden states."""
+
+    def __init__(self, rows, hidden):
+        self.rows = [(torch.randn(len(row.ids), 3 * hidden), torch.randn(row.window + 1, hidden)) for row in rows]
+
+    def row(self, row):
+        return self.rows[row]
+
+
+@pytest.fixture
+def material():
+    torch.manual_seed(0)
+    target = tiny_model(layers=8)
+    model = Eagle3(Eagle3Config.for_target(target.config, 40))
+    ids = torch.randperm(96)[:40].sort().values
+    model.set_draft_vocabulary(ids)
+    model.warm_start(target.get_input_embeddings().weight, target.lm_head.weight, target.model.norm.weight)
+    rows = [AnswerRow(str(n), torch.randint(0, 96, (prompt + answer,)).tolist(), prompt)
+            for n, (prompt, answer) in enumerate([(5, 9), (7, 4), (2, 12)])]
+    batch = make_batch(rows, DrawnStates(rows, 32), [0, 1, 2])
+    return model, Teacher(target.lm_head.weight, ids), rows, batch
+
+
+@pytest.mark.parametrize("loss", ["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"])
+def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
+    model, teacher, rows, batch = material
+    settings = SpeculatorSettings(ttt_steps=STEPS, loss=loss, eta=2.0, step_weights=[1.0, 0.25, 0.5]).resolved()
+    found = SpeculatorLoss(teacher, settings)(model, batch)
+    p = (batch.extras["last"].float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
+    labels = torch.cat([torch.tensor(row.ids[row.prompt_tokens:]) for row in rows])
+    assert len(labels) == len(p) == found.count == 25
+    drafted = {int(target): draft for draft, target in enumerate(teacher.target_ids)}
+    labels = torch.tensor([drafted.get(int(label), -1) for label in labels])
+    total, alphas = 0, []
+    for weight, hidden, step in zip([1.0, 0.25, 0.5], model.unroll(documents_of(batch), STEPS), range(STEPS), strict=True):
+        entries, at = supervised(batch.extras["windows"], step)
+        logits = model.logits(hidden.flatten(0, 1)[entries])
+        total = total + weight * speculator_loss(loss, logits, p[at], labels[at], 2.0).sum()
+        alphas.append(acceptance(logits, p[at]).detach())
+    torch.testing.assert_close(found.sum, total)
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for one, other in zip(torch.autograd.grad(found.sum, weights), torch.autograd.grad(total, weights), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
+    means = {name: float(value) / found.count for name, value in found.metrics.items()}
+    for step, alpha in enumerate(alphas):
+        assert means[f"alpha_{step}"] == pytest.approx(float(alpha.mean()), rel=1e-4)
+    assert means["draft_mass"] == pytest.approx(float(p.sum(-1).mean()), rel=1e-4) and means["alpha_0"] <= means["draft_mass"]
+    # the chains that are whole: of answers of 9, 4 and 12 tokens those that begin two before the end, or earlier
+    starts, chains = {0: 0, 1: 9, 2: 13}, []
+    for row, first in starts.items():
+        for entry in range(rows[row].window - 2):
+            chains.append([alphas[step][first - step * row + entry] for step in range(STEPS)])
+    assert len(chains) == 25 - 6
+    expected = expected_acceptance_length(torch.tensor(chains)).mean()
+    assert means["expected_tau"] == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_weights_of_steps_are_powers_or_those_given():
+    assert SpeculatorSettings(ttt_steps=3, step_decay=0.5).weights_of_steps(3) == [1.0, 0.5, 0.25]
+    assert SpeculatorSettings(ttt_steps=2, step_weights=[1, 0]).weights_of_steps(2) == [1.0, 0.0]
+    for weights in ([1.0], [1.0, -1.0], [0.0, 0.0]):
+        with pytest.raises(ValidationError, match="one for each step"):
+            SpeculatorSettings(ttt_steps=2, step_weights=weights)
+
+
+def test_eta_is_the_papers_where_it_is_open():
+    assert SpeculatorSettings().resolved().eta == 3.0
+    assert SpeculatorSettings(architecture="medusa").resolved().eta == 10.0
+    assert SpeculatorSettings(architecture="medusa", eta=2.0).resolved().eta == 2.0
