@@ -141,8 +141,7 @@ class SpeculatorSettings(TrainingSettings):
     draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
     residual_layers: int | None = Field(None, ge=1, description="medusa: residual layers of each head; open: 1")
     shared_head: bool | None = Field(
-        None, description="medusa: one output matrix for all heads, over the draft vocabulary; else each head has the whole "
-        "vocabulary; open: shared")
+        None, description="medusa: one output matrix for all heads; else each has its own, as in the paper; open: shared")
     inner_dim: int | None = Field(None, ge=1, description="mlp_speculator: width of its state; open: the target's")
     tie_weights: bool | None = Field(
         None, description="mlp_speculator: its steps share their weights; open: they do, where there are several")
@@ -191,9 +190,8 @@ class SpeculatorSettings(TrainingSettings):
             raise ValueError(f"ttt_steps is {self.ttt_steps}, but {self.architecture} has a step for each of "
                              f"num_speculative_tokens ({self.num_speculative_tokens}): leave ttt_steps out")
         if self.draft_vocab_size is not None and not self.drafts_part_of_the_vocabulary:
-            form = "medusa with heads of their own" if self.architecture == "medusa" else self.architecture
-            raise ValueError(f"draft_vocab_size is set, but servers take {form} with the target's whole vocabulary only: "
-                             "leave draft_vocab_size out")
+            raise ValueError(f"draft_vocab_size is set, but servers take {self.architecture} with the target's whole "
+                             "vocabulary only: leave it out")
         if self.tie_weights and self.num_speculative_tokens == 1:
             raise ValueError("tie_weights shares weights between steps, and num_speculative_tokens is 1: leave it out")
         return self
@@ -201,7 +199,7 @@ class SpeculatorSettings(TrainingSettings):
     @property
     def drafts_part_of_the_vocabulary(self) -> bool:
         """Whether the architecture, in the form that servers load, can do without some of the target's tokens."""
-        return self.architecture != "mlp_speculator" and self.shared_head is not False
+        return self.architecture not in self.OWN_FIELDS
 
     def resolved(self):
         """Open values from the preset, and from the architecture where it has its own."""

@@ -8,9 +8,11 @@ h is the target's state after its final norm at index j, the one its own head ha
 x[j+2+k] from it alone: it sees neither x[j+1] nor what the heads before it drafted, so all heads run at once and a chain
 costs one small product, and the further heads soon guess. In a batch the drafter adds no cache.
 
-One output matrix serves every head (`shared_head`, vLLM's original_lm_head): only then does vLLM take a draft vocabulary
-(`token_map`, absolute ids). Heads with a matrix of their own, as in the paper, hold K times the target's vocabulary.
-Residual layers begin as the identity and output matrices as the target's own rows.
+One output matrix serves every head (`shared_head`, vLLM's original_lm_head); heads with a matrix of their own, as in the
+paper, hold K times the target's vocabulary. The form knows a draft vocabulary (`token_map`, absolute ids, with a shared
+matrix only), and heads that others wrote with one are read; vLLM 0.32 refuses to load it (its loader takes token_map for
+a weight that the file lacks), so none is written here. Residual layers begin as the identity and output matrices as the
+target's own rows.
 """
 
 from __future__ import annotations

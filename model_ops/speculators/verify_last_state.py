@@ -1,8 +1,9 @@
 """What must hold of MEDUSA heads and MLP speculators, as vLLM and TGI read them.
 
-vLLM takes a draft vocabulary of MEDUSA only with one output matrix for all heads, and any key of its config that holds
-`num` and `heads` or `layers` for the number of heads or of residual layers. An MLP speculator's config is refused where
-top_k_tokens_per_head does not count its steps; output matrices that steps share are written once for each of them.
+vLLM takes any key of a MEDUSA config that holds `num` and `heads` or `layers` for the number of heads or of residual
+layers. A draft vocabulary it took with one output matrix for all heads; vLLM 0.32 takes none, whatever the form. An MLP
+speculator's config is refused where top_k_tokens_per_head does not count its steps; output matrices that steps share are
+written once for each of them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ def verify_medusa(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]
     if drafted < config["vocab_size"] and not config.get("original_lm_head", False):
         problems.append(Problem("config.json", f"truncated_vocab_size is {drafted} and original_lm_head is not true: vLLM "
                                                "takes heads of their own with the whole vocabulary only"))
+    if drafted < config["vocab_size"]:
+        problems.append(Problem("config.json", f"truncated_vocab_size is {drafted}: vLLM 0.32 refuses to load a draft "
+                                               "vocabulary of MEDUSA heads, train them with the whole one"))
     if "token_map" in tensors and drafted < config["vocab_size"]:
         problems += verify_ids(drafted_ids(tensors), tensors["token_map"], config["vocab_size"], target)
     return problems + _against_target({"hidden_size": config["hidden_size"], "vocab_size": config["vocab_size"]}, target)

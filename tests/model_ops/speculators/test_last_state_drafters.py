@@ -20,8 +20,10 @@ from model_ops.speculators.training_time_test import Documents
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
+DRAFT_VOCABULARY = "medusa with a draft vocabulary"
 FORMS = {
-    "medusa": {"architecture": "medusa", "residual_layers": 2},
+    "medusa": {"architecture": "medusa"},
+    DRAFT_VOCABULARY: {"architecture": "medusa", "residual_layers": 2},
     "medusa with heads of their own": {"architecture": "medusa", "shared_head": False},
     "mlp tied": {"architecture": "mlp_speculator"},
     "mlp untied": {"architecture": "mlp_speculator", "tie_weights": False, "scale_input": False, "inner_dim": 24},
@@ -33,7 +35,7 @@ def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
     settings = SpeculatorSettings(num_speculative_tokens=drafts, seed=seed, **{**FORMS[form], **changes}).resolved()
     vocab = runner.embedding.shape[0]
     ids = torch.arange(vocab)
-    if settings.drafts_part_of_the_vocabulary:
+    if form == DRAFT_VOCABULARY:
         ids = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:int(part * vocab)].sort().values
     model = new_draft_model(settings, runner, ids).eval()
     with torch.no_grad():
@@ -157,7 +159,7 @@ def test_files_give_back_the_same_logits(form, tmp_path):
 def test_the_files_are_what_servers_ask_for(tmp_path):
     """Names, shapes and fields as vLLM 0.32's medusa.py and mlp_speculator.py read them."""
     runner = IncrementalModel(tiny_model(layers=2))
-    drafter_of("medusa", runner).save(tmp_path / "medusa", 3)
+    drafter_of(DRAFT_VOCABULARY, runner).save(tmp_path / "medusa", 3)
     stored = {name: (list(tensor.shape), tensor.dtype) for name, tensor in
               load_file(tmp_path / "medusa" / "model.safetensors").items()}
     blocks = {f"blocks.{head}.layers.{layer}.weight": ([32, 32], torch.bfloat16) for head in range(3) for layer in range(2)}
@@ -207,7 +209,7 @@ def edited(directory, **changes):
 
 @pytest.mark.parametrize(("form", "changes", "expected"), [
     ("medusa", {"num_heads": None}, "num_heads"), ("medusa", {"num_heads": 4}, "blocks.3.layers.0.weight is missing"),
-    ("medusa", {"truncated_vocab_size": 60}, "token_map is"), ("medusa", {"model_type": "llama"}, "no drafter"),
+    (DRAFT_VOCABULARY, {"truncated_vocab_size": 60}, "token_map is"), ("medusa", {"model_type": "llama"}, "no drafter"),
     ("mlp tied", {"n_predict": 1}, "tie_weights"), ("mlp tied", {"inner_dim": "x"}, "inner_dim"),
     ("mlp untied", {"n_predict": 5}, "emb.3.weight is missing"),
 ])
@@ -220,7 +222,7 @@ def test_directories_that_do_not_fit_are_refused(form, changes, expected, tmp_pa
 
 def test_prefixed_and_older_names_are_read(tmp_path):
     runner = IncrementalModel(tiny_model(layers=2))
-    model = drafter_of("medusa", runner)
+    model = drafter_of(DRAFT_VOCABULARY, runner)
     model.save(tmp_path, 3, torch.float32)
     tensors = load_file(tmp_path / "model.safetensors")
     order = torch.randperm(67)
@@ -234,7 +236,7 @@ def test_prefixed_and_older_names_are_read(tmp_path):
     ({"architecture": "eagle3", "residual_layers": 1}, "only medusa has it"),
     ({"architecture": "medusa", "inner_dim": 8}, "only mlp_speculator has it"),
     ({"architecture": "medusa", "ttt_steps": 2}, "leave ttt_steps out"),
-    ({"architecture": "medusa", "shared_head": False, "draft_vocab_size": 64}, "whole vocabulary only"),
+    ({"architecture": "medusa", "draft_vocab_size": 64}, "whole vocabulary only"),
     ({"architecture": "mlp_speculator", "draft_vocab_size": 64}, "whole vocabulary only"),
     ({"architecture": "mlp_speculator", "tie_weights": True, "num_speculative_tokens": 1}, "num_speculative_tokens is 1"),
     ({"architecture": "hydra"}, "eagle3.1"),
