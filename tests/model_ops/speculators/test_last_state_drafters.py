@@ -17,6 +17,7 @@ from model_ops.errors import ModelError
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import load_draft_model, new_draft_model
 from model_ops.speculators.training_time_test import Documents
+from model_ops.training.optimizers import parameter_groups
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
@@ -189,6 +190,16 @@ def test_an_untrained_medusa_is_the_targets_own_head():
         torch.testing.assert_close(model.draft_step(state, None, step)[1], runner.logits(state)[:, 5:60])
     for name, parameter in model.named_parameters():
         assert parameter.requires_grad, name
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_muon_leaves_output_matrices_to_adamw(form):
+    model = drafter_of(form, IncrementalModel(tiny_model(layers=2))).requires_grad_()
+    settings = SpeculatorSettings(optimizer="muon").resolved()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    matrices = {names[id(parameter)] for group in parameter_groups(model, settings) if group["matrices"]
+                for parameter in group["params"]}
+    assert matrices == {name for name in names.values() if name.startswith(("blocks.", "proj."))}
 
 
 def test_longer_chains_than_trained_are_refused():
