@@ -11,7 +11,7 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["base_model", "sft_model", "student_model", "quantized_model", "speculator", "sft_dataset"],
+    deps=["base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "sft_dataset"],
     group_name=RELEASE, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/evaluate.py")[:12],
 )
@@ -29,6 +29,7 @@ def evaluation_report(
     inputs["dataset"] = workshop.current("dataset", "sft_dataset")
     if policy.speculator:
         inputs["speculator"] = workshop.current("model", "speculator")
+        inputs["answers"] = workshop.current("dataset", "speculator_dataset")
     manifest = workshop.train("evaluation_report", "evaluate", evaluate_settings, inputs, context, kind="dataset")
     return shown(manifest, workshop)
 

@@ -37,6 +37,8 @@ from model_ops.decoding.served import ServedMeasure, measure_served
 
 K, THREADS, SEEDS, CONCURRENCY = 5, 2, 3, 16
 MAX_MODEL_LEN = 2_048
+QUICK_PROMPT = 300
+"""Tokens: a quick run's prompts are shorter."""
 EPSILON = 0.25
 """Logits; two steps of bfloat16 between 16 and 32, where this model's largest logits lie."""
 SETTINGS = {"num_speculative_tokens": K, "loss": "lk_lambda", "learning_rate": 1e-3, "tokens_per_step": 2_048,
@@ -65,7 +67,8 @@ def main() -> None:
         drafter = trained(folder, target, material.answers, steps) if given.drafter is None else folder / "drafter"
         if given.drafter is not None:
             copied(given.drafter, drafter, target)
-        prompts = mixed(material.prompts, count)
+        prompts = mixed({name: [prompt for prompt in found if len(prompt.ids) < QUICK_PROMPT or not given.quick]
+                         for name, found in material.prompts.items()}, count)
         (folder / "prompts.json").write_text(json.dumps([[prompt.row_id, prompt.ids] for prompt in prompts]))
         case = {"folder": str(folder), "max_tokens": max_tokens, "seeds": 1 if given.quick else SEEDS}
         decoded = one_case("drafter_served", "--offline", case, OMP_NUM_THREADS=str(THREADS))

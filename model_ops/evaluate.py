@@ -111,13 +111,13 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     if not fitting:
         raise ModelError(f"{job.inputs['dataset']} holds no test prompt of at most {room} tokens to draft on")
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
-    trained = trained_drafters(job, runner)
+    trained, past = trained_drafters(job, runner), past_answers(job)
     rows: list[AcceptanceRow] = []
     summaries, identical = [], {}
     for done, temperature in enumerate(settings.temperatures):
         progress.stop_if_requested()
         progress.report("acceptance", done, len(settings.temperatures), "temperatures")
-        drafters = {**baselines(), **trained}
+        drafters = {**baselines(past), **trained}
         measured = _measured(job, settings, runner, drafters, chosen, eos_ids, temperature)
         rows += measured.rows
         identical.update({f"{name}_t{temperature:g}": share for name, share in measured.identical.items()})
@@ -130,7 +130,8 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     progress.report("acceptance", len(settings.temperatures), len(settings.temperatures), "temperatures")
     pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows]), job.output / "acceptance.parquet")
     return {"acceptance": summaries, "greedy_identical_share": identical, "prompts": len(chosen),
-            "prompts_asked": settings.prompts, "prompts_too_long": len(prompts) - len(fitting)}
+            "prompts_asked": settings.prompts, "prompts_too_long": len(prompts) - len(fitting),
+            "past_answers": len(past)}
 
 
 def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> None:
@@ -145,6 +146,17 @@ def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> Non
         if load_tokenizer(small).get_vocab() != load_tokenizer(job.inputs["target"]).get_vocab():
             raise ModelError(f"{small} has another tokenizer than the target: its drafts would be other words; give a model "
                              "made from the target's own family")
+
+
+def past_answers(job: Job) -> list[list[int]]:
+    """The target's answers to training prompts, with which suffix decoding begins; none where none are given."""
+    if "answers" not in job.inputs:
+        return []
+    path = job.inputs["answers"] / "train.parquet"
+    try:
+        return pq.read_table(path, columns=["answer_token_ids"])["answer_token_ids"].to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise ModelError(f"{path} holds no answer_token_ids: answers is what `generate` wrote") from error
 
 
 def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:

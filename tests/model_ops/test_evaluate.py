@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -12,8 +13,11 @@ from tiny_models import write_dataset, write_target
 
 from model_ops import evaluate, generate, quantize, speculator
 from model_ops.decoding.acceptance import tau_of
+from model_ops.decoding.decode import decode
+from model_ops.decoding.prompts import read_prompts
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_model, load_tokenizer
+from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress
 from model_ops.specs import Job
 from model_ops.training.conversations import read_documents
@@ -91,6 +95,26 @@ def test_fewer_inputs_and_fewer_rows(place, tmp_path):
     assert pq.read_table(tmp_path / "likelihood.parquet").num_rows == 4
     with pytest.raises(ModelError, match="dataset and target"):
         evaluate.run(Job(operation="evaluate", output=tmp_path, inputs={"target": place / "student"}), Progress())
+
+
+def test_suffix_decoding_begins_with_the_answers_that_were_trained_on(place, tmp_path):
+    inputs = {"target": place / "quantized", "dataset": place / "dataset"}
+    asked = {"rows": 2, "max_new_tokens": 10, "temperatures": [0.0], "num_speculative_tokens": 2}
+    cold = evaluate.run(Job(operation="evaluate", output=tmp_path / "cold", inputs=inputs, settings=asked), Progress())
+    # the very answers that it will give
+    tokenizer, runner = load_tokenizer(place / "quantized"), load_runner(place / "quantized")
+    ids = [prompt.ids for prompt in read_prompts(place / "dataset", "test", tokenizer)]
+    answers = decode(runner, ids, [str(n) for n in range(len(ids))], eos_ids=end_of_text_ids(place / "quantized"),
+                     temperature=0, max_new_tokens=10)
+    (tmp_path / "answers").mkdir()
+    pq.write_table(pa.table({"answer_token_ids": [answer.tokens for answer in answers]}), tmp_path / "answers/train.parquet")
+    inputs["answers"] = tmp_path / "answers"
+    warm = evaluate.run(Job(operation="evaluate", output=tmp_path / "warm", inputs=inputs, settings=asked), Progress())
+    assert warm["tau_suffix_t0"] > cold["tau_suffix_t0"] and warm["tau_ngram_t0"] == cold["tau_ngram_t0"]
+    assert json.loads((tmp_path / "warm/report.json").read_text())["past_answers"] == len(ids)
+    with pytest.raises(ModelError, match="what `generate` wrote"):
+        evaluate.run(Job(operation="evaluate", output=tmp_path / "bad", settings=asked,
+                         inputs={**inputs, "answers": place / "dataset"}), Progress())
 
 
 def test_other_drafters_are_measured_by_their_kind(place, tmp_path):

@@ -28,7 +28,7 @@ GRAPH = {
     "speculator_dataset": {"quantized_model", "sft_dataset"},
     "speculator": {"quantized_model", "speculator_dataset"},
     "evaluation_report": {
-        "base_model", "sft_model", "student_model", "quantized_model", "speculator", "sft_dataset",
+        "base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "sft_dataset",
     },
     "release_candidate": {"quantized_model", "speculator", "evaluation_report"},
     "endpoint": {"release_candidate"},
