@@ -31,7 +31,7 @@ def release_candidate(
     evaluation = workshop.current("dataset", "evaluation_report")
     architecture = speculator_settings.architecture
     gates = judge(
-        release_settings.gates, evaluation.metrics, speculator_settings.answers.temperature, architecture if drafter else None
+        release_settings.gates, evaluation.metrics, speculator_settings.answers.measured_at, architecture if drafter else None
     )
 
     def work(output):

@@ -1,4 +1,4 @@
-"""speculator_dataset: the traffic's prompts, answered again by the very weights that will be served."""
+"""speculator_dataset: what the very weights that will be served say to the traffic's prompts, sampled as the traffic is."""
 
 import dagster as dg
 
@@ -11,7 +11,7 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["quantized_model", "sft_dataset"], group_name=DRAFTER, kinds={"pytorch", "parquet"}, owners=OWNERS,
+    deps=["quantized_model", "sft_dataset", "served_answers"], group_name=DRAFTER, kinds={"pytorch", "parquet"}, owners=OWNERS,
     pool=WORKER_POOL, code_version=source_digest("model_ops/generate.py")[:12],
 )
 def speculator_dataset(
@@ -23,6 +23,7 @@ def speculator_dataset(
     """Prompt and answer as exact token ids: a drafter learns what its target says, not what the logs said."""
     inputs = {
         "target": workshop.current("model", policy.served), "dataset": workshop.current("dataset", "sft_dataset"),
+        "served": workshop.current("dataset", "served_answers"),
     }
     manifest = workshop.train(
         "speculator_dataset", "generate", speculator_settings.answers, inputs, context, kind="dataset"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -108,14 +109,46 @@ class QuantizeSettings(Settings):
     scheme: Literal["w8a8"] = Field("w8a8", description="int8 weights per output channel, int8 activations per token")
 
 
-class GenerateSettings(Settings):
-    """The target answers prompts of the traffic again: what its drafter is trained on."""
+class EndpointSettings(Settings):
+    """A server of the OpenAI API that holds the target's very weights."""
 
-    prompts: int | None = Field(None, ge=1, description="at most this many prompts (seeded choice); all when open")
-    temperature: float = Field(1.0, ge=0, description="sampling temperature of the traffic; 0 is greedy")
-    max_new_tokens: int = Field(128, ge=1)
-    batch_size: int = Field(64, ge=1)
+    base_url: str = Field(description="of the API, such as http://localhost:8000/v1: /completions is added to it")
+    model: str = Field(min_length=1, description="the name under which the server knows the target")
+    api_key_env: str | None = Field(None, description="environment variable that holds the key; none: no key is sent")
+    concurrency: int = Field(32, ge=1, le=1024, description="requests at a time")
+    timeout_s: float = Field(600, gt=0, description="seconds for one answer")
+    retries: int = Field(4, ge=0, le=20)
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("base_url is an http:// or https:// address, such as http://localhost:8000/v1")
+        if parts.username or parts.password or parts.query:
+            raise ValueError("base_url holds no credentials and no query: name the key's variable in api_key_env")
+        return value.rstrip("/")
+
+
+class GenerateSettings(Settings):
+    """What a drafter is trained on: the target's answers to prompts of the traffic, served ones or new ones."""
+
+    prompts: int | None = Field(None, ge=1, description="at most this many turns (seeded choice of conversations); all when "
+                                "open")
+    temperature: float | None = Field(None, ge=0, description="of every answer, 0 is greedy; open: each request's own, as the "
+                                      "log has it")
+    top_p: float | None = Field(None, gt=0, le=1, description="of every answer; open: each request's own")
+    served_as: list[str] = Field(default_factory=list, description="model names under which the log shows these very weights: "
+                                 "their served token ids are taken as they are. Rows that name the weights' digest always are")
+    endpoint: EndpointSettings | None = Field(None, description="who answers; open: this project's own generator")
+    max_new_tokens: int = Field(128, ge=1, description="of one answer, or fewer where the request said so")
+    batch_size: int = Field(64, ge=1, description="answers decoded together by the project's own generator")
     seed: int = 0
+
+    @property
+    def measured_at(self) -> float:
+        """The temperature that gates look at: the one given, else 1."""
+        return 1.0 if self.temperature is None else self.temperature
 
 
 ETA = {"medusa": 10.0}
@@ -147,11 +180,18 @@ class SpeculatorSettings(TrainingSettings):
         None, description="mlp_speculator: its steps share their weights; open: they do, where there are several")
     scale_input: bool | None = Field(
         None, description="mlp_speculator: the target's state is normalised before it enters; open: it is")
+    hidden_states: Literal["auto", "online", "cache"] = Field(
+        "auto", description="of the target: computed with each batch, or once into a disk cache that is deleted after use; "
+        "auto: the cache where answers are read more than once and it fits its budget")
+    cache_gib: float | None = Field(None, gt=0, description="the cache's budget; open: 0.8 of the free disk")
+    continue_from: str | None = Field(None, min_length=1, description="a previous drafter of the same target, to go on from: "
+                                      "`last`, the lake's last one, or a directory; open: a new one")
     overflow: Literal["truncate"] = Field("truncate", description="an answer longer than max_length is cut, and counted")
     answers: GenerateSettings = Field(default_factory=GenerateSettings)
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TrainingSettings.STAY_OPEN, "draft_vocab_size": "the smallest that covers draft_coverage",
+        "cache_gib": "0.8 of the free disk", "continue_from": "a new drafter",
         "step_weights": "powers of step_decay",
         "residual_layers": "of medusa alone", "shared_head": "of medusa alone", "inner_dim": "the target's width",
         "tie_weights": "of mlp_speculator alone", "scale_input": "of mlp_speculator alone",

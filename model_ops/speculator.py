@@ -2,11 +2,12 @@
 
     {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
 
-ANSWERS is what `generate` wrote. The target's hidden states over them are computed once and cached in output/.work.
-The draft vocabulary is counted on the answers; head rows, embedding and norm start from the target's; the embedding
-stays frozen. Every token that the target generated is supervised, at every step of the training-time test where its
-index exists, against the target's distribution over its full vocabulary. The output directory loads in SGLang and
-vLLM, its folder `speculators/` in `vllm serve` (see `model_ops.speculators.export_eagle3`).
+ANSWERS is what `generate` wrote. The target's hidden states over them are computed once and cached in output/.work, or
+as they are read (settings.hidden_states). The draft vocabulary is counted on the answers; head rows, embedding and norm
+start from the target's, or all weights from an input "previous", a drafter of the same target; the embedding stays
+frozen. Every token that the target generated is supervised, at every step of the training-time test where its index
+exists, against the target's distribution over its full vocabulary. The output directory loads in SGLang and vLLM, its
+folder `speculators/` in `vllm serve` (see `model_ops.speculators.export_eagle3`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ import torch
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.target import end_of_text_ids, load_runner
+from model_ops.models.target import load_runner
 from model_ops.progress import Progress
 from model_ops.specs import Job, SpeculatorSettings
+from model_ops.speculators.continue_training import read_previous, take_over
+from model_ops.speculators.draft_inputs import check_answers, check_target
 from model_ops.speculators.draft_model import DraftModel, new_draft_model
-from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
-from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
-from model_ops.speculators.speculator_batches import SpeculatorPlan
+from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary, count_answers, coverage_report, forced_ids
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
+from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource
+from model_ops.speculators.state_budget import StateChoice, choose_states
+from model_ops.speculators.target_stamp import stamp
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha
 from model_ops.training.trainer import train
@@ -44,16 +49,13 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     held_out: list[AnswerRow] = []
     if (answers / "validation.parquet").exists():
         held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
-    if not rows:
-        raise ModelError(f"{answers} holds no answer to train the drafter on; generate more")
+    check_target(target, settings.architecture)
+    check_answers(answers, target, rows, left_out)
+    previous = _previous(job, settings)
     runner = load_runner(target)
-    model, coverage = new_drafter(target, runner, rows, settings)
-    fingerprint = _fingerprint(target)
-    states = HiddenStates(work / "states", rows, model.capture, fingerprint)
-    states.compute(runner, progress, "speculator: hidden states")
-    held_out_states = HiddenStates(work / "states", held_out, model.capture, fingerprint)
-    if held_out:
-        held_out_states.compute(runner, progress, "speculator: held-out hidden states")
+    model, coverage = new_drafter(target, runner, rows, held_out, settings)
+    continued = take_over(model, previous) if previous is not None else {}
+    states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress)
     teacher = Teacher(runner.head.weight, model.target_ids)
     loss = SpeculatorLoss(teacher, settings)
 
@@ -67,31 +69,55 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     around_both = os.path.commonpath([target, job.output.resolve()])  # where `vllm serve` of the twin finds its target
     model.save(job.output, settings.num_speculative_tokens, served_dtype(config),
                verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
-    shutil.rmtree(work / "states")
+    stamp(job.output, target)
+    shutil.rmtree(work / "states", ignore_errors=True)
     return {
         "loss": result.loss, **result.validation, "steps": result.steps, "tokens": result.tokens,
         "tokens_per_second": result.tokens_per_second, "seconds": result.seconds,
         "peak_memory_mb": result.peak_memory_mb, "draft_vocab_size": len(model.target_ids),
-        "draft_coverage": coverage, "rows": len(rows), **left_out,
+        **coverage, "rows": len(rows), **left_out, **continued, "hidden_states": chosen.mode,
+        "hidden_states_gib": chosen.cache_gib,
     }
 
 
-def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow],
-                settings: SpeculatorSettings) -> tuple[DraftModel, float]:
-    """A drafter warm-started from the target, and the share of answer tokens its vocabulary covers."""
-    vocab = runner.embedding.shape[0]
-    counts = torch.zeros(vocab, dtype=torch.int64)
-    for row in rows:
-        counts += torch.bincount(torch.tensor(row.ids[row.prompt_tokens:]), minlength=vocab)
+def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], held_out: list[AnswerRow],
+                settings: SpeculatorSettings) -> tuple[DraftModel, dict[str, Any]]:
+    """A drafter warm-started from the target, and what shares of answer tokens its vocabulary covers."""
+    counts = count_answers(rows, runner.embedding.shape[0])
     if not settings.drafts_part_of_the_vocabulary:
-        return new_draft_model(settings, runner, torch.arange(vocab)), 1.0
-    tokenizer = load_tokenizer(target)
-    always = {*end_of_text_ids(target), *tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+        ids = torch.arange(len(counts))
+        return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
     try:
-        ids, coverage = choose_draft_vocabulary(counts, always, settings.draft_vocab_size, settings.draft_coverage)
+        ids, _ = choose_draft_vocabulary(counts, forced_ids(target, load_tokenizer(target)), settings.draft_vocab_size,
+                                         settings.draft_coverage)
     except ValueError as error:
         raise ModelError(f"draft_vocab_size cannot be used: {error}") from error
-    return new_draft_model(settings, runner, ids), coverage
+    return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
+
+
+def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:
+    """The drafter to go on from: the one that the job was given, or the directory that the settings name."""
+    directory = job.inputs.get("previous")
+    if directory is None and settings.continue_from not in (None, "last"):
+        directory = Path(settings.continue_from)
+    return None if directory is None else read_previous(directory, job.inputs["target"], settings)
+
+
+def _states(job: Job, runner: IncrementalModel, model: DraftModel, rows: list[AnswerRow], held_out: list[AnswerRow],
+            settings: SpeculatorSettings, progress: Progress) -> tuple[StateSource, StateSource, StateChoice]:
+    """The target's hidden states over both sets of rows, computed now or as they are read."""
+    folder, fingerprint = job.output / ".work" / "states", _fingerprint(job.inputs["target"])
+    both = [HiddenStates(folder, some, model.capture, fingerprint) for some in (rows, held_out)]
+    chosen = choose_states(settings, [*rows, *held_out], len(model.capture), runner.config.hidden_size, folder,
+                           there=sum(cache.bytes_there() for cache in both))
+    progress.event("note", message=f"speculator: hidden states {chosen.mode} ({chosen.reason})")
+    if chosen.mode == "online":
+        online = [OnlineStates(runner, some, model.capture) for some in (rows, held_out)]
+        return online[0], online[1], chosen
+    both[0].compute(runner, progress, "speculator: hidden states")
+    if held_out:
+        both[1].compute(runner, progress, "speculator: held-out hidden states")
+    return both[0], both[1], chosen
 
 
 def served_dtype(config: dict[str, Any]) -> torch.dtype:

@@ -17,6 +17,7 @@ from typing import Any
 
 from model_ops.models.tensor_files import TensorFileError, read_directory
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
+from model_ops.speculators.target_stamp import mismatches
 from model_ops.speculators.verify_drafter import check_of, is_twin, verify_twin
 
 SCRATCH = ".work"
@@ -92,11 +93,11 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Problem]:
         target_config, unreadable = read_json(target, "config.json")
         problems += unreadable
     if is_twin(config):
-        return problems + verify_twin(config, tensors, target_config)
+        return problems + verify_twin(config, tensors, target_config) + _verify_belonging(config, target)
     check = check_of(config)
     if check is None:
         return problems + verify_weights(config, tensors) + verify_files_to_serve(directory, config)
-    problems += check(config, tensors, target_config)
+    problems += check(config, tensors, target_config) + _verify_belonging(config, target)
     twin = directory / "speculators"
     if twin.is_dir():
         twin_problems = _verify_weights_of(twin, target)
@@ -109,3 +110,8 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Problem]:
                     problems.append(Problem("speculators/model.safetensors",
                                             f"{name} differs between the two layouts: save the drafter again"))
     return problems
+
+
+def _verify_belonging(config: dict[str, Any], target: Path | None) -> list[Problem]:
+    """Whether a drafter was trained for the very weights that it is checked against."""
+    return [] if target is None else [Problem("config.json", sentence) for sentence in mismatches(config, target)]

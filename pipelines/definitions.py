@@ -25,6 +25,7 @@ from assets import (
     quantized_model,
     release_candidate,
     seed_examples,
+    served_answers,
     sft_dataset,
     sft_model,
     speculator,
@@ -44,8 +45,8 @@ from resources.workshop import Workshop
 
 MODULES = (
     logs, interactions, cleaned_interactions, judgements, curated_interactions, seed_examples, eval_suite, sft_dataset,
-    base_model, sft_model, student_model, quantized_model, speculator_dataset, speculator, evaluation_report, release_candidate,
-    endpoint,
+    served_answers, base_model, sft_model, student_model, quantized_model, speculator_dataset, speculator, evaluation_report,
+    release_candidate, endpoint,
 )
 
 

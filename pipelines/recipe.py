@@ -107,7 +107,7 @@ class Recipe(Settings):
             raise ValueError(f"evaluation.num_speculative_tokens is {measured} and speculator.num_speculative_tokens {served}: "
                              "what is measured must be what is served; leave the first out")
         self.evaluation.num_speculative_tokens = served
-        temperatures = {*self.evaluation.temperatures, self.speculator.answers.temperature}
+        temperatures = {*self.evaluation.temperatures, self.speculator.answers.measured_at}
         self.evaluation.temperatures = sorted(temperatures)
         return self
 
@@ -179,6 +179,12 @@ def load_recipe(path: Path) -> Recipe:
         semantic.model = _absolute(semantic.model, home)
         if semantic.enabled and not Path(semantic.model).is_dir():
             raise RecipeError(f"{path}: curation.semantic_duplicates.model: there is no directory {semantic.model}")
+    previous = recipe.speculator.continue_from
+    if previous not in (None, "last"):
+        recipe.speculator.continue_from = _absolute(previous, home)
+        if not Path(recipe.speculator.continue_from).is_dir():
+            raise RecipeError(f"{path}: speculator.continue_from: there is no directory {recipe.speculator.continue_from}; "
+                              "give that of a drafter, or `last`")
     local_model = home / recipe.base_model
     if recipe.base_model != "tiny" and (recipe.base_model.startswith((".", "/", "~")) or local_model.is_dir()):
         recipe.base_model = str((home / Path(recipe.base_model).expanduser()).resolve())

@@ -26,7 +26,7 @@ class ModelPolicy:
     def disabled(self) -> list[str]:
         """Assets that are not in this recipe's graph."""
         found = [name for name in ("student_model", "quantized_model") if name not in self.stages]
-        return found + ([] if self.speculator else ["speculator_dataset", "speculator"])
+        return found + ([] if self.speculator else ["served_answers", "speculator_dataset", "speculator"])
 
     def source_of(self, stage: str) -> str:
         """The model that `stage` starts from."""

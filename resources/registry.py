@@ -109,6 +109,10 @@ class Registry:
             raise ManifestError(f"{self.workload}/{name} does not exist yet: materialize {name} first")
         return read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
 
+    def exists(self, kind: Kind, name: str) -> bool:
+        """Whether any version of it was ever finished."""
+        return (self._home(kind, name) / "current.json").exists()
+
     def version(self, kind: Kind, name: str, version: str) -> Manifest:
         """The manifest of one version. Raises ManifestError when it is not there."""
         return read_manifest(self._home(kind, name) / version)

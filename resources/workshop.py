@@ -57,6 +57,18 @@ class Workshop:
         """The manifest that downstream steps take; see Registry.current."""
         return self.registry.current(kind, name)
 
+    def last(self, kind: Kind, name: str, made_from: list[Manifest]) -> Manifest | None:
+        """The artefact to go on from: the current one, or where that was itself made from these inputs, the one that it went
+        on from, so that the same inputs always give the same artefact. None where there is none yet."""
+        if not self.registry.exists(kind, name):
+            return None
+        current = self.registry.current(kind, name)
+        taken = {(item.kind, item.name): item for item in current.inputs}
+        if not {manifest.digest for manifest in made_from} <= {item.digest for item in taken.values()}:
+            return current
+        before = taken.get((kind, f"{self.workload}/{name}"))
+        return self.registry.version(kind, name, before.version) if before else None
+
     def directory(self, manifest: Manifest) -> Path:
         return self.registry.directory(manifest)
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from model_ops.decoding.drafters import Drafter, Proposal
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.sampling import ACCEPT, DRAFT, FINAL, choose, row_uniforms, verify_draws, verify_matches
+from model_ops.decoding.truncation import NONE, Truncation
 from model_ops.errors import ModelError
 
 COMPACT_BELOW = 0.8
@@ -66,13 +67,16 @@ def decode(
     seed: int = 0,
     beyond: int = 0,
     on_batch: Callable[[int], None] | None = None,
+    truncation: Truncation = NONE,
 ) -> list[Answer]:
-    """Answers to all prompts, in their order.
+    """Answers to all prompts, in their order. A truncation (top-p and such) is for the target alone, without drafter.
 
     beyond: how many tokens to decode after each answer's end (for `lookup.replay`); nothing of them is counted.
     on_batch is called with the number of rows finished after each batch. Raises ModelError for an empty prompt or one
     that leaves no room for an answer within the target's positions.
     """
+    if drafter is not None and truncation != NONE:
+        raise ValueError("truncated sampling is not verified here: decode without a drafter")
     room = runner.config.max_position_embeddings
     for row_id, prompt in zip(row_ids, prompts, strict=True):
         if not 0 < len(prompt) < room:
@@ -82,7 +86,7 @@ def decode(
     for start in range(0, len(order), batch_size):
         rows = order[start:start + batch_size]
         batch = _Batch(runner, drafter, [prompts[row] for row in rows], [row_ids[row] for row in rows],
-                       frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed, beyond)
+                       frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed, beyond, truncation)
         batch.run()
         for row, answer in zip(rows, batch.answers, strict=True):
             answers[row] = answer
@@ -94,7 +98,9 @@ def decode(
 class _Batch:
     """Rows that are decoded together. `live` maps the rows of the tensors to the rows of `answers`."""
 
-    def __init__(self, runner, drafter, prompts, row_ids, eos_ids, temperature, max_new_tokens, drafts, seed, beyond):
+    def __init__(self, runner, drafter, prompts, row_ids, eos_ids, temperature, max_new_tokens, drafts, seed, beyond,
+                 truncation):
+        self.truncation = truncation
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
@@ -125,7 +131,7 @@ class _Batch:
         self.cache.lengths += lengths
         each = torch.arange(len(self.prompts), device=ids.device)
         logits = self.runner.logits(hidden[each, lengths - 1])
-        first = choose(logits, self.temperature, self.uniforms[:, 0, FINAL])
+        first = choose(logits, self.temperature, self.uniforms[:, 0, FINAL], self.truncation)
         if self.drafter is not None:
             self.drafter.begin(self.prompts, first, captured)
         for row, token in zip(self.live, first.tolist(), strict=True):
@@ -170,7 +176,7 @@ class _Batch:
 
     def _verify(self, logits: Tensor, proposal: Proposal | None, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         if proposal is None or self.temperature == 0 or proposal.probabilities is None:
-            choices = choose(logits, self.temperature, uniforms[:, :, FINAL])
+            choices = choose(logits, self.temperature, uniforms[:, :, FINAL], self.truncation)
             if proposal is None:
                 return torch.zeros_like(choices[:, 0]), choices[:, 0]
             return verify_matches(choices, proposal.tokens, proposal.valid)

@@ -19,6 +19,8 @@ import torch
 from jaxtyping import Bool, Float32, Int
 from torch import Tensor
 
+from model_ops.decoding.truncation import NONE, Truncation, truncated
+
 DRAFT, ACCEPT, FINAL = 0, 1, 2
 """Which uniform of a position serves what: drawing the draft, the acceptance test, the target's own token."""
 
@@ -50,12 +52,12 @@ def sample(weights: Float32[Tensor, "*rows vocab"], uniform: Float32[Tensor, "*r
     return index
 
 
-def choose(logits: Float32[Tensor, "*rows vocab"], temperature: float,
-           uniform: Float32[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
-    """The target's own token: its argmax at temperature 0, else a draw."""
+def choose(logits: Float32[Tensor, "*rows vocab"], temperature: float, uniform: Float32[Tensor, "*rows"],
+           truncation: Truncation = NONE) -> Int[Tensor, "*rows"]:
+    """The target's own token: its argmax at temperature 0, else a draw from what the truncation leaves."""
     if temperature == 0:
         return logits.argmax(dim=-1)
-    return sample((logits / temperature).softmax(dim=-1), uniform)
+    return sample(truncated((logits / temperature).softmax(dim=-1), truncation), uniform)
 
 
 def verify_matches(choices: Int[Tensor, "rows drafts+1"], drafts: Int[Tensor, "rows drafts"],

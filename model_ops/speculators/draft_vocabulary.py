@@ -1,6 +1,8 @@
 """Which of the target's tokens a drafter can propose: the tokens its answers are made of.
 
-    ids, coverage = choose_draft_vocabulary(counts, always={2}, size=None, coverage=0.998)
+    counts = count_answers(rows, vocab=8_192)                       # supervised tokens alone
+    ids, coverage = choose_draft_vocabulary(counts, forced_ids(target, tokenizer), size=None, coverage=0.998)
+    coverage_report(ids, rows, held_out)                            # also by workload, and on answers never counted
 
 Fewer rows in the drafter's head make drafting cheaper, and a token outside can never be accepted: the coverage is the
 share of answer tokens inside, an upper bound of the acceptance rate.
@@ -8,14 +10,62 @@ share of answer tokens inside, an upper bound of the acceptance rate.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.models.target import end_of_text_ids
+from model_ops.speculators.hidden_states import AnswerRow
 
 FULL_ABOVE = 0.9
 """A draft vocabulary of more than this share of the target's saves nothing: take all."""
+
+MARK = re.compile(r"</?[A-Za-z_|][\w|]*>")
+"""What chat templates put around thoughts and tool calls: <think>, </tool_call>, <|python_tag|>."""
+
+
+def count_answers(rows: Sequence[AnswerRow], vocab: int) -> Int[Tensor, " vocab"]:
+    """How often each token of the target occurs among those that it generated in these answers."""
+    counts = torch.zeros(vocab, dtype=torch.int64)
+    for row in rows:
+        counts += torch.bincount(torch.tensor(row.ids[row.prompt_tokens:], dtype=torch.int64), minlength=vocab)
+    return counts
+
+
+def forced_ids(target: Path, tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Tokens every draft vocabulary holds: ends of text, special and added tokens, and what the marks of the chat template
+    (thoughts, tool calls) are made of."""
+    ids = {*end_of_text_ids(target), *tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    if isinstance(tokenizer.chat_template, str):
+        for mark in sorted(set(MARK.findall(tokenizer.chat_template))):
+            ids.update(tokenizer(mark, add_special_tokens=False)["input_ids"])
+    return ids
+
+
+def coverage_report(ids: Int[Tensor, " draft_vocab"], rows: Sequence[AnswerRow],
+                    held_out: Sequence[AnswerRow]) -> dict[str, Any]:
+    """Shares of answer tokens inside the vocabulary: of the answers it was counted on, of held-out ones, by workload."""
+    inside = frozenset(ids.tolist())
+
+    def share(answers: Sequence[AnswerRow]) -> float:
+        tokens = [token for row in answers for token in row.ids[row.prompt_tokens:]]
+        return sum(token in inside for token in tokens) / max(1, len(tokens))
+
+    report: dict[str, Any] = {"draft_coverage": share(rows)}
+    if held_out:
+        report["draft_coverage_held_out"] = share(held_out)
+    workloads = Counter(row.workload for row in rows)
+    if len(workloads) > 1:
+        report["draft_coverage_by_workload"] = {
+            name or "unnamed": share([row for row in rows if row.workload == name]) for name in sorted(workloads)}
+    return report
 
 
 def choose_draft_vocabulary(counts: Int[Tensor, " vocab"], always: Collection[int], size: int | None = None,

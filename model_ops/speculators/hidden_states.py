@@ -1,8 +1,9 @@
-"""What a drafter learns from, computed once: the target's hidden states over its own answers, cached on disk.
+"""What a drafter learns from: the target's hidden states over its own answers, cached on disk or computed as they are read.
 
-    cache = HiddenStates(folder, answers, layer_ids)
+    cache = HiddenStates(folder, answers, layer_ids, target)
     cache.compute(runner, progress)              # skips shards that are there already
-    captured, last = cache.row(17)
+    (captured, last), = cache.of([17])
+    states = OnlineStates(runner, answers, layer_ids)         # the same, without a disk
 
 Per row: `captured`, the boundary states of every token [tokens, 3 * hidden], and `last`, the state after the final norm,
 only where it is needed: at j = start to start + window, so [window + 1, hidden]. Entry a + 1 gives the teacher's
@@ -14,8 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +32,7 @@ from model_ops.progress import Progress
 
 SHARD_TOKENS = 65_536
 BATCH_TOKENS = 8_192
-DISK_SHARE = 0.8
-"""How much of the free disk the cache may take."""
+States = tuple[BFloat16[Tensor, "tokens captured*hidden"], BFloat16[Tensor, "window+1 hidden"]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class AnswerRow:
     row_id: str
     ids: list[int]
     prompt_tokens: int
+    workload: str = ""
 
     @property
     def start(self) -> int:
@@ -62,16 +62,18 @@ def read_answers(path: Path, max_length: int) -> tuple[list[AnswerRow], dict[str
     A row whose prompt leaves no token to predict is left out. Raises ModelError where the file cannot be read.
     """
     try:
-        table = pq.read_table(path, columns=["row_id", "prompt_token_ids", "answer_token_ids"])
+        labelled = "workload" in pq.read_schema(path).names
+        table = pq.read_table(path, columns=["row_id", "prompt_token_ids", "answer_token_ids", *["workload"] * labelled])
     except FileNotFoundError as error:
         raise ModelError(f"{path} does not exist; the answers need this file") from error
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         raise ModelError(f"{path} does not hold row_id, prompt_token_ids and answer_token_ids; generate it again"
                          ) from error
     rows, cut = [], 0
-    for row_id, prompt, answer in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
+    for found in table.to_pylist():
+        prompt, answer = found["prompt_token_ids"], found["answer_token_ids"]
         ids = [*prompt, *answer]
-        row = AnswerRow(row_id, ids[:max_length], len(prompt))
+        row = AnswerRow(found["row_id"], ids[:max_length], len(prompt), found.get("workload") or "")
         if row.window > 0 and len(prompt) > 0 and len(answer) > 0:
             cut += len(ids) > max_length
             rows.append(row)
@@ -104,20 +106,15 @@ class HiddenStates:
         self._open: dict[int, dict[str, Tensor]] = {}
 
     def bytes_needed(self, hidden_size: int) -> int:
-        tokens = sum(len(row.ids) for row in self.rows)
-        entries = sum(row.window + 1 for row in self.rows)
-        return 2 * hidden_size * (len(self.layer_ids) * tokens + entries)
+        return sum(bytes_of(row, len(self.layer_ids), hidden_size) for row in self.rows)
+
+    def bytes_there(self) -> int:
+        """What an earlier run of the same rows has left on the disk already."""
+        return sum(path.stat().st_size for path in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0
 
     def compute(self, runner: IncrementalModel, progress: Progress, phase: str = "hidden states") -> None:
-        """Runs the target over every row whose shard is not there yet.
-
-        Raises ModelError where the states would take more than 0.8 of the free disk, Stopped between batches.
-        """
+        """Runs the target over every row whose shard is not there yet. Raises Stopped between batches."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        needed, free = self.bytes_needed(runner.config.hidden_size), shutil.disk_usage(self.folder).free
-        if needed > DISK_SHARE * free:
-            raise ModelError(f"hidden states of {len(self.rows)} answers take {needed / 2**30:.1f} GiB and "
-                             f"{free / 2**30:.1f} GiB of disk are free; set answers.prompts lower")
         total, done = sum(len(row.ids) for row in self.rows), 0
         for shard, members in enumerate(self.shards):
             path = self._path(shard)
@@ -125,7 +122,7 @@ class HiddenStates:
                 captured, last = [], []
                 for batch in _batches(self.rows, members):
                     progress.stop_if_requested()
-                    for row_captured, row_last in self._run(runner, batch):
+                    for row_captured, row_last in run_target(runner, [self.rows[row] for row in batch], self.layer_ids):
                         captured.append(row_captured)
                         last.append(row_last)
                 unfinished = path.with_suffix(".unfinished")
@@ -134,7 +131,11 @@ class HiddenStates:
             done += sum(len(self.rows[row].ids) for row in members)
             progress.report(phase, done, total, "tokens")
 
-    def row(self, row: int) -> tuple[BFloat16[Tensor, "tokens captured*hidden"], BFloat16[Tensor, "window+1 hidden"]]:
+    def of(self, members: Sequence[int]) -> list[States]:
+        """(captured, last) of each of these rows."""
+        return [self.row(row) for row in members]
+
+    def row(self, row: int) -> States:
         """(captured, last) of one row, as views of the memory map."""
         shard, token, entry = self.places[row]
         if shard not in self._open:
@@ -146,16 +147,33 @@ class HiddenStates:
     def _path(self, shard: int) -> Path:
         return self.folder / f"states-{shard:05d}.safetensors"
 
-    def _run(self, runner: IncrementalModel, batch: list[int]):
-        longest = max(len(self.rows[row].ids) for row in batch)
-        ids = torch.tensor([[*self.rows[row].ids, *[0] * (longest - len(self.rows[row].ids))] for row in batch],
-                           device=runner.device)
-        hidden, captured = runner.forward(ids, runner.new_cache(len(batch)), self.layer_ids)
-        for place, row in enumerate(batch):
-            document = self.rows[row]
-            boundaries = hidden[place, :, :0] if captured is None else captured[place]
-            yield (boundaries[:len(document.ids)].to(torch.bfloat16).cpu(),
-                   hidden[place, document.start:document.start + document.window + 1].to(torch.bfloat16).cpu())
+
+class OnlineStates:
+    """The same states from a forward of the target each time a batch is made: no disk, and a forward an epoch."""
+
+    def __init__(self, runner: IncrementalModel, rows: Sequence[AnswerRow], layer_ids: Sequence[int]):
+        self.runner, self.rows, self.layer_ids = runner, rows, tuple(layer_ids)
+
+    def of(self, members: Sequence[int]) -> list[States]:
+        """(captured, last) of each of these rows, which go through the target together."""
+        return list(run_target(self.runner, [self.rows[row] for row in members], self.layer_ids))
+
+
+def run_target(runner: IncrementalModel, documents: Sequence[AnswerRow], layer_ids: Sequence[int]) -> Iterator[States]:
+    """One forward over documents that are padded to the longest of them."""
+    longest = max(len(document.ids) for document in documents)
+    ids = torch.tensor([[*document.ids, *[0] * (longest - len(document.ids))] for document in documents],
+                       device=runner.device)
+    hidden, captured = runner.forward(ids, runner.new_cache(len(documents)), layer_ids)
+    for place, document in enumerate(documents):
+        boundaries = hidden[place, :, :0] if captured is None else captured[place]
+        yield (boundaries[:len(document.ids)].to(torch.bfloat16).cpu(),
+               hidden[place, document.start:document.start + document.window + 1].to(torch.bfloat16).cpu())
+
+
+def bytes_of(row: AnswerRow, captured: int, hidden_size: int) -> int:
+    """What the states of one answer take, in bfloat16."""
+    return 2 * hidden_size * (captured * len(row.ids) + row.window + 1)
 
 
 def _batches(rows: Sequence[AnswerRow], members: list[int]) -> list[list[int]]:

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from model_ops.errors import ModelError
 from model_ops.specs import SpeculatorSettings
-from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates
 from model_ops.speculators.training_time_test import Documents
 from model_ops.training.batch import IGNORED, Batch
+
+StateSource = HiddenStates | OnlineStates
 
 MICRO_BATCH_TOKENS = 8_192
 """Padded tokens of one micro-batch where settings.micro_batch_tokens is open; a longer document is one of its own."""
@@ -29,7 +31,7 @@ PADDING_ALLOWED = 1.5
 class SpeculatorPlan:
     """See `model_ops.training.batch.BatchPlan`. settings are resolved."""
 
-    def __init__(self, rows: Sequence[AnswerRow], states: HiddenStates, settings: SpeculatorSettings):
+    def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings):
         self.rows, self.states = rows, states
         self.steps = plan_steps([len(row.ids) for row in rows], settings)
         self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
@@ -97,12 +99,12 @@ def micro_batches(rows: Sequence[AnswerRow], members: list[int], limit: int = MI
     return groups
 
 
-def make_batch(rows: Sequence[AnswerRow], states: HiddenStates, members: list[int]) -> Batch:
+def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int]) -> Batch:
     """One micro-batch. The streams are the padded documents laid end to end; extras hold what the drafter reads:
     ids, captured, start, window lengths, and `last`, the teacher's states of all windows laid end to end."""
     chosen = [rows[row] for row in members]
     longest = max(len(row.ids) for row in chosen)
-    found = [states.row(row) for row in members]
+    found = states.of(members)
     ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
     captured = torch.zeros(len(chosen), longest, found[0][0].shape[-1], dtype=found[0][0].dtype)
     final = torch.zeros(len(chosen), max(row.window for row in chosen), found[0][1].shape[-1], dtype=found[0][1].dtype)

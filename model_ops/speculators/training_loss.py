@@ -17,8 +17,8 @@ from torch import Tensor
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.chain_loss import ChainLoss, Draft, chain_loss
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
-from model_ops.speculators.speculator_batches import documents_of, make_batch, micro_batches, supervised
+from model_ops.speculators.hidden_states import AnswerRow
+from model_ops.speculators.speculator_batches import StateSource, documents_of, make_batch, micro_batches, supervised
 from model_ops.speculators.speculator_losses import expected_acceptance_length
 from model_ops.speculators.teacher import Teacher
 from model_ops.training.batch import IGNORED, Batch, LossOutput
@@ -48,7 +48,7 @@ class SpeculatorLoss:
 
 
 @torch.no_grad()
-def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: HiddenStates,
+def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: StateSource,
                   drafts: int) -> dict[str, float]:
     """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length."""
     sums, counts = torch.zeros(drafts), torch.zeros(drafts)

@@ -1,20 +1,24 @@
-"""Operation generate: prompts are what stands before the last answer, answers are the target's, kills cost little."""
+"""Operation generate: turns are asked as they were served, answers are the target's, kills cost little."""
 
 from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from tiny_models import write_dataset, write_target
 
-from model_ops import generate
+from model_ops.answering import answerers
+from model_ops.answering.completions_endpoint import Reply
+from model_ops.answering.served_answers import COLUMNS
 from model_ops.decoding.decode import decode
 from model_ops.errors import ModelError
 from model_ops.generate import SCHEMA, run
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.models.target import end_of_text_ids, load_runner
+from model_ops.models.target_digest import target_digest, vocabulary_digest
 from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job
 
@@ -34,29 +38,123 @@ def job(place, output, **settings):
                settings={"max_new_tokens": 12, "batch_size": 4, **settings})
 
 
-def test_every_prompt_is_answered_by_the_target(place, tmp_path):
+def by_turn(path):
+    return {(row["row_id"], row["turn"]): row for row in pq.read_table(path).to_pylist()}
+
+
+def test_every_turn_is_answered_by_the_target(place, tmp_path):
     metrics = run(job(place, tmp_path, temperature=0), Progress())
-    assert metrics["train_rows"] == 20 and metrics["validation_rows"] == 5
+    assert metrics["train_rows"] == 20 + 7 and metrics["validation_rows"] == 5 + 2 and metrics["train_served_rows"] == 0
     table = pq.read_table(tmp_path / "train.parquet")
     assert table.schema.equals(SCHEMA)
-    rows = {row["row_id"]: row for row in table.to_pylist()}
-    assert len(rows) == 20
+    metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+    assert metadata == {"target_digest": target_digest(place / "target"),
+                        "vocabulary_digest": vocabulary_digest(place / "target")}
+    rows = by_turn(tmp_path / "train.parquet")
     tokenizer = load_tokenizer(place / "target")
     source = {row["row_id"]: row for row in pq.read_table(place / "dataset" / "train.parquet").to_pylist()}
     runner, eos_ids = load_runner(place / "target"), end_of_text_ids(place / "target")
     for row_id in ("train-3", "train-4"):
         messages = json.loads(source[row_id]["messages"])
-        text = tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True, tokenize=False)
-        row = rows[row_id]
+        text = tokenizer.apply_chat_template(messages[:1], add_generation_prompt=True, tokenize=False)
+        row = rows[row_id, 0]
         assert tokenizer.decode(row["prompt_token_ids"]) == text
         (answer,) = decode(runner, [row["prompt_token_ids"]], [row_id], eos_ids=eos_ids, temperature=0,
                            max_new_tokens=12)
         assert row["answer_token_ids"] == answer.tokens and row["finish_reason"] == answer.finish_reason
-        assert row["session_id"] == source[row_id]["session_id"]
+        assert row["session_id"] == source[row_id]["session_id"] and row["origin"] == "generated"
         assert row["prompt_shape"] == source[row_id]["prompt_shape"]
     ended = [row for row in rows.values() if row["finish_reason"] == "stop"]
     assert all(row["answer_token_ids"][-1] in eos_ids for row in ended)
     assert all(len(row["answer_token_ids"]) == 12 for row in rows.values() if row["finish_reason"] == "length")
+
+
+def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_path, monkeypatch):
+    """Each turn's prompt is what a server would be sent, unless the answer was cut or the log called a tool there."""
+    answer_id = {}
+
+    def answer(self, asked):
+        found = []
+        for each in asked:
+            tokens = load_tokenizer(place / "target")(f"mine {each.name}")["input_ids"]
+            answer_id[each.name] = tokens
+            cut = each.name == "cut#0"
+            found.append(Reply(tokens if cut else [*tokens, next(iter(end_of_text_ids(place / "target")))],
+                               "length" if cut else "stop"))
+        return found
+
+    monkeypatch.setattr(answerers.OwnGenerator, "answer", answer)
+    call = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    chats = {
+        "own": [("user", "a"), ("assistant", "logged"), ("user", "b"), ("assistant", "logged too"), ("user", "c")],
+        "cut": [("user", "a"), ("assistant", "logged"), ("user", "b"), ("assistant", "x")],
+        "tool": [("user", "a"), ("assistant", "logged", {"tool_calls": call}), ("tool", "4"), ("assistant", "x")],
+        "dropped": [("user", "a"), ("assistant", "logged", {"weight": 0}), ("user", "b"), ("assistant", "x")],
+    }
+    rows = [{"row_id": name, "tools": None, "messages": json.dumps([
+        {"role": each[0], "content": each[1], **(each[2] if len(each) > 2 else {})} for each in chat])}
+        for name, chat in chats.items()]
+    (tmp_path / "dataset").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in rows[0]])),
+                   tmp_path / "dataset" / "train.parquet")
+    run(Job(operation="generate", output=tmp_path / "out",
+            inputs={"target": place / "target", "dataset": tmp_path / "dataset"}), Progress())
+    tokenizer = load_tokenizer(place / "target")
+    prompts = {key: tokenizer.decode(row["prompt_token_ids"]) for key, row in by_turn(tmp_path / "out/train.parquet").items()}
+    assert sorted(prompts) == [("cut", 0), ("cut", 1), ("dropped", 0), ("own", 0), ("own", 1), ("own", 2), ("tool", 0),
+                               ("tool", 1)]
+    assert "mine own#0" in prompts["own", 1] and "logged" not in prompts["own", 1]
+    assert "mine own#0" in prompts["own", 2] and "mine own#1" in prompts["own", 2] and "logged" not in prompts["own", 2]
+    assert "logged" in prompts["cut", 1] and "logged" in prompts["tool", 1] and "logged" in prompts["dropped", 0]
+
+
+def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
+    seen = {}
+    whole = decode
+
+    def recording(runner, prompts, names, **how):
+        seen.update(dict.fromkeys(names, (how["temperature"], how["truncation"].top_p)))
+        return whole(runner, prompts, names, **how)
+
+    monkeypatch.setattr(answerers, "decode", recording)
+    source = pq.read_table(place / "dataset" / "train.parquet")
+    turns = [sum(message["role"] == "assistant" for message in json.loads(text)) for text in source["messages"].to_pylist()]
+    ids = [[f"{row}-{turn}" for turn in range(count)] for row, count in zip(source["row_id"].to_pylist(), turns, strict=True)]
+    (tmp_path / "dataset").mkdir()
+    pq.write_table(source.append_column("interaction_ids", pa.array(ids)), tmp_path / "dataset" / "train.parquet")
+    eos = next(iter(end_of_text_ids(place / "target")))
+    digest = target_digest(place / "target")
+    served = [
+        {"interaction_id": "train-0-0", "params": '{"temperature": 0.5, "top_p": 0.9, "seed": 4}'},
+        {"interaction_id": "train-0-1", "params": '{"temperature": 0, "max_tokens": 3}'},
+        {"interaction_id": "train-1-0", "params": '{"presence_penalty": 1.5}'},
+        {"interaction_id": "train-2-0", "params": "{}", "served_model_digest": digest, "prompt_token_ids": [5, 6, 7],
+         "completion_token_ids": [8, 9, eos], "finish_reason": "stop"},
+        {"interaction_id": "train-3-0", "params": "{}", "served_model_digest": "0" * 64, "prompt_token_ids": [5, 6, 7],
+         "completion_token_ids": [8, 9, eos], "finish_reason": "stop"},
+        {"interaction_id": "train-4-0", "params": '{"temperature": 0.3}', "model": "mine", "prompt_token_ids": [5, 6],
+         "completion_token_ids": [8], "finish_reason": "length"},
+    ]
+    types = {"prompt_token_ids": pa.list_(pa.int32()), "completion_token_ids": pa.list_(pa.int32())}
+    pq.write_table(pa.Table.from_pylist(served, schema=pa.schema(
+        [(name, types.get(name, pa.string())) for name in COLUMNS])), tmp_path / "served.parquet")
+    metrics = run(Job(operation="generate", output=tmp_path / "out", settings={"max_new_tokens": 6, "served_as": ["mine"]},
+                      inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path}), Progress())
+    rows = by_turn(tmp_path / "out" / "train.parquet")
+    assert seen["train-0#0"] == (0.5, 0.9) and seen["train-0#1"] == (0.0, 1.0) and seen["train-5#0"] == (1.0, 1.0)
+    assert json.loads(rows["train-0", 0]["sampling"]) == {"temperature": 0.5, "top_p": 0.9}
+    assert len(rows["train-0", 1]["answer_token_ids"]) <= 3
+    assert ("train-1", 0) not in rows and metrics["prompts_refused"] == {"presence_penalty": 1}
+    assert rows["train-2", 0]["prompt_token_ids"] == [5, 6, 7] and rows["train-2", 0]["answer_token_ids"] == [8, 9, eos]
+    assert rows["train-3", 0]["origin"] == "generated" and rows["train-3", 0]["prompt_token_ids"] != [5, 6, 7]
+    assert rows["train-4", 0]["origin"] == "served" and rows["train-4", 0]["temperature"] == 0.3
+    assert metrics["train_served_rows"] == 2 and metrics["temperatures"]["0.5"] == 1
+    with pytest.raises(ModelError, match="token id 8 is outside the target's vocabulary of 8"):
+        write_target(tmp_path / "small", vocab_size=300)
+        config = json.loads((tmp_path / "small" / "config.json").read_text())
+        (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 8}))
+        run(Job(operation="generate", output=tmp_path / "small-out", settings={"served_as": ["mine"]},
+                inputs={"target": tmp_path / "small", "dataset": tmp_path / "dataset", "served": tmp_path}), Progress())
 
 
 def test_answers_do_not_depend_on_batches_and_choices_are_seeded(place, tmp_path):
@@ -65,29 +163,29 @@ def test_answers_do_not_depend_on_batches_and_choices_are_seeded(place, tmp_path
     run(job(place, tmp_path / "c", prompts=6), Progress())
     run(job(place, tmp_path / "d", prompts=6), Progress())
     first, second, third, fourth = (
-        {row["row_id"]: row["answer_token_ids"] for row in pq.read_table(tmp_path / name / "train.parquet").to_pylist()}
+        {key: row["answer_token_ids"] for key, row in by_turn(tmp_path / name / "train.parquet").items()}
         for name in "abcd")
     assert first == second
     assert third == fourth and len(third) == 6 and third.items() <= first.items()
 
 
 def test_a_stopped_run_continues_and_repeats_nothing(place, tmp_path, monkeypatch):
-    monkeypatch.setattr(generate, "CHUNK_BATCHES", 1)
+    monkeypatch.setattr(answerers, "CHUNK_BATCHES", 1)
     whole = tmp_path / "whole"
     run(job(place, whole), Progress())
-    answered, answer_chunk, progress = [], generate.answer_chunk, Progress()
+    answered, answer, progress = [], answerers.OwnGenerator.answer, Progress()
 
-    def counting(runner, prompts, *rest):
-        answered.extend(prompt.row_id for prompt in prompts)
+    def counting(self, asked):
+        answered.extend(each.name for each in asked)
         progress.stop_requested = len(answered) == 8
-        return answer_chunk(runner, prompts, *rest)
+        return answer(self, asked)
 
-    monkeypatch.setattr(generate, "answer_chunk", counting)
+    monkeypatch.setattr(answerers.OwnGenerator, "answer", counting)
     with pytest.raises(Stopped):
         run(job(place, tmp_path / "cut"), progress)
     assert len(answered) == 8 and not (tmp_path / "cut" / "train.parquet").exists()
     run(job(place, tmp_path / "cut"), Progress())
-    assert len(answered) == len(set(answered)) == 25
+    assert len(answered) == len(set(answered)) == 34
     for name in ("train.parquet", "validation.parquet"):
         assert pq.read_table(tmp_path / "cut" / name).equals(pq.read_table(whole / name))
 

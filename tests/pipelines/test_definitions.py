@@ -25,7 +25,8 @@ GRAPH = {
     "sft_model": {"base_model", "sft_dataset"},
     "student_model": {"sft_model", "sft_dataset"},
     "quantized_model": {"student_model"},
-    "speculator_dataset": {"quantized_model", "sft_dataset"},
+    "served_answers": {"sft_dataset", "interactions"},
+    "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers"},
     "speculator": {"quantized_model", "speculator_dataset"},
     "evaluation_report": {
         "base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "sft_dataset",
@@ -91,9 +92,9 @@ def test_daily_partitions_start_on_the_first_day_and_are_read_in_one_run(tmp_pat
     [
         ("student: {enabled: false}\n", {"student_model"}, "sft_model"),
         ("quantize: {enabled: false}\n", {"quantized_model"}, None),
-        ("speculator: {enabled: false}\n", {"speculator", "speculator_dataset"}, "student_model"),
+        ("speculator: {enabled: false}\n", {"speculator", "speculator_dataset", "served_answers"}, "student_model"),
         ("student: {enabled: false}\nquantize: {enabled: false}\nspeculator: {enabled: false}\n",
-         {"student_model", "quantized_model", "speculator", "speculator_dataset"}, None),
+         {"student_model", "quantized_model", "speculator", "speculator_dataset", "served_answers"}, None),
     ],
 )
 def test_a_stage_that_is_switched_off_is_not_in_the_graph(tmp_path, more, gone, source):

@@ -13,7 +13,8 @@ from resources.registry import Registry
 from resources.release import is_approved
 
 MODELS = ("base_model", "sft_model", "student_model", "quantized_model", "speculator")
-DATASETS = ("eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "speculator_dataset", "evaluation_report")
+DATASETS = ("eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "served_answers", "speculator_dataset",
+            "evaluation_report")
 
 
 def rows(cli, lake, statement):

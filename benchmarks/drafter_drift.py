@@ -1,0 +1,110 @@
+"""Traffic shifts to a new prompt shape: what does retraining the drafter cost when it goes on from the one that served?
+
+    python -m benchmarks.drafter_drift --cache FOLDER [--quick]
+
+The drafter that served was trained on math and code; then the traffic becomes an airline's tool-calling conversations. Two
+drafters are trained on the new traffic's answers: one from the target alone, in all its steps, and one that goes on from
+the drafter that served, in a quarter of them (continue_from; new tokens of its vocabulary begin as the target's head rows).
+Beside them, what the shift cost (the old drafter on the new traffic) and what a quarter of the steps gives without the old
+drafter. EAGLE-3, LK-lambda, K = 5, on held-out conversations that neither target nor drafter has seen.
+
+Last line: tau_share (continued over from scratch, the lower of T = 0 and T = 1), step_share, and the figures behind them.
+tau_share_low is the lower end of its 95 % interval by bootstrap over prompts, both drafters on the same ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.drafter_material import DrafterMaterial
+from benchmarks.record import record
+from model_ops.decoding.acceptance import RESAMPLES, AcceptanceRow, summarize
+from model_ops.specs import SpeculatorSettings
+from model_ops.torch_environment import set_torch_environment
+
+BEFORE, AFTER = ("math", "code"), "airline"
+STEP_SHARE = 0.25
+TEMPERATURES = (0.0, 1.0)
+FULL = {"train_prompts": 900, "held_out_prompts": 150, "steps": 240, "tokens_per_step": 8_192, "ttt_steps": 5}
+QUICK = {"train_prompts": 12, "held_out_prompts": 6, "steps": 8, "tokens_per_step": 1_024, "ttt_steps": 2}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.drafter_drift", description=__doc__.splitlines()[0])
+    parser.add_argument("--cache", type=Path, help="where answers and hidden states are kept; open: nowhere")
+    parser.add_argument("--shared", type=Path, default=Path(__file__).parents[2] / "shared")
+    parser.add_argument("--quick", action="store_true", help="a few steps: the figures mean nothing")
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    set_torch_environment()
+    torch.set_num_threads(given.threads)
+    size = QUICK if given.quick else FULL
+    with tempfile.TemporaryDirectory(prefix="drafter-drift-") as scratch:
+        cache = given.cache or Path(scratch)
+        material = DrafterMaterial.prepare(cache, given.shared, size["train_prompts"], size["held_out_prompts"])
+        record("drafter_drift", figures(material, size, Path(scratch) / "work"), keep=not given.quick)
+
+
+def figures(material: DrafterMaterial, size: dict[str, int], work: Path) -> dict[str, Any]:
+    """Trains the drafters and measures each on the new traffic."""
+    few = max(1, int(size["steps"] * STEP_SHARE))
+
+    def settings(steps: int) -> SpeculatorSettings:
+        return SpeculatorSettings(steps=steps, tokens_per_step=size["tokens_per_step"], ttt_steps=size["ttt_steps"],
+                                  learning_rate=1.5e-3, warmup_share=0.05, max_length=1_024, num_speculative_tokens=5,
+                                  precision="float32", checkpoint_every=10 * size["steps"]).resolved()
+
+    old_rows, new_rows = material.rows(*BEFORE), material.rows(AFTER)
+    plans = {
+        "served": (old_rows, size["steps"], None),
+        "from_scratch": (new_rows, size["steps"], None),
+        "continued": (new_rows, few, "served"),
+        "from_scratch_in_few_steps": (new_rows, few, None),
+    }
+    models, measured, runs = {}, {}, {}
+    for name, (rows, steps, goes_on_from) in plans.items():
+        model, result = material.trained(rows, settings(steps), work / name, models.get(goes_on_from))
+        models[name] = model
+        shutil.rmtree(work / name, ignore_errors=True)
+        measured[name] = {temperature: material.taus(model, AFTER, temperature) for temperature in TEMPERATURES}
+        runs[name] = {"steps": result.steps, "seconds": round(result.seconds, 1), "tokens": result.tokens,
+                      "draft_vocab_size": len(model.target_ids)}
+    taus = {name: {f"t{temperature:g}": {key: round(value, 4) for key, value in summarize(rows).items()
+                                         if key in ("tau", "tau_low", "tau_high")}
+                   for temperature, rows in by_temperature.items()} for name, by_temperature in measured.items()}
+    shares = {f"t{temperature:g}": tau_share(measured["continued"][temperature], measured["from_scratch"][temperature])
+              for temperature in TEMPERATURES}
+    worst = min(shares, key=lambda name: shares[name][0])
+    return {
+        "tau_share": round(shares[worst][0], 4), "step_share": round(few / size["steps"], 4),
+        "tau_share_low": round(shares[worst][1], 4),
+        "tau_shares": {name: [round(value, 4) for value in share] for name, share in shares.items()}, "taus": taus,
+        "runs": runs, "prompts": len(measured["continued"][1.0]),
+        "answer_tokens": {"before": sum(row.window for row in old_rows), "after": sum(row.window for row in new_rows)},
+    }
+
+
+def tau_share(one: list[AcceptanceRow], other: list[AcceptanceRow]) -> tuple[float, float, float]:
+    """tau of `one` over that of `other`, and its 95 % interval over prompts drawn with replacement, the same for both."""
+    if [row.row_id for row in one] != [row.row_id for row in other]:
+        raise ValueError("the two were measured on different prompts")
+    counts = np.array([[(row.forwards, row.accepted) for row in rows] for rows in (one, other)], dtype=np.float64)
+
+    def shares(totals: np.ndarray) -> np.ndarray:
+        taus = 1 + totals[..., 1] / np.maximum(totals[..., 0], 1)
+        return taus[0] / taus[1]
+
+    draws = np.random.default_rng(0).integers(0, len(one), (RESAMPLES, len(one)))
+    low, high = np.percentile(shares(counts[:, draws].sum(axis=2)), [2.5, 97.5])
+    return float(shares(counts.sum(axis=1))), float(low), float(high)
+
+
+if __name__ == "__main__":
+    main()

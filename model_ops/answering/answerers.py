@@ -1,0 +1,135 @@
+"""Who answers: the project's own generator, or an endpoint that holds the same weights.
+
+    with answerer(target, settings) as answers:
+        replies = answers.answer(asked)               # a Reply for each Asked
+        for chunk in answers.chunks(asked): ...       # which are best answered together
+
+The generator samples by temperature, top-p, top-k and min-p. What else a request asked for it does not do:
+`refused(sampling)` names it, and such a turn is left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol
+
+from model_ops.answering.completions_endpoint import CompletionsEndpoint, Reply
+from model_ops.answering.sampling_parameters import Sampling
+from model_ops.answering.turns import Conversation
+from model_ops.decoding.decode import decode
+from model_ops.models.target import end_of_text_ids, load_runner
+from model_ops.specs import GenerateSettings
+
+CHUNK_BATCHES = 4
+"""Batches in a chunk: what a kill can lose."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One turn of a conversation, its prompt as token ids, and how it is to be sampled."""
+
+    conversation: Conversation
+    turn: int
+    ids: list[int]
+    sampling: Sampling
+
+    @property
+    def name(self) -> str:
+        """What a turn's random numbers are drawn by."""
+        return f"{self.conversation.row_id}#{self.turn}"
+
+    @property
+    def interaction_id(self) -> str | None:
+        return self.conversation.interaction_ids[self.turn]
+
+
+class Answerer(Protocol):
+    """What `generate` asks."""
+
+    def refused(self, sampling: Sampling) -> list[str]:
+        """Parameters of a request that cannot be done here."""
+
+    def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
+        """The turns in the groups in which they are answered; a function of the turns alone."""
+
+    def answer(self, asked: Sequence[Asked]) -> list[Reply]:
+        """The target's answers, in order."""
+
+
+@contextmanager
+def answerer(target: Path, settings: GenerateSettings) -> Iterator[Answerer]:
+    """The one that the settings name. Raises ModelError where it cannot answer."""
+    if settings.endpoint is None:
+        yield OwnGenerator(target, settings)
+        return
+    with CompletionsEndpoint(settings.endpoint) as endpoint:
+        endpoint.check()
+        yield Served(endpoint, settings)
+
+
+class OwnGenerator:
+    """The project's decoder; the weights are loaded with the first question."""
+
+    def __init__(self, target: Path, settings: GenerateSettings):
+        self.target, self.settings, self.runner = target, settings, None
+
+    def refused(self, sampling: Sampling) -> list[str]:
+        return sampling.other_names
+
+    def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
+        def sampled_alike(each: Asked) -> tuple:
+            truncation = each.sampling.truncation
+            return each.sampling.temperature, truncation.top_p, truncation.top_k, truncation.min_p
+
+        size, found = self.settings.batch_size * CHUNK_BATCHES, []
+        for _, alike in groupby(sorted(asked, key=lambda each: (*sampled_alike(each), len(each.ids))), sampled_alike):
+            group = list(alike)
+            found += [group[start:start + size] for start in range(0, len(group), size)]
+        return found
+
+    def answer(self, asked: Sequence[Asked]) -> list[Reply]:
+        """All of them sampled alike, as `chunks` gives them."""
+        if self.runner is None:
+            self.runner = load_runner(self.target)
+        sampling = asked[0].sampling
+        answers = decode(
+            self.runner, [each.ids for each in asked], [each.name for each in asked], eos_ids=end_of_text_ids(self.target),
+            temperature=sampling.temperature, truncation=sampling.truncation, seed=self.settings.seed,
+            max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size)
+        replies = []
+        for each, answer in zip(asked, answers, strict=True):
+            limit = room_of(each, self.settings)
+            cut = len(answer.tokens) > limit
+            replies.append(Reply(answer.tokens[:limit], "length" if cut else answer.finish_reason))
+        return replies
+
+
+class Served:
+    """A server's answers, many requests at a time."""
+
+    def __init__(self, endpoint: CompletionsEndpoint, settings: GenerateSettings):
+        self.endpoint, self.settings = endpoint, settings
+
+    def refused(self, sampling: Sampling) -> list[str]:
+        # a forced tool call needs the chat API, and prompts are sent as token ids
+        return [name for name in sampling.other_names if name == "tool_choice"]
+
+    def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
+        size = self.endpoint.settings.concurrency * CHUNK_BATCHES
+        ordered = sorted(asked, key=lambda each: len(each.ids))
+        return [ordered[start:start + size] for start in range(0, len(ordered), size)]
+
+    def answer(self, asked: Sequence[Asked]) -> list[Reply]:
+        with ThreadPoolExecutor(self.endpoint.settings.concurrency) as pool:
+            return list(pool.map(
+                lambda each: self.endpoint.answer(each.ids, each.sampling, room_of(each, self.settings)), asked))
+
+
+def room_of(asked: Asked, settings: GenerateSettings) -> int:
+    """Tokens that an answer may have: as served, and at most as the settings say."""
+    return min(settings.max_new_tokens, asked.sampling.max_tokens or settings.max_new_tokens)

@@ -1,0 +1,120 @@
+"""Answers from an OpenAI-compatible server that holds the target's weights: token ids in, token ids out.
+
+    with CompletionsEndpoint(settings) as endpoint:
+        endpoint.check()
+        reply = endpoint.answer([1, 17, 9], Sampling(temperature=0.7), max_tokens=128)      # Reply(tokens, finish_reason)
+
+POST /completions with the prompt as ids and `return_token_ids` (vLLM 0.10.2 or newer): nothing is tokenized twice. What
+a request's parameters say beside temperature and truncation is sent as it is. A busy or failing server (408, 425, 429,
+5xx, a broken connection) is asked again with growing pauses, as Retry-After says where it does; no redirect is followed.
+The key comes from the environment variable that the recipe names and is stored nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import urllib3
+
+from model_ops.answering.sampling_parameters import Sampling
+from model_ops.errors import ModelError
+from model_ops.specs import EndpointSettings
+
+AGAIN = (408, 425, 429, 500, 502, 503, 504)
+LONGEST_PAUSE_S = 60
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer: its token ids, the end of text among them where the target gave it."""
+
+    tokens: list[int]
+    finish_reason: Literal["stop", "length"]
+
+
+class _Retry(urllib3.Retry):
+    """Waits as Retry-After says, but not for hours."""
+
+    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
+        seconds = super().get_retry_after(response)
+        return None if seconds is None else min(seconds, LONGEST_PAUSE_S)
+
+
+class CompletionsEndpoint:
+    """May be asked from several threads at once. Raises ModelError where the key's variable is empty."""
+
+    def __init__(self, settings: EndpointSettings):
+        self.settings = settings
+        self._headers = {"Content-Type": "application/json"}
+        if settings.api_key_env:
+            key = os.environ.get(settings.api_key_env, "").strip()
+            if not key:
+                raise ModelError(f"answers.endpoint: there is no key in the environment variable {settings.api_key_env}")
+            self._headers["Authorization"] = f"Bearer {key}"
+        retries = _Retry(total=settings.retries, status_forcelist=AGAIN, allowed_methods=None, backoff_factor=0.5,
+                         backoff_jitter=0.5, redirect=False, raise_on_status=False)
+        options = {"maxsize": settings.concurrency, "block": True, "retries": retries, "timeout": settings.timeout_s}
+        address = urlsplit(settings.base_url)
+        proxy = urllib.request.getproxies().get(address.scheme)
+        around = proxy is None or urllib.request.proxy_bypass(address.hostname)
+        self._pool = urllib3.PoolManager(**options) if around else urllib3.ProxyManager(proxy, **options)
+
+    def __enter__(self) -> CompletionsEndpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.clear()
+
+    def check(self) -> None:
+        """Raises ModelError where the server cannot be reached or does not serve the model that the recipe names."""
+        listed = self._asked("GET", "/models", None)
+        names = [entry.get("id") for entry in listed.get("data") or [] if isinstance(entry, dict)]
+        if self.settings.model not in names:
+            raise ModelError(f"answers.endpoint: {self.settings.base_url} serves {', '.join(map(str, names)) or 'nothing'}, "
+                             f"not {self.settings.model}: start it with the target's weights under that name")
+
+    def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> Reply:
+        """The target's answer to a prompt. Raises ModelError for what a server refuses or leaves out."""
+        body: dict[str, Any] = {
+            **json.loads(sampling.others), "model": self.settings.model, "prompt": prompt, "max_tokens": max_tokens,
+            "temperature": sampling.temperature, "top_p": sampling.truncation.top_p, "return_token_ids": True,
+        }
+        # said only where it changes something: servers differ in what they take
+        body.update({name: value for name, value in sampling.truncation.as_dict().items() if name != "top_p"})
+        reply = self._asked("POST", "/completions", body)
+        try:
+            choice = reply["choices"][0]
+            tokens, reason = choice.get("token_ids"), choice.get("finish_reason")
+            seen = choice.get("prompt_token_ids", reply.get("prompt_token_ids"))
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise ModelError(f"answers.endpoint: {self.settings.base_url} replied with no completion") from error
+        if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
+            raise ModelError(f"answers.endpoint: {self.settings.base_url} returned no token ids; serve the target with vLLM "
+                             "0.10.2 or newer, which knows return_token_ids")
+        if isinstance(seen, list) and seen != prompt:
+            raise ModelError(f"answers.endpoint: {self.settings.base_url} changed a prompt of {len(prompt)} token ids into "
+                             f"{len(seen)}: switch off what adds or cuts tokens there")
+        return Reply(tokens, "stop" if reason == "stop" else "length")
+
+    def _asked(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        where = self.settings.base_url
+        try:
+            response = self._pool.request(
+                method, f"{where}{path}", body=None if body is None else json.dumps(body).encode(), headers=self._headers)
+        except urllib3.exceptions.HTTPError as error:
+            reason = type(getattr(error, "reason", None) or error).__name__
+            raise ModelError(f"answers.endpoint: {where} does not reply ({reason}); what was answered is kept: start the "
+                             "server and run the step again") from error
+        if response.status != 200:
+            raise ModelError(f"answers.endpoint: {where}{path} refuses with HTTP {response.status}; check base_url, model, "
+                             "api_key_env and the server's longest context")
+        try:
+            content = json.loads(response.data)
+        except ValueError as error:
+            raise ModelError(f"answers.endpoint: {where}{path} replied with no JSON") from error
+        return content if isinstance(content, dict) else {}

@@ -1,0 +1,104 @@
+"""How a request was sampled, by the parameters its log row kept.
+
+    sampling = sampling_of('{"temperature": 0.7, "top_p": 0.9}', defaults)
+    sampling.temperature, sampling.truncation, sampling.others
+
+Defaults are the server's: what the target's generation_config.json says (vLLM and SGLang read it), else 1.0 and no
+truncation. What changes a distribution and is none of temperature, top_p, top_k and min_p is in `others`: an endpoint
+is sent it, the project's own generator does not do it. What does not change one (seeds, streaming, log-probs) is not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model_ops.decoding.truncation import NONE, Truncation
+
+NEUTRAL: dict[str, Any] = {
+    "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "logit_bias": {}, "stop": [],
+    "stop_token_ids": [], "bad_words": [], "min_tokens": 0, "ignore_eos": False, "guided_json": None,
+    "guided_regex": None, "guided_choice": None, "guided_grammar": None, "structured_outputs": None,
+    "use_beam_search": False, "typical_p": 1, "allowed_token_ids": [], "length_penalty": 1,
+}
+"""Parameters that change what is sampled, beside temperature and truncation, with the value at which they do not."""
+
+LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "max_output_tokens")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """One request's parameters. others: names and values, as JSON text, of what else changes the distribution."""
+
+    temperature: float = 1.0
+    truncation: Truncation = NONE
+    max_tokens: int | None = None
+    others: str = "{}"
+
+    @property
+    def other_names(self) -> list[str]:
+        return sorted(json.loads(self.others))
+
+    def as_json(self) -> str:
+        """What a row of answers keeps of it."""
+        kept = {"temperature": self.temperature, **self.truncation.as_dict(), **json.loads(self.others)}
+        return json.dumps(kept, sort_keys=True)
+
+
+def server_defaults(target: Path) -> Sampling:
+    """What a server takes where a request says nothing: the target's generation_config.json."""
+    path = target / "generation_config.json"
+    try:
+        content = json.loads(path.read_text()) if path.exists() else {}
+    except ValueError:
+        content = {}
+    return sampling_of(content if isinstance(content, dict) else {}, Sampling())
+
+
+def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Sampling:
+    """The parameters of one logged request. What is no number where one is expected counts as not said."""
+    try:
+        said = json.loads(params) if isinstance(params, str) else dict(params or {})
+    except ValueError:
+        said = {}
+    said = said if isinstance(said, dict) else {}
+    truncation = Truncation(
+        top_p=_number(said.get("top_p"), 0, 1) or defaults.truncation.top_p,
+        top_k=_whole(said.get("top_k"), defaults.truncation.top_k),
+        min_p=_or(_number(said.get("min_p"), 0, 1), defaults.truncation.min_p))
+    others = {**json.loads(defaults.others), **{
+        name: said[name] for name in NEUTRAL if said.get(name) is not None}}
+    others = {name: value for name, value in others.items() if not _neutral(name, value)}
+    shape = said.get("response_format")
+    if isinstance(shape, dict) and shape.get("type") not in (None, "text"):
+        others["response_format"] = shape
+    if said.get("tool_choice") == "required" or isinstance(said.get("tool_choice"), dict):
+        others["tool_choice"] = said["tool_choice"]
+    limits = [limit for name in LIMITS if (limit := _whole(said.get(name), 0)) > 0]
+    return Sampling(_or(_number(said.get("temperature"), 0, 100), defaults.temperature), truncation,
+                    limits[0] if limits else defaults.max_tokens, json.dumps(others, sort_keys=True))
+
+
+def _neutral(name: str, value: Any) -> bool:
+    return value == NEUTRAL[name] or (isinstance(NEUTRAL[name], list | dict) and not value)
+
+
+def _number(value: Any, least: float, most: float) -> float | None:
+    """A finite number within bounds, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value) if least <= value <= most else None
+
+
+def _whole(value: Any, default: int) -> int:
+    """A whole number; 0 where it is -1, which servers read as 'no limit'."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return default
+    return max(0, value)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

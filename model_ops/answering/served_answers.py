@@ -1,0 +1,69 @@
+"""What the log kept of how each answer was served: its parameters, and exact token ids where these very weights gave it.
+
+    served = ServedAnswers.read(folder / "served.parquet", target, served_as=["tutor-8b"])
+    served.sampling("interaction id")      # temperature and what else the request asked for
+    served.exact("interaction id")         # (prompt ids, answer ids), or None: they are not this target's
+
+served.parquet (resources/served_answers.py): interaction_id, model, served_model_digest, params (JSON text),
+finish_reason, prompt_token_ids, completion_token_ids (null where personal data was redacted from the row).
+Ids count as the target's own where the log names the digest of these weights, or a model name that the recipe says
+they are served under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from model_ops.answering.sampling_parameters import Sampling, sampling_of, server_defaults
+from model_ops.errors import ModelError
+from model_ops.models.target_digest import is_named, names_of
+
+COLUMNS = ("interaction_id", "model", "served_model_digest", "params", "finish_reason", "prompt_token_ids",
+           "completion_token_ids")
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Token ids as the server saw them and gave them."""
+
+    prompt: list[int]
+    answer: list[int]
+    finish_reason: str
+
+
+class ServedAnswers:
+    """Looked up by interaction id; knows nothing of a log where there was none."""
+
+    def __init__(self, rows: dict[str, dict[str, Any]], target: Path, served_as: Sequence[str] = ()):
+        self.rows, self.names, self.served_as = rows, names_of(target), frozenset(served_as)
+        self.defaults = server_defaults(target)
+
+    @classmethod
+    def read(cls, path: Path, target: Path, served_as: Sequence[str] = ()) -> ServedAnswers:
+        """Raises ModelError where the file is not one of served answers."""
+        try:
+            table = pq.read_table(path, columns=list(COLUMNS))
+        except (OSError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise ModelError(f"{path} does not hold {', '.join(COLUMNS)}: materialize served_answers again") from error
+        return cls({row["interaction_id"]: row for row in table.to_pylist()}, target, served_as)
+
+    def sampling(self, interaction_id: str | None) -> Sampling:
+        """The request's parameters; the server's defaults where it said nothing or is not known."""
+        row = self.rows.get(interaction_id or "")
+        return sampling_of(row["params"], self.defaults) if row else self.defaults
+
+    def exact(self, interaction_id: str | None) -> Exact | None:
+        """The ids of an answer that this target gave. Raises nothing: what is incomplete is not exact."""
+        row = self.rows.get(interaction_id or "")
+        if row is None or not row["prompt_token_ids"] or not row["completion_token_ids"]:
+            return None
+        if not (is_named(self.names, row["served_model_digest"]) or row["model"] in self.served_as):
+            return None
+        reason = "stop" if row["finish_reason"] in ("stop", "tool_calls", "function_call") else "length"
+        return Exact(row["prompt_token_ids"], row["completion_token_ids"], reason)

@@ -1,0 +1,131 @@
+"""The turns of logged conversations that a target is asked again, each with the history that a server would have been sent.
+
+    conversations = read_conversations(dataset, "train", tokenizer)
+    ids = conversations[0].prompt_ids(0, tokenizer)            # up to where the first answer begins
+    conversations[0].answered(0, "It is 4.")                   # what the target said stands in the next turn's history
+
+A conversation is asked turn by turn: in served traffic the history of a later turn holds the target's own answers. A
+logged answer stays in the history where another text could not stand in its place: where it called a tool (the result
+that follows answers that call), where it was dropped by curation (weight 0), and where the target's answer was cut
+short. Prompts are rendered by the target's own chat template with its generation prompt.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.decoding.prompts import render_prompt
+from model_ops.errors import ModelError
+from model_ops.training.batch import IGNORED
+from model_ops.training.conversations import Row, Split, read_rows
+
+LABELS = ("session_id", "prompt_shape", "workload", "interaction_ids")
+
+
+@dataclass
+class Conversation:
+    """One row of a dataset. turns: indices into its messages at which the target speaks; a row of token ids has one.
+
+    interaction_ids: of each turn, where the dataset knows it, the logged interaction whose answer stood there.
+    """
+
+    row: Row
+    session_id: str
+    prompt_shape: str
+    workload: str
+    turns: list[int]
+    interaction_ids: list[str | None]
+    given_ids: list[int] | None = None
+    """The prompt of a row that came as token ids."""
+    _own: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def row_id(self) -> str:
+        return self.row.row_id
+
+    def prompt_ids(self, turn: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+        """The token ids before the answer of a turn (its place in `turns`). Raises ModelError as `render_prompt` does."""
+        if self.given_ids is not None:
+            return self.given_ids
+        messages = [{**message, "content": self._own[place]} if place in self._own else message
+                    for place, message in enumerate(self.row.messages[:self.turns[turn]])]
+        return render_prompt(tokenizer, replace(self.row, messages=messages))
+
+    def answered(self, turn: int, text: str) -> None:
+        """The target's answer takes the logged one's place in later histories, where it can (see the file's first lines)."""
+        place = self.turns[turn]
+        if place < len(self.row.messages) and not self.row.messages[place].get("tool_calls") \
+                and not self.row.messages[place].get("function_call"):
+            self._own[place] = text
+
+    def first_turns(self, count: int) -> Conversation:
+        """The same conversation, asked for its first turns only."""
+        return replace(self, turns=self.turns[:count], interaction_ids=self.interaction_ids[:count], _own={})
+
+
+def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Conversation]:
+    """The conversations of a split that hold a turn to ask, in the file's order.
+
+    Turns are the assistant messages that something stands before and whose weight is not 0, and the end of a
+    conversation that waits for an answer. A row of token ids is asked what follows the ids that are not learnt.
+    Raises ModelError as `conversations.read_rows` does.
+    """
+    rows = read_rows(dataset, split)
+    path = dataset / f"{split}.parquet"
+    present = [name for name in LABELS if name in pq.read_schema(path).names]
+    labels = pq.read_table(path, columns=present).to_pylist() if present else [{}] * len(rows)
+    found = []
+    for row, label in zip(rows, labels, strict=True):
+        given, turns = _given(row, tokenizer), []
+        if given is None:
+            turns = [place for place, message in enumerate(row.messages)
+                     if place > 0 and message.get("role") == "assistant" and message.get("weight", 1) != 0]
+            if row.messages and row.messages[-1].get("role") in ("user", "tool"):
+                turns.append(len(row.messages))
+        elif given:
+            turns = [0]
+        if turns:
+            ids = list(label.get("interaction_ids") or [])
+            learnt = sum(message.get("role") == "assistant" and message.get("weight", 1) != 0 for message in row.messages)
+            # one id for each answer that is learnt, in their order; else it cannot be told whose is whose
+            known: list[str | None] = ids[learnt - len(turns):] if ids and len(ids) == learnt >= len(turns) else []
+            found.append(Conversation(
+                row, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
+                str(label.get("workload") or ""), turns, known or [None] * len(turns), given))
+    return found
+
+
+def choose_conversations(conversations: Sequence[Conversation], limit: int | None, seed: int) -> list[Conversation]:
+    """Conversations with at most `limit` turns in all: a seeded choice that does not depend on their order.
+
+    The last one chosen is asked for its first turns only, where all of them would be too many.
+    """
+    if limit is None or sum(len(each.turns) for each in conversations) <= limit:
+        return list(conversations)
+    order = sorted(conversations, key=lambda each: each.row_id)
+    random.Random(seed).shuffle(order)
+    chosen: list[Conversation] = []
+    for each in order:
+        if limit > 0:
+            chosen.append(each.first_turns(limit))
+            limit -= len(chosen[-1].turns)
+    return chosen
+
+
+def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> list[int] | None:
+    """The prompt of a row of token ids: the ids before the first that is learnt. None where it is a conversation."""
+    if row.token_ids is None:
+        return None if row.text is None else []
+    strange = [token for token in row.token_ids if not 0 <= token < len(tokenizer)]
+    if strange:
+        raise ModelError(f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of "
+                         f"{len(tokenizer)}; pre-tokenized rows have to be made with the target's tokenizer")
+    labels = row.labels if row.labels is not None else row.token_ids
+    first = next((place for place, label in enumerate(labels) if label != IGNORED), 0)
+    return list(row.token_ids[:first])

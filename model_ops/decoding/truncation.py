@@ -1,0 +1,48 @@
+"""Truncated sampling: top-k, top-p and min-p, in the order in which vLLM applies them. Importing it imports no torch.
+
+    weights = truncated((logits / temperature).softmax(dim=-1), Truncation(top_p=0.9))     # for sampling.sample
+
+After the temperature: min_p drops what is less likely than min_p times the likeliest token; top_k keeps the k
+likeliest; top_p then keeps the fewest likeliest tokens whose share of what is left reaches it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """top_p 1, top_k 0 and min_p 0 leave a distribution as it is."""
+
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is not neutral."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(NONE, name)}
+
+
+NONE = Truncation()
+
+
+def truncated(probabilities: Float32[Tensor, "*rows vocab"], truncation: Truncation) -> Float32[Tensor, "*rows vocab"]:
+    """The probabilities that may be drawn, others 0; they are not made to add up to 1. Ties at top-k's edge all stay."""
+    kept = probabilities
+    if truncation.min_p > 0:
+        kept = kept.where(kept >= truncation.min_p * kept.amax(dim=-1, keepdim=True), 0)
+    if 0 < truncation.top_k < kept.shape[-1]:
+        kept = kept.where(kept >= kept.topk(truncation.top_k, dim=-1).values[..., -1:], 0)
+    if truncation.top_p < 1:
+        ordered, places = kept.sort(dim=-1, descending=True, stable=True)
+        # a token stays while those before it have not reached the share
+        before = ordered.cumsum(dim=-1) - ordered
+        ordered = ordered.where(before < truncation.top_p * kept.sum(dim=-1, keepdim=True), 0)
+        kept = kept.new_zeros(kept.shape).scatter_(-1, places, ordered)
+    return kept

@@ -1,0 +1,73 @@
+"""What would make a drafter's training senseless, told before any weight is loaded.
+
+    check_target(target, "eagle3")                     # layers, a head, ends of text
+    check_answers(answers, target, rows, left_out)     # whose answers they are, and whether they teach anything
+
+Each problem is a ModelError of one sentence with its remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from model_ops.errors import ModelError
+from model_ops.models.model_directory import read_config
+from model_ops.models.target import end_of_text_ids
+from model_ops.models.target_digest import target_digest, vocabulary_digest
+from model_ops.models.tensor_files import TensorFileError, read_directory
+from model_ops.speculators.eagle3 import default_layer_ids
+from model_ops.speculators.hidden_states import AnswerRow
+
+
+def check_target(target: Path, architecture: str) -> None:
+    """A target that a drafter can be built for: it has the layers, a head, and its answers can end.
+
+    Raises ModelError for too few layers for the boundaries that the architecture reads, for a target without the output
+    matrix that drafts are scored against (tied to the embedding, or its own), and for an end of text that is no token.
+    """
+    config = read_config(target)
+    if architecture.startswith("eagle3"):
+        default_layer_ids(config.get("num_hidden_layers") or 0)
+    try:
+        tensors = read_directory(target)
+    except TensorFileError as error:
+        raise ModelError(str(error)) from error
+    tied = bool(config.get("tie_word_embeddings"))
+    head, vocab = "model.embed_tokens.weight" if tied else "lm_head.weight", config.get("vocab_size")
+    packed = [name for name in tensors if name.startswith(f"{head}_")]  # some quantized forms keep it in parts
+    if head not in tensors and not packed:
+        raise ModelError(f"{target}: tie_word_embeddings is {str(tied).lower()} and there is no {head}: a drafter is scored "
+                         "against the target's head; save the model with it")
+    shape = tuple(tensors[head].shape) if head in tensors else (vocab, 0)
+    if len(shape) != 2 or shape[0] != vocab:
+        raise ModelError(f"{target}: {head} is {list(shape)}, config.json says a vocabulary of {vocab}: save the model again")
+    strange = sorted(token for token in end_of_text_ids(target) if not 0 <= token < vocab)
+    if strange:
+        raise ModelError(f"{target}: the end of text {strange[0]} is outside the vocabulary of {vocab}, so no draft could ever "
+                         "end; set eos_token_id in generation_config.json")
+
+
+def check_answers(answers: Path, target: Path, rows: Sequence[AnswerRow], left_out: Mapping[str, int]) -> None:
+    """Answers that this target gave, with something to learn from. Raises ModelError, see the file's first lines."""
+    path = answers / "train.parquet"
+    if not rows:
+        if left_out.get("rows_left_out"):
+            raise ModelError(f"none of the {left_out['rows_left_out']} answers in {path} holds a token to predict within "
+                             "max_length: raise max_length, or generate answers for shorter prompts")
+        raise ModelError(f"{path} holds no answer to train the drafter on; generate more")
+    named = {name.decode(): value.decode() for name, value in (pq.read_schema(path).metadata or {}).items()}
+    digests = {"target_digest": (target_digest, "weights"), "vocabulary_digest": (vocabulary_digest, "tokenizer")}
+    for name, (digest, what) in digests.items():
+        given = named.get(name)
+        own = digest(target) if given else ""
+        if given and own and given != own:
+            raise ModelError(f"{path} was answered with other {what} ({given[:12]}) than the target's ({own[:12]}): generate "
+                             "the answers again with the target that is to be served")
+    vocab = read_config(target)["vocab_size"]
+    for row in rows:
+        if not 0 <= min(row.ids) <= max(row.ids) < vocab:
+            raise ModelError(f"{path}: row {row.row_id} holds token ids outside the target's vocabulary of {vocab}: they are "
+                             "of another tokenizer")

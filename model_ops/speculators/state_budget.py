@@ -1,0 +1,80 @@
+"""Whether a drafter's hidden states go to a disk cache or are computed as they are read, and what that takes.
+
+    choice = choose_states(settings, rows, captured=3, hidden_size=4096, folder=work)      # raises where over budget
+    choice.mode, choice.reason
+
+A cache costs 2 * hidden * (captured + 1) bytes a token and is read once an epoch; online costs a forward of the target
+an epoch. `auto` takes the cache where rows are read more than once and it fits, since a read is then cheaper than a
+forward (measured: docs/speculators.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from model_ops.errors import ModelError
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.hidden_states import AnswerRow, bytes_of
+
+GIB = 2**30
+DISK_SHARE = 0.8
+"""How much of the free disk a cache may take where the settings give no budget."""
+
+
+@dataclass(frozen=True)
+class StateChoice:
+    """Where hidden states come from, and why."""
+
+    mode: Literal["online", "cache"]
+    reason: str
+    cache_gib: float = 0.0
+
+
+def choose_states(settings: SpeculatorSettings, rows: Sequence[AnswerRow], captured: int, hidden_size: int, folder: Path,
+                  there: int = 0) -> StateChoice:
+    """settings are resolved; captured: boundary states a token; there: bytes of the cache that lie in `folder` already.
+
+    Raises ModelError where a cache is asked for that is over its budget, or over the disk's.
+    """
+    if settings.hidden_states == "online":
+        return StateChoice("online", "asked for")
+    folder.mkdir(parents=True, exist_ok=True)
+    needed = sum(bytes_of(row, captured, hidden_size) for row in rows)
+    disk = shutil.disk_usage(folder).free * DISK_SHARE + there
+    budget = disk if settings.cache_gib is None else min(settings.cache_gib * GIB, disk)
+    what = f"hidden states of {len(rows)} answers take {needed / GIB:.2f} GiB"
+    if settings.hidden_states == "auto":
+        read = reads(settings, rows)
+        if read <= 1:
+            return StateChoice("online", "each answer is read once: a cache would be written to be read once")
+        if needed > budget:
+            return StateChoice("online", f"{what} and a cache may take {budget / GIB:.2f} GiB")
+        return StateChoice("cache", f"each answer is read {read:.1f} times, and {what}", needed / GIB)
+    if needed > budget:
+        limit = "cache_gib allows" if budget < disk else "of disk are free"
+        room = f"{limit} {budget / GIB:.2f}" if budget < disk else f"{budget / GIB:.2f} {limit}"
+        raise ModelError(f"{what} and {room}: {fitting(rows, captured, hidden_size, budget)} of them would fit; set "
+                         "hidden_states to online, answers.prompts lower, or cache_gib higher")
+    return StateChoice("cache", what, needed / GIB)
+
+
+def reads(settings: SpeculatorSettings, rows: Sequence[AnswerRow]) -> float:
+    """How often the average answer is read in a training of these settings."""
+    if settings.steps is None:
+        return float(settings.epochs)
+    return settings.steps * settings.tokens_per_step / max(1, sum(len(row.ids) for row in rows))
+
+
+def fitting(rows: Sequence[AnswerRow], captured: int, hidden_size: int, budget: float) -> int:
+    """How many of the answers, in their order, a cache of `budget` bytes holds."""
+    count = 0
+    for row in rows:
+        budget -= bytes_of(row, captured, hidden_size)
+        if budget < 0:
+            break
+        count += 1
+    return count

@@ -1,0 +1,128 @@
+"""Answers over HTTP: ids in, ids out, parameters as served; a server that cannot is told apart from one that is slow."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pyarrow.parquet as pq
+import pytest
+from tiny_models import write_dataset, write_target
+
+from model_ops import generate
+from model_ops.answering.completions_endpoint import CompletionsEndpoint, Reply
+from model_ops.answering.sampling_parameters import Sampling, sampling_of
+from model_ops.decoding.truncation import Truncation
+from model_ops.errors import ModelError
+from model_ops.progress import Progress
+from model_ops.specs import EndpointSettings, Job
+
+
+@pytest.fixture
+def server():
+    """A completions server: `server.behave(body) -> (status, reply)`; `server.asked` holds the bodies."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self._say(200, {"data": [{"id": "tutor"}]})
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                served.asked.append((body, self.headers.get("Authorization")))
+            self._say(*served.behave(body))
+
+        def _say(self, status, content):
+            text = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    lock = threading.Lock()
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served.asked = []
+    served.behave = lambda body: (200, {"choices": [{
+        "token_ids": [len(body["prompt"]) % 7 + 3, 9, 2][:body["max_tokens"]], "prompt_token_ids": body["prompt"],
+        "finish_reason": "stop" if body["max_tokens"] > 2 else "length"}]})
+    thread = threading.Thread(target=served.serve_forever)
+    thread.start()
+    yield served
+    served.shutdown()
+    thread.join()
+    served.server_close()
+
+
+def settings_of(server, **changes):
+    return EndpointSettings(base_url=f"http://127.0.0.1:{server.server_port}/v1/",
+                            **{"model": "tutor", "retries": 2, "timeout_s": 5, **changes})
+
+
+def test_a_request_says_what_the_log_said(server, monkeypatch):
+    monkeypatch.setenv("TUTOR_KEY", "k1")
+    sampling = sampling_of({"temperature": 0.4, "top_k": 20, "presence_penalty": 1.0, "frequency_penalty": 0,
+                            "max_tokens": 7, "user": "x"}, Sampling())
+    with CompletionsEndpoint(settings_of(server, api_key_env="TUTOR_KEY")) as endpoint:
+        endpoint.check()
+        assert endpoint.answer([5, 6, 7], sampling, 7) == Reply([6, 9, 2], "stop")
+        assert endpoint.answer([5, 6, 7], Sampling(), 2) == Reply([6, 9], "length")
+    (first, key), (second, _) = server.asked
+    assert first == {"model": "tutor", "prompt": [5, 6, 7], "max_tokens": 7, "temperature": 0.4, "top_p": 1.0, "top_k": 20,
+                     "presence_penalty": 1.0, "return_token_ids": True}
+    assert key == "Bearer k1" and "top_k" not in second
+
+
+def test_a_busy_server_is_asked_again_and_others_are_refused_in_words(server):
+    replies = [(503, {}), (200, {"choices": [{"token_ids": [4], "finish_reason": "stop"}]})]
+    server.behave = lambda body: replies.pop(0)
+    with CompletionsEndpoint(settings_of(server)) as endpoint:
+        assert endpoint.answer([1], Sampling(), 4).tokens == [4]
+        for reply, reason in [
+            ((200, {"choices": [{"text": "hello", "finish_reason": "stop"}]}), "returned no token ids.*0.10.2"),
+            ((200, {"choices": []}), "no completion"),
+            ((400, {}), "HTTP 400"),
+            ((200, {"choices": [{"token_ids": [4], "prompt_token_ids": [0, 1]}]}), "changed a prompt of 1 token ids into 2"),
+        ]:
+            replies[:] = [reply]
+            with pytest.raises(ModelError, match=reason):
+                endpoint.answer([1], Sampling(), 4)
+    with CompletionsEndpoint(settings_of(server, model="other")) as endpoint, pytest.raises(ModelError, match="serves tutor, not"):
+        endpoint.check()
+    with pytest.raises(ModelError, match="no key in the environment variable NO_SUCH_KEY"):
+        CompletionsEndpoint(settings_of(server, api_key_env="NO_SUCH_KEY"))
+    gone = EndpointSettings(base_url="http://127.0.0.1:9/v1", model="tutor", retries=0, timeout_s=1)
+    with CompletionsEndpoint(gone) as endpoint, pytest.raises(ModelError, match="does not reply"):
+        endpoint.check()
+
+
+def test_a_dataset_is_answered_by_the_endpoint_and_continued_where_it_failed(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("model_ops.answering.answerers.CHUNK_BATCHES", 1)
+    write_target(tmp_path / "target")
+    write_dataset(tmp_path / "dataset", rows=9)
+    whole = server.behave
+    server.behave = lambda body: whole(body) if len(server.asked) < 7 else (400, {})
+    job = Job(operation="generate", output=tmp_path / "out",
+              inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
+              settings={"endpoint": settings_of(server, concurrency=2).model_dump()})
+    with pytest.raises(ModelError, match="HTTP 400"):
+        generate.run(job, Progress())
+    server.behave = whole
+    before = len(server.asked)
+    metrics = generate.run(job, Progress())
+    assert metrics["train_rows"] == 12 and metrics["validation_rows"] == 3
+    assert 15 - 6 <= len(server.asked) - before < 15, "finished chunks are not asked again"
+    rows = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
+    assert all(row["answer_token_ids"] == [len(row["prompt_token_ids"]) % 7 + 3, 9, 2] for row in rows)
+
+
+def test_parameters_as_logs_have_them():
+    defaults = Sampling(temperature=0.6, truncation=Truncation(top_p=0.95))
+    for params in (None, "", "not json", "[]", '{"temperature": null}', '{"temperature": "hot"}', '{"temperature": true}'):
+        assert sampling_of(params, defaults) == defaults, params
+    found = sampling_of('{"temperature": 0, "top_p": 1, "top_k": -1, "stop": ["x"], "n": 2, "logit_bias": {}, '
+                        '"response_format": {"type": "json_object"}, "tool_choice": "auto", "max_completion_tokens": 9}', defaults)
+    assert found.temperature == 0 and found.truncation == Truncation() and found.max_tokens == 9
+    assert found.other_names == ["response_format", "stop"]
+    assert sampling_of({"tool_choice": {"type": "function"}}, defaults).other_names == ["tool_choice"]
