@@ -112,8 +112,8 @@ class _RandomStates:
     def __init__(self, row: AnswerRow, hidden: int):
         self.states = torch.randn(len(row.ids), 3 * hidden).bfloat16(), torch.randn(row.window + 1, hidden).bfloat16()
 
-    def row(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.states
+    def of(self, members: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return [self.states for _ in members]
 
 
 class _PeakMemory:

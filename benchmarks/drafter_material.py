@@ -33,9 +33,10 @@ import pyarrow.parquet as pq
 import torch
 
 from model_ops import generate
-from model_ops.decoding.acceptance import AcceptanceRow, measure
+from model_ops.decoding.acceptance import AcceptanceRow
 from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.measure_acceptance import measure
 from model_ops.decoding.prompts import Prompt, read_prompts
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.models.target import end_of_text_ids, load_runner
