@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_ops.decoding.decode import decode
-from model_ops.decoding.drafters import NgramDrafter
+from model_ops.decoding.lookup import LookupDrafter
 from model_ops.decoding.truncation import NONE, Truncation, truncated
 
 P = torch.tensor([[0.4, 0.3, 0.2, 0.07, 0.03]])
@@ -37,4 +37,4 @@ def test_something_is_left_and_it_is_the_likeliest(logits, top_p, top_k, min_p):
 
 def test_a_drafter_does_not_verify_truncated_sampling():
     with pytest.raises(ValueError, match="without a drafter"):
-        decode(None, [], [], eos_ids=[0], temperature=1, max_new_tokens=1, drafter=NgramDrafter(), truncation=Truncation(0.9))
+        decode(None, [], [], eos_ids=[0], temperature=1, max_new_tokens=1, drafter=LookupDrafter(list), truncation=Truncation(0.9))
