@@ -111,7 +111,7 @@ def test_two_jobs_do_not_share_an_asset(tmp_path):
     train = graph.resolve_job_def("train").asset_layer.executable_asset_keys
     assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions"}
     assert not logs & train
-    assert len(train) == 13
+    assert len(train) == 14
 
 
 def test_every_code_location_of_the_workspace_has_a_recipe_and_dg_names_the_same_module():
