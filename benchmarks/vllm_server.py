@@ -22,6 +22,7 @@ from pathlib import Path
 import urllib3
 
 from model_ops.decoding.served import ServedModel
+from model_ops.errors import ModelError
 
 STARTS_WITHIN_S = 900
 THREADS = 2
@@ -29,7 +30,7 @@ THREADS = 2
 
 @contextmanager
 def vllm_server(python: Path, model: str | Path, *words: str, folder: Path) -> Iterator[ServedModel]:
-    """Raises SystemExit with the end of the server's log where it does not come up; ends it in any case."""
+    """Raises SystemExit with the end of the server's log where it does not come up or fails; ends it in any case."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -44,6 +45,8 @@ def vllm_server(python: Path, model: str | Path, *words: str, folder: Path) -> I
             _wait(process, port, Path(log.name))
             with ServedModel(f"http://127.0.0.1:{port}") as server:
                 yield server
+        except ModelError as error:
+            raise SystemExit(f"{error}\n{_end_of(Path(log.name))}") from error
         finally:
             _end(process)
 
@@ -59,8 +62,12 @@ def _wait(process: subprocess.Popen, port: int, log: Path) -> None:
         except urllib3.exceptions.HTTPError:
             pass  # not up yet
         time.sleep(1)
-    end = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-    raise SystemExit(f"vLLM did not start (exit code {process.poll()}):\n{end}")
+    raise SystemExit(f"vLLM did not start (exit code {process.poll()}):\n{_end_of(log)}")
+
+
+def _end_of(log: Path) -> str:
+    """What a server said last: the cause comes before the traces of what failed with it."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-80:])
 
 
 def _end(process: subprocess.Popen) -> None:
