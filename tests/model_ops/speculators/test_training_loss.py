@@ -26,8 +26,8 @@ class DrawnStates:
     def __init__(self, rows, hidden):
         self.rows = [(torch.randn(len(row.ids), 3 * hidden), torch.randn(row.window + 1, hidden)) for row in rows]
 
-    def row(self, row):
-        return self.rows[row]
+    def of(self, members):
+        return [self.rows[row] for row in members]
 
 
 @pytest.fixture
