@@ -82,7 +82,7 @@ def measured(folder: Path, python: Path, prompts: list[list[int]], max_tokens: i
     options = ["--max-model-len", str(MAX_MODEL_LEN)]
     config = json.dumps({"method": "eagle3", "model": "drafter", "num_speculative_tokens": K, **SAMPLED})
     started = {"midlayer": ("target", "--speculative-config", config),
-               "speculators": ("drafter/speculators", "--speculative-config", json.dumps(SAMPLED))}
+               "speculators": ("drafter/speculators", "--speculative-config", json.dumps({"num_speculative_tokens": K, **SAMPLED}))}
     if quick:
         del started["speculators"]
     asked = {"concurrency": CONCURRENCY, "max_tokens": max_tokens}

@@ -13,7 +13,8 @@ rows: for each target, temperature and concurrency: tokens/s and p50, p90, p99 l
 with the drafter; ratio = tokens/s with over without (below 1: drafting costs more than it gives); latency_ratio = latency
 without over with. The arithmetic: a round (K draft steps and the verification) takes tau / ratio times as long as the plain
 step it replaces. tau_needed is that number: drafting pays iff the acceptance length is above it. draft_step_cost =
-(tau_needed - 1) / K: a draft step, its share of the verification's extra tokens included, over a target forward.
+(tau_needed - 1) / K: a draft step, its share of the verification's extra tokens included, over a target forward. disturbed: tau_needed is below 1, which no
+drafter can do: other work ran on the machine, and the row says nothing.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def row(target: str, temperature: int, concurrency: int, without: ServedMeasure,
         "tokens_per_second": {"without": round(without.tokens_per_second, 1), "with": round(with_it.tokens_per_second, 1)},
         "latency_s": {"without": _rounded(without.latency_s), "with": _rounded(with_it.latency_s)},
         "latency_ratio": {name: round(without.latency_s[name] / with_it.latency_s[name], 3) for name in without.latency_s},
-        "tau": round(tau, 3), "tau_needed": round(needed, 3), "pays": tau > needed,
+        "tau": round(tau, 3), "tau_needed": round(needed, 3), "pays": tau > needed, "disturbed": needed < 1,
         "draft_step_cost": round((needed - 1) / K, 3), "requests": len(with_it.replies),
         "same_greedy_text": None if temperature else sum(
             one.text == other.text for one, other in zip(without.replies, with_it.replies, strict=True)) / len(with_it.replies),
