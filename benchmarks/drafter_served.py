@@ -80,9 +80,10 @@ def measured(folder: Path, python: Path, prompts: list[list[int]], max_tokens: i
              quick: bool) -> dict[str, Any]:
     """Serves the prompts in every form, and compares."""
     options = ["--max-model-len", str(MAX_MODEL_LEN)]
-    config = json.dumps({"method": "eagle3", "model": "drafter", "num_speculative_tokens": K, **SAMPLED})
-    started = {"midlayer": ("target", "--speculative-config", config),
-               "speculators": ("drafter/speculators", "--speculative-config", json.dumps({"num_speculative_tokens": K, **SAMPLED}))}
+    options_of_both = {"num_speculative_tokens": K, **SAMPLED}
+    beside = json.dumps({"method": "eagle3", "model": "drafter", **options_of_both})
+    started = {"midlayer": ("target", "--speculative-config", beside),
+               "speculators": ("drafter/speculators", "--speculative-config", json.dumps(options_of_both))}
     if quick:
         del started["speculators"]
     asked = {"concurrency": CONCURRENCY, "max_tokens": max_tokens}

@@ -13,8 +13,8 @@ rows: for each target, temperature and concurrency: tokens/s and p50, p90, p99 l
 with the drafter; ratio = tokens/s with over without (below 1: drafting costs more than it gives); latency_ratio = latency
 without over with. The arithmetic: a round (K draft steps and the verification) takes tau / ratio times as long as the plain
 step it replaces. tau_needed is that number: drafting pays iff the acceptance length is above it. draft_step_cost =
-(tau_needed - 1) / K: a draft step, its share of the verification's extra tokens included, over a target forward. disturbed: tau_needed is below 1, which no
-drafter can do: other work ran on the machine, and the row says nothing.
+(tau_needed - 1) / K: a draft step, its share of the verification's extra tokens included, over a target forward.
+disturbed: tau_needed is below 1, which no drafter can do: other work ran on the machine, and the row says nothing.
 """
 
 from __future__ import annotations
