@@ -28,7 +28,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from resources.compiled import compiled
+from model_ops.compiled import compiled
 
 RATES = (0.02, 0.05, 0.10)
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

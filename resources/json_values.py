@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from resources.compiled import compiled
+from model_ops.compiled import compiled
 
 AT_ONCE = 1 << 16
 _POSITION, _BEGIN, _IN_ARRAY = 0, 4, 5  # of the state; between them depth, in_string, escaped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from resources.compiled import compiled
+from model_ops.compiled import compiled
 
 
 @compiled

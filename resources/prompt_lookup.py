@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int64, UInt8, UInt64
 
-from resources.compiled import compiled
+from model_ops.compiled import compiled
 from resources.shingles import Ragged
 
 LONGEST_NGRAM = 4

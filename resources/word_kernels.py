@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from model_ops.compiled import compiled
 from resources.alphabet import ALONE, CODE_POINTS, UNSETTLED
-from resources.compiled import compiled
 
 _WORD = np.uint64(0x9E3779B97F4A7C15)
 _GRAM = np.uint64(0xD1B54A32D192ED03)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources import compiled, minhash, shingles
+from resources import minhash, shingles
 from resources.curation import NearDuplicates
 from resources.minhash import signatures, stamp
 from resources.shingles import ngrams, shingle_sets, text_buffer, word_hashes
@@ -173,15 +173,3 @@ def test_long_and_odd_texts(text):
     found = signatures(texts, texts, NearDuplicates()).to_pylist()
     assert found[2] == signatures(texts.slice(2), texts.slice(2), NearDuplicates()).to_pylist()[0] and found[1] == []
     assert word_hashes(texts).lengths[0] == len(words_of(text))
-
-
-def test_where_machine_code_cannot_be_kept_it_is_compiled_afresh(monkeypatch):
-    real = compiled.numba.njit
-
-    def nowhere(cache=False, **options):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(**options)
-
-    monkeypatch.setattr(compiled.numba, "njit", nowhere)
-    assert compiled.compiled(lambda number: number + 1)(1) == 2
