@@ -1,13 +1,13 @@
-"""Operation `speculator`: an EAGLE-3 drafter for the target that will be served, trained on its own answers.
+"""Operation `speculator`: a drafter for the target that will be served, trained on its own answers.
 
     {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
 
-ANSWERS is what `generate` wrote. The target's hidden states over them are computed once and cached in output/.work, or
-as they are read (settings.hidden_states). The draft vocabulary is counted on the answers; head rows, embedding and norm
-start from the target's, or all weights from an input "previous", a drafter of the same target; the embedding stays
-frozen. Every token that the target generated is supervised, at every step of the training-time test where its index
-exists, against the target's distribution over its full vocabulary. The output directory loads in SGLang and vLLM, its
-folder `speculators/` in `vllm serve` (see `model_ops.speculators.export_eagle3`).
+ANSWERS is what `generate` wrote. settings.architecture says which drafter (`model_ops.speculators.draft_model`). The
+target's hidden states over the answers are computed once and cached in output/.work, or as they are read
+(settings.hidden_states). A draft vocabulary is counted on the answers; the weights start from the target's, or from an
+input "previous", a drafter of the same target. Every token that the target generated is supervised, at every draft step
+where its index exists, against the target's distribution over its full vocabulary. The output directory is what the
+architecture's servers load; EAGLE-3's holds a second form in `speculators/`, for `vllm serve` with one argument.
 """
 
 from __future__ import annotations
