@@ -15,8 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from test_eagle3 import tiny_drafter
-from test_last_state_drafters import DRAFT_VOCABULARY, drafter_of
+from tiny_drafters import DRAFT_VOCABULARY, drafter_of, tiny_eagle3
 from tiny_models import tiny_model, write_target
 
 from model_ops.decoding.incremental import IncrementalModel
@@ -36,8 +35,8 @@ def originals(tmp_path_factory):
     write_target(root / "model", layers=8)
     quantize_directory(root / "model", root / "quantized", Progress())
     target = tiny_model(layers=8, vocab_size=300)
-    tiny_drafter(target).save(root / "drafter", 3)
-    tiny_drafter(target, newer=True).save(root / "newer", 3)
+    tiny_eagle3(target).save(root / "drafter", 3)
+    tiny_eagle3(target, newer=True).save(root / "newer", 3)
     runner = IncrementalModel(target)
     drafter_of("medusa", runner).save(root / "medusa", 3)
     drafter_of(DRAFT_VOCABULARY, runner).save(root / "mapped", 3)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
+from exactness import sampled_text_is_distributed_as_the_target, six_token_target
 from tiny_models import tiny_model
 
 from model_ops.decoding.decode import decode
@@ -96,23 +95,7 @@ def test_a_rows_answer_depends_on_its_id_and_seed_alone():
 
 
 def test_sampled_text_with_a_drafter_is_distributed_as_without():
-    """Pairs of the first two tokens over many rows, against the target's exact joint distribution."""
-    model = tiny_model(layers=2, vocab_size=6, seed=8, eos_token_id=None)
-    runner = IncrementalModel(model)
-    prompt, rows = [3, 4, 5], 6_000
-    with torch.no_grad():
-        first = model(torch.tensor([prompt])).logits[0, -1].softmax(-1)
-        second = model(torch.tensor([[*prompt, t] for t in range(6)])).logits[:, -1].softmax(-1)
-        third = model(torch.tensor([[*prompt, t, u] for t in range(6) for u in range(6)])).logits[:, -1].softmax(-1)
-    joint = (first[:, None] * second).flatten()[:, None] * third  # [first and second, third]
-    answers = decode(runner, [prompt] * rows, [str(i) for i in range(rows)], eos_ids=set(), temperature=1.0,
-                     max_new_tokens=3, drafter=NoisyDrafter(6, [0, 2, 3, 5]), num_speculative_tokens=2,
-                     batch_size=2_000)
-    counts = Counter(tuple(answer.tokens) for answer in answers)
-    found = torch.tensor([[counts[(t, u, v)] for v in range(6)] for t in range(6) for u in range(6)]) / rows
-    statistic = (((found - joint) ** 2) / joint).sum() * rows
-    degrees = joint.numel() - 1
-    assert statistic < degrees + 4 * (2 * degrees) ** 0.5
+    answers = sampled_text_is_distributed_as_the_target(six_token_target(), NoisyDrafter(6, [0, 2, 3, 5]))
     accepted, forwards = sum(a.accepted for a in answers), sum(a.forwards for a in answers)
     assert 0.1 < accepted / forwards < 1.9
 

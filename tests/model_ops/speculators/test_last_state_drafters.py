@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from exactness import greedy_text_is_the_targets, sampled_text_is_distributed_as_the_target, six_token_target
 from safetensors.torch import load_file, save_file
+from tiny_drafters import DRAFT_VOCABULARY, FORMS, drafter_of
 from tiny_models import tiny_model
 
 from model_ops.decoding.decode import decode
@@ -20,30 +22,6 @@ from model_ops.speculators.training_time_test import Documents
 from model_ops.training.optimizers import parameter_groups
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
-DRAFT_VOCABULARY = "medusa with a draft vocabulary"
-FORMS = {
-    "medusa": {"architecture": "medusa"},
-    DRAFT_VOCABULARY: {"architecture": "medusa", "residual_layers": 2},
-    "medusa with heads of their own": {"architecture": "medusa", "shared_head": False},
-    "mlp tied": {"architecture": "mlp_speculator"},
-    "mlp untied": {"architecture": "mlp_speculator", "tie_weights": False, "scale_input": False, "inner_dim": 24},
-}
-
-
-def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
-    """A drafter of a form for a target, shaken so that no head is as it began."""
-    settings = SpeculatorSettings(num_speculative_tokens=drafts, seed=seed, **{**FORMS[form], **changes}).resolved()
-    vocab = runner.embedding.shape[0]
-    ids = torch.arange(vocab)
-    if form == DRAFT_VOCABULARY:
-        ids = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:int(part * vocab)].sort().values
-    model = new_draft_model(settings, runner, ids).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * parameter.std().nan_to_num(1.0).clamp(min=0.3) * torch.randn_like(parameter)
-    return model.requires_grad_(False)
-
 
 def by_definition(model, state, tokens):
     """Logits of each step from the formulas of the papers, weights by the names of the files; tokens: what is fed."""
@@ -107,37 +85,18 @@ def test_training_and_drafting_compute_the_papers_formulas(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_greedy_text_is_the_targets_own(form):
-    runner = IncrementalModel(tiny_model(layers=2, seed=3))
-    drafter = drafter_of(form, runner).drafter()
-    generator = torch.Generator().manual_seed(0)
-    prompts = [torch.randint(3, 96, (n,), generator=generator).tolist() for n in (9, 3, 1, 14, 6)]
-    options = {"eos_ids": {2}, "temperature": 0.0, "max_new_tokens": 24, "batch_size": 3}
-    alone = decode(runner, prompts, list("abcde"), **options)
-    drafted = decode(runner, prompts, list("abcde"), drafter=drafter, num_speculative_tokens=3, **options)
-    assert [answer.tokens for answer in drafted] == [answer.tokens for answer in alone]
-    assert sum(answer.drafted for answer in drafted) == 3 * sum(answer.forwards for answer in drafted) > 0
+    target = tiny_model(layers=2, seed=3)
+    answers = greedy_text_is_the_targets(target, drafter_of(form, IncrementalModel(target)).drafter())
+    assert sum(answer.drafted for answer in answers) == 3 * sum(answer.forwards for answer in answers) > 0
 
 
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_sampled_text_is_distributed_as_the_target(form, greedy):
-    target = tiny_model(layers=2, vocab_size=6, seed=8, eos_token_id=None)
-    runner = IncrementalModel(target)
-    drafter = drafter_of(form, runner, drafts=2, part=0.7).drafter(greedy)
-    prompt, rows = [3, 4, 5], 4_000
-    with torch.no_grad():
-        first = target(torch.tensor([prompt])).logits[0, -1].softmax(-1)
-        second = target(torch.tensor([[*prompt, t] for t in range(6)])).logits[:, -1].softmax(-1)
-        third = target(torch.tensor([[*prompt, t, u] for t in range(6) for u in range(6)])).logits[:, -1].softmax(-1)
-    joint = ((first[:, None] * second).flatten()[:, None] * third).flatten()
-    answers = decode(runner, [prompt] * rows, [str(i) for i in range(rows)], eos_ids=set(), temperature=1.0,
-                     max_new_tokens=3, drafter=drafter, num_speculative_tokens=2, batch_size=2_000)
-    triples = torch.tensor([(answer.tokens[0] * 6 + answer.tokens[1]) * 6 + answer.tokens[2] for answer in answers])
-    found = triples.bincount(minlength=216) / rows
-    statistic = (((found - joint) ** 2) / joint).sum() * rows
-    assert statistic < 215 + 4 * (2 * 215) ** 0.5
-    accepted, drafted = sum(a.accepted for a in answers), sum(a.drafted for a in answers)
-    assert 0 < accepted < drafted
+    target = six_token_target()
+    drafter = drafter_of(form, IncrementalModel(target), drafts=2, part=0.7).drafter(greedy)
+    answers = sampled_text_is_distributed_as_the_target(target, drafter)
+    assert 0 < sum(answer.accepted for answer in answers) < sum(answer.drafted for answer in answers)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,0 +1,47 @@
+"""Tiny drafters of every architecture for a tiny target, away from where training begins."""
+
+from __future__ import annotations
+
+import torch
+
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.draft_model import new_draft_model
+from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
+
+DRAFT_VOCABULARY = "medusa with a draft vocabulary"
+FORMS = {
+    "medusa": {"architecture": "medusa"},
+    DRAFT_VOCABULARY: {"architecture": "medusa", "residual_layers": 2},
+    "medusa with heads of their own": {"architecture": "medusa", "shared_head": False},
+    "mlp tied": {"architecture": "mlp_speculator"},
+    "mlp untied": {"architecture": "mlp_speculator", "tie_weights": False, "scale_input": False, "inner_dim": 24},
+}
+
+
+def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
+    """A drafter of a form for a target, shaken so that no head is as it began."""
+    settings = SpeculatorSettings(num_speculative_tokens=drafts, seed=seed, **{**FORMS[form], **changes}).resolved()
+    vocab = runner.embedding.shape[0]
+    ids = torch.arange(vocab)
+    if form == DRAFT_VOCABULARY:
+        ids = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:int(part * vocab)].sort().values
+    model = new_draft_model(settings, runner, ids).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * parameter.std().nan_to_num(1.0).clamp(min=0.3) * torch.randn_like(parameter)
+    return model.requires_grad_(False)
+
+
+def tiny_eagle3(target, draft_vocab_size=40, seed=0, newer=False):
+    """EAGLE-3, or 3.1 where `newer`, with a draft vocabulary and a layer that is no longer as it began."""
+    torch.manual_seed(seed)
+    model = Eagle3(Eagle3Config.for_target(target.config, draft_vocab_size, fc_norm=newer, norm_output=newer))
+    vocab = target.config.vocab_size
+    ids = torch.randperm(vocab - 3)[:draft_vocab_size - 3].sort().values + 3
+    ids = torch.cat((torch.arange(3), ids))  # padding and ends of text among them
+    model.set_draft_vocabulary(ids)
+    model.warm_start(target.get_input_embeddings().weight, target.lm_head.weight, target.model.norm.weight)
+    for name, parameter in model.named_parameters():
+        if name.startswith("midlayer.") or (newer and "norm" in name):
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    return model.eval()
