@@ -56,13 +56,19 @@ def _wait(process: subprocess.Popen, port: int, log: Path) -> None:
     while time.monotonic() < until:
         if process.poll() is not None:
             break
-        try:
-            if urllib3.request("GET", f"http://127.0.0.1:{port}/health", retries=False, timeout=5).status == 200:
-                return
-        except urllib3.exceptions.HTTPError:
-            pass  # not up yet
+        if _is_up(port):
+            return
         time.sleep(1)
     raise SystemExit(f"vLLM did not start (exit code {process.poll()}):\n{_end_of(log)}")
+
+
+def _is_up(port: int) -> bool:
+    """Whether the server says that it can be asked; one that nobody hears yet is not up."""
+    try:
+        response = urllib3.request("GET", f"http://127.0.0.1:{port}/health", retries=False, timeout=5)
+    except urllib3.exceptions.HTTPError:
+        return False
+    return response.status == 200
 
 
 def _end_of(log: Path) -> str:
