@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from model_ops.openai_api import plain_address
 from model_ops.training.settings import LoraSettings, MeshSettings, Settings, TrainingSettings
 
 
@@ -110,24 +110,16 @@ class QuantizeSettings(Settings):
 
 
 class EndpointSettings(Settings):
-    """A server of the OpenAI API that holds the target's very weights."""
+    """A server of the OpenAI API, and how it is asked."""
 
-    base_url: str = Field(description="of the API, such as http://localhost:8000/v1: /completions is added to it")
-    model: str = Field(min_length=1, description="the name under which the server knows the target")
+    base_url: str = Field(description="of the API, such as http://localhost:8000/v1: what is asked for is added to it")
+    model: str = Field(min_length=1, description="the name under which the server knows it")
     api_key_env: str | None = Field(None, description="environment variable that holds the key; none: no key is sent")
     concurrency: int = Field(32, ge=1, le=1024, description="requests at a time")
     timeout_s: float = Field(600, gt=0, description="seconds for one answer")
     retries: int = Field(4, ge=0, le=20)
 
-    @field_validator("base_url")
-    @classmethod
-    def _plain_address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("base_url is an http:// or https:// address, such as http://localhost:8000/v1")
-        if parts.username or parts.password or parts.query:
-            raise ValueError("base_url holds no credentials and no query: name the key's variable in api_key_env")
-        return value.rstrip("/")
+    _plain_address = field_validator("base_url")(plain_address)
 
 
 class GenerateSettings(Settings):
@@ -140,7 +132,8 @@ class GenerateSettings(Settings):
     top_p: float | None = Field(None, gt=0, le=1, description="of every answer; open: each request's own")
     served_as: list[str] = Field(default_factory=list, description="model names under which the log shows these very weights: "
                                  "their served token ids are taken as they are. Rows that name the weights' digest always are")
-    endpoint: EndpointSettings | None = Field(None, description="who answers; open: this project's own generator")
+    endpoint: EndpointSettings | None = Field(None, description="who answers: a server that holds the target's very weights; "
+                                              "open: this project's own generator")
     max_new_tokens: int = Field(128, ge=1, description="of one answer, or fewer where the request said so")
     batch_size: int = Field(64, ge=1, description="answers decoded together by the project's own generator")
     seed: int = 0

@@ -10,7 +10,6 @@ first answer's text is shown beside the numbers: a server that babbles is fast, 
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from rich.table import Table
 
 from model_ops.decoding.served import ServedMeasure, ServedModel, measure_served
 from model_ops.errors import ModelError
+from model_ops.openai_api import MissingKeyError, key_in
 
 SHOWN_CHARACTERS = 300
 MOST_AT_A_TIME = 256
@@ -90,11 +90,10 @@ def read_concurrency(text: str) -> list[int]:
 def compare(servers: Sequence[str], prompts: Sequence[ServedPrompt], levels: Sequence[int], max_tokens: int,
             temperature: float, model: str | None = None, api_key_env: str | None = None) -> list[Level]:
     """Every server at every concurrency. Raises MeasureError for a key that is not there, ModelError where a server fails."""
-    key = None
-    if api_key_env:
-        key = os.environ.get(api_key_env, "").strip()
-        if not key:
-            raise MeasureError(f"there is no key in the environment variable {api_key_env}")
+    try:
+        key = key_in(api_key_env)
+    except MissingKeyError as error:
+        raise MeasureError(str(error)) from error
     found = []
     for url in servers:
         with ServedModel(url, model, key) as server:

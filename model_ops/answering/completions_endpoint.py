@@ -5,28 +5,22 @@
         reply = endpoint.answer([1, 17, 9], Sampling(temperature=0.7), max_tokens=128)      # Reply(tokens, finish_reason)
 
 POST /completions with the prompt as ids and `return_token_ids` (vLLM 0.10.2 or newer): nothing is tokenized twice. What
-a request's parameters say beside temperature and truncation is sent as it is. A busy or failing server (408, 425, 429,
-5xx, a broken connection) is asked again with growing pauses, as Retry-After says where it does; no redirect is followed.
-The key comes from the environment variable that the recipe names and is stored nowhere.
+a request's parameters say beside temperature and truncation is sent as it is. A busy or failing server is asked again
+(model_ops.openai_api).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import urllib.request
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import urllib3
 
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.errors import ModelError
+from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
 from model_ops.specs import EndpointSettings
-
-AGAIN = (408, 425, 429, 500, 502, 503, 504)
-LONGEST_PAUSE_S = 60
 
 
 @dataclass(frozen=True)
@@ -37,38 +31,23 @@ class Reply:
     finish_reason: Literal["stop", "length"]
 
 
-class _Retry(urllib3.Retry):
-    """Waits as Retry-After says, but not for hours."""
-
-    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
-        seconds = super().get_retry_after(response)
-        return None if seconds is None else min(seconds, LONGEST_PAUSE_S)
-
-
 class CompletionsEndpoint:
     """May be asked from several threads at once. Raises ModelError where the key's variable is empty."""
 
     def __init__(self, settings: EndpointSettings):
         self.settings = settings
-        self._headers = {"Content-Type": "application/json"}
-        if settings.api_key_env:
-            key = os.environ.get(settings.api_key_env, "").strip()
-            if not key:
-                raise ModelError(f"answers.endpoint: there is no key in the environment variable {settings.api_key_env}")
-            self._headers["Authorization"] = f"Bearer {key}"
-        retries = _Retry(total=settings.retries, status_forcelist=AGAIN, allowed_methods=None, backoff_factor=0.5,
-                         backoff_jitter=0.5, redirect=False, raise_on_status=False)
-        options = {"maxsize": settings.concurrency, "block": True, "retries": retries, "timeout": settings.timeout_s}
-        address = urlsplit(settings.base_url)
-        proxy = urllib.request.getproxies().get(address.scheme)
-        around = proxy is None or urllib.request.proxy_bypass(address.hostname)
-        self._pool = urllib3.PoolManager(**options) if around else urllib3.ProxyManager(proxy, **options)
+        try:
+            key = key_in(settings.api_key_env)
+        except MissingKeyError as error:
+            raise ModelError(f"answers.endpoint: {error}") from error
+        self._api = OpenAiApi(settings.base_url, api_key=key, connections=settings.concurrency, timeout_s=settings.timeout_s,
+                              retries=settings.retries)
 
     def __enter__(self) -> CompletionsEndpoint:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.clear()
+        self._api.close()
 
     def check(self) -> None:
         """Raises ModelError where the server cannot be reached or does not serve the model that the recipe names."""
@@ -104,8 +83,7 @@ class CompletionsEndpoint:
     def _asked(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         where = self.settings.base_url
         try:
-            response = self._pool.request(
-                method, f"{where}{path}", body=None if body is None else json.dumps(body).encode(), headers=self._headers)
+            response = self._api.request(method, path, body)
         except urllib3.exceptions.HTTPError as error:
             reason = type(getattr(error, "reason", None) or error).__name__
             raise ModelError(f"answers.endpoint: {where} does not reply ({reason}); what was answered is kept: start the "

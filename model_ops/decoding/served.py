@@ -15,19 +15,19 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import urllib3
 
 from model_ops.errors import ModelError
+from model_ops.openai_api import OpenAiApi, plain_address
 
 PERCENTILES = (50, 90, 99)
+CONNECTIONS = 256
 _COUNTER = re.compile(
     r'^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)_total\{(.*)\} (\S+)$')
 
@@ -95,24 +95,18 @@ class ServedModel:
     """A server; may be asked from several threads at once. `url` is its address, with or without /v1."""
 
     def __init__(self, url: str, model: str | None = None, api_key: str | None = None, timeout_s: float = 600):
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ModelError(f"{url} is not an http:// or https:// address, such as http://localhost:8000")
-        self.url = url.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json"}
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
-        options: dict[str, Any] = {"maxsize": 256, "retries": False, "timeout": timeout_s}
-        proxy = urllib.request.getproxies().get(parts.scheme)
-        around = proxy is None or urllib.request.proxy_bypass(parts.hostname)
-        self._pool = urllib3.PoolManager(**options) if around else urllib3.ProxyManager(proxy, **options)
+        try:
+            self.url = plain_address(url).removesuffix("/v1")
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+        self._api = OpenAiApi(self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, retries=None)
         self._model = model
 
     def __enter__(self) -> ServedModel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.clear()
+        self._api.close()
 
     @property
     def model(self) -> str:
@@ -157,8 +151,7 @@ class ServedModel:
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         try:
-            response = self._pool.request(method, self.url + path, body=None if body is None else json.dumps(body).encode(),
-                                          headers=self._headers, redirect=False)
+            response = self._api.request(method, path, body)
         except urllib3.exceptions.HTTPError as error:
             raise ModelError(f"{self.url} does not answer ({type(error).__name__}): is the server running?") from error
         if response.status != 200:

@@ -5,7 +5,6 @@ import json
 import socket
 import threading
 import time
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +18,7 @@ from resources.curate import curate, slice_digest
 from resources.curation import CurationSettings
 from resources.datasets import DatasetSettings, build_sft_dataset
 from resources.judge import judge
-from resources.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings, _Retry, read_reply
+from resources.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings, read_reply
 from resources.lake import Lake
 from resources.tables import Tables
 
@@ -132,15 +131,13 @@ def test_a_judge_that_talks_nonsense_is_not_asked_about_every_row(tables, monkey
         assert len(seen) == 40 and "user text" not in str(caught.value)
 
 
-def test_half_characters_and_a_pause_of_hours_do_no_harm(tables):
+def test_half_characters_do_no_harm(tables):
     def answer(body, number):
         return completion('\ud83d {"quality": 4, "difficulty": 4}')
 
     with judge_server(answer) as (base_url, _):
         assert counts(judge(tables, "tutor", settings(base_url))) == (4, 0, 4, 0)
     assert {row["answer"][0] for row in read(tables, "judgements")} == {"?"}
-    response = SimpleNamespace(headers={"Retry-After": "86400"})
-    assert _Retry().get_retry_after(response) == 60
 
 
 def test_a_reply_without_an_end_is_given_up(tables):

@@ -33,7 +33,7 @@ def test_messages_and_tools_are_sent_as_a_chat_several_at_a_time():
 
 
 def test_what_cannot_be_measured_is_said_in_one_sentence():
-    with pytest.raises(ModelError, match="is not an http"):
+    with pytest.raises(ModelError, match="begins with http://"):
         ServedModel("localhost:8000")
     with pytest.raises(ModelError, match="is the server running"), ServedModel("http://127.0.0.1:9") as server:
         measure_served(server, [[1]], concurrency=1, max_tokens=2)

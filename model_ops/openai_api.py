@@ -1,0 +1,84 @@
+"""A server of the OpenAI API, asked over a pool of connections: what everything that talks to one shares. No torch.
+
+    api = OpenAiApi("http://localhost:8000/v1", api_key=key_in("TUTOR_KEY"), connections=8, timeout_s=60, retries=4)
+    response = api.request("POST", "/chat/completions", {"model": "tutor", "messages": [...]})
+    api.close()
+
+With `retries`, a busy or failing server (408, 425, 429, 5xx, a broken connection) is asked again, with growing pauses, as
+Retry-After says where it does. Proxies are those of the environment. The key comes from an environment variable and is
+stored nowhere; no redirect is followed with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+
+AGAIN = (408, 425, 429, 500, 502, 503, 504)
+"""Statuses of a server that may do better a moment later."""
+LONGEST_PAUSE_S = 60
+
+
+class MissingKeyError(Exception):
+    """The environment variable that a server's key is read from is empty or not there."""
+
+
+class OpenAiApi:
+    """May be asked from several threads at once. What it raises is urllib3's HTTPError."""
+
+    def __init__(self, base_url: str, *, api_key: str | None, connections: int, timeout_s: float, retries: int | None):
+        """connections: how many are kept open. retries: how often one request is repeated; None: a failure is a failure."""
+        self.base_url = base_url
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        again = False if retries is None else _Retry(
+            total=retries, status_forcelist=AGAIN, allowed_methods=None, backoff_factor=0.5, backoff_jitter=0.5,
+            redirect=False, raise_on_status=False)
+        options: dict[str, Any] = {"maxsize": connections, "retries": again, "timeout": timeout_s}
+        address = urlsplit(base_url)
+        proxy = urllib.request.getproxies().get(address.scheme)
+        around = proxy is None or urllib.request.proxy_bypass(address.hostname)
+        self._pool = urllib3.PoolManager(**options) if around else urllib3.ProxyManager(proxy, **options)
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None,
+                preload_content: bool = True) -> urllib3.BaseHTTPResponse:
+        """One request with a JSON body; where `preload_content` is off, the caller reads the reply and lets go of it."""
+        return self._pool.request(method, self.base_url + path, body=None if body is None else json.dumps(body).encode(),
+                                  headers=self._headers, redirect=False, preload_content=preload_content)
+
+
+class _Retry(urllib3.Retry):
+    """Waits as Retry-After says, but not for hours."""
+
+    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
+        seconds = super().get_retry_after(response)
+        return None if seconds is None else min(seconds, LONGEST_PAUSE_S)
+
+
+def plain_address(url: str) -> str:
+    """The address without a slash at its end. Raises ValueError for what is no address, or holds more than one."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("a server's address begins with http:// or https://, such as http://localhost:8000/v1")
+    if parts.username or parts.password or parts.query:
+        raise ValueError("a server's address holds no credentials and no query: name the environment variable of its key")
+    return url.rstrip("/")
+
+
+def key_in(variable: str | None) -> str | None:
+    """The key in an environment variable; None where no variable is named. Raises MissingKeyError where it holds none."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise MissingKeyError(f"there is no key in the environment variable {variable}")
+    return key
