@@ -13,6 +13,16 @@ from resources.release import Gates, approve, is_approved, judge, was_decided, w
 MEASURED = {"recovery": 0.995, "tau_eagle3_t1": 1.6, "tau_eagle3_t1_low": 1.5}
 
 
+@pytest.fixture
+def begun(tmp_path):
+    """A registry, a finished model in it, and the draft of a release of that model."""
+    registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
+    model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
+    (model.directory / "config.json").write_text("{}")
+    target = registry.finish(model, {})
+    return registry, target, registry.draft("release", "release", "release", ("resources/release.py",), {}, [target.as_input()])
+
+
 def results(gates, measured=MEASURED, drafter="eagle3"):
     return {result.name: result.passed for result in judge(gates, measured, 1.0, drafter)}
 
@@ -48,14 +58,9 @@ def test_the_gate_reads_the_drafter_that_is_released():
 @pytest.mark.parametrize(("architecture", "method", "sglang"), [
     ("eagle3", "eagle3", True), ("eagle3.1", "eagle3", True), ("medusa", "medusa", False), ("mlp_speculator", None, False),
 ])
-def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, method, sglang):
+def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, architecture, method, sglang):
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
-    lake = Lake.open(tmp_path / "lake")
-    registry = Registry(lake, "tutor")
-    model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
-    (model.directory / "config.json").write_text("{}")
-    target = registry.finish(model, {})
-    draft = registry.draft("release", "release", "release", ("resources/release.py",), {}, [target.as_input()])
+    _, target, draft = begun
     write_release(draft.directory, "tutor", target, target, 3, [], architecture)
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -76,13 +81,9 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
     assert ("EAGLE3" in done["sglang"].stdout) == sglang == (not done["sglang"].stderr)
 
 
-def test_a_withdrawn_approval_stays_withdrawn(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
-    registry = Registry(lake, "tutor")
-    model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
-    (model.directory / "config.json").write_text("{}")
-    target = registry.finish(model, {})
-    draft = registry.draft("release", "release", "release", ("resources/release.py",), {}, [target.as_input()])
+def test_a_withdrawn_approval_stays_withdrawn(begun):
+    registry, target, draft = begun
+    lake = registry.lake
     write_release(draft.directory, "tutor", target, None, 3, [])
     registry.finish(draft, {})
     assert not was_decided(lake, draft.directory)
