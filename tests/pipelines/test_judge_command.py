@@ -1,14 +1,10 @@
 """A judge in the graph, by the command line: scores as columns, nothing asked twice, one sentence where it is down."""
 
 import json
-import sys
-from pathlib import Path
-
-from pipelines.demo_traffic import write_traffic
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "resources"))
 
 from judge_server import judge_server, scores
+
+from pipelines.demo_traffic import write_traffic
 
 RECIPE = """
 workload: shop

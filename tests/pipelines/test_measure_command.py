@@ -1,12 +1,8 @@
 """`millrace measure`: two servers on the same prompts, as a person would ask."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "model_ops" / "decoding"))
 from fake_vllm import fake_vllm
 
 from pipelines.measuring import MeasureError, read_concurrency, read_prompts

@@ -1,11 +1,10 @@
 """Answers over HTTP: ids in, ids out, parameters as served; a server that cannot is told apart from one that is slow."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from loopback import loopback
 from tiny_models import write_dataset, write_target
 
 from model_ops import generate
@@ -19,45 +18,18 @@ from model_ops.specs import EndpointSettings, Job
 
 @pytest.fixture
 def server():
-    """A completions server: `server.behave(body) -> (status, reply)`; `server.asked` holds the bodies."""
+    """A completions server: `server.behave(body) -> (status, reply)`; `server.asked` holds the requests."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self._say(200, {"data": [{"id": "tutor"}]})
-
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                served.asked.append((body, self.headers.get("Authorization")))
-            self._say(*served.behave(body))
-
-        def _say(self, status, content):
-            text = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_):
-            pass
-
-    lock = threading.Lock()
-    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served.asked = []
-    served.behave = lambda body: (200, {"choices": [{
+    served = SimpleNamespace(behave=lambda body: (200, {"choices": [{
         "token_ids": [len(body["prompt"]) % 7 + 3, 9, 2][:body["max_tokens"]], "prompt_token_ids": body["prompt"],
-        "finish_reason": "stop" if body["max_tokens"] > 2 else "length"}]})
-    thread = threading.Thread(target=served.serve_forever)
-    thread.start()
-    yield served
-    served.shutdown()
-    thread.join()
-    served.server_close()
+        "finish_reason": "stop" if body["max_tokens"] > 2 else "length"}]}))
+    with loopback(lambda body, number: served.behave(body), lambda path: (200, {"data": [{"id": "tutor"}]})) as (address, seen):
+        served.base_url, served.asked = f"{address}/v1/", seen
+        yield served
 
 
 def settings_of(server, **changes):
-    return EndpointSettings(base_url=f"http://127.0.0.1:{server.server_port}/v1/",
-                            **{"model": "tutor", "retries": 2, "timeout_s": 5, **changes})
+    return EndpointSettings(base_url=server.base_url, **{"model": "tutor", "retries": 2, "timeout_s": 5, **changes})
 
 
 def test_a_request_says_what_the_log_said(server, monkeypatch):
@@ -68,10 +40,10 @@ def test_a_request_says_what_the_log_said(server, monkeypatch):
         endpoint.check()
         assert endpoint.answer([5, 6, 7], sampling, 7) == Reply([6, 9, 2], "stop")
         assert endpoint.answer([5, 6, 7], Sampling(), 2) == Reply([6, 9], "length")
-    (first, key), (second, _) = server.asked
+    first, second = (request["body"] for request in server.asked)
     assert first == {"model": "tutor", "prompt": [5, 6, 7], "max_tokens": 7, "temperature": 0.4, "top_p": 1.0, "top_k": 20,
                      "presence_penalty": 1.0, "return_token_ids": True}
-    assert key == "Bearer k1" and "top_k" not in second
+    assert server.asked[0]["headers"]["Authorization"] == "Bearer k1" and "top_k" not in second
 
 
 def test_a_busy_server_is_asked_again_and_others_are_refused_in_words(server):
