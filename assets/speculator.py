@@ -27,11 +27,6 @@ def speculator(
         "target": workshop.current("model", policy.served),
         "dataset": workshop.current("dataset", "speculator_dataset"),
     }
-    settings, elsewhere = config.applied_to(speculator_settings), None
-    if settings.continue_from == "last":
-        previous = workshop.last("model", "speculator", made_from=list(inputs.values()))
-        inputs |= {"previous": previous} if previous else {}
-    else:
-        elsewhere = settings.continue_from
-    manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=elsewhere)
+    settings = config.applied_to(speculator_settings)
+    manifest = workshop.train("speculator", "speculator", settings, inputs, context, continue_from=settings.continue_from)
     return shown(manifest, workshop)

@@ -9,7 +9,7 @@ left in the artefact's directory, and the manifest is written last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Workshop:
         """The manifest that downstream steps take; see Registry.current."""
         return self.registry.current(kind, name)
 
-    def last(self, kind: Kind, name: str, made_from: list[Manifest]) -> Manifest | None:
+    def _last(self, kind: Kind, name: str, made_from: Iterable[Manifest]) -> Manifest | None:
         """The artefact to go on from: the current one, or where that was itself made from these inputs, the one that it went
         on from, so that the same inputs always give the same artefact. None where there is none yet."""
         if not self.registry.exists(kind, name):
@@ -98,8 +98,14 @@ class Workshop:
         context: dg.AssetExecutionContext,
         kind: Kind = "model",
         outside: str | None = None,
+        continue_from: str | None = None,
     ) -> Manifest:
-        """Makes an artefact with a worker. `outside` is a model that is no artefact of the lake."""
+        """Makes an artefact with a worker. `outside` is a model that is no artefact of the lake; `continue_from` what the
+        artefact goes on from: `last`, the lake's own last one, where there is one, or a directory outside."""
+        previous = self._last(kind, name, made_from=inputs.values()) if continue_from == "last" else None
+        if previous:
+            inputs = {**inputs, "previous": previous}
+        elsewhere = [place for place in (outside, continue_from) if place and place != "last"]
         settings = settings.resolved() if isinstance(settings, TrainingSettings) else settings
         config = OPERATIONS[operation].model_validate(settings.model_dump()).model_dump(mode="json")
 
@@ -117,7 +123,7 @@ class Workshop:
             op=operation,
             sources=(f"model_ops/{operation}.py",),
             config={key: value for key, value in config.items() if key not in SAME_RESULTS},
-            inputs=[*taken.values(), *([external_input(outside)] if outside else [])],
+            inputs=[*taken.values(), *map(external_input, elsewhere)],
             work=work,
         )
 
