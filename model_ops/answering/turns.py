@@ -93,8 +93,8 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
         if turns:
             ids = list(label.get("interaction_ids") or [])
             learnt = sum(message.get("role") == "assistant" and message.get("weight", 1) != 0 for message in row.messages)
-            # one id for each answer that is learnt, in their order; else it cannot be told whose is whose
-            known: list[str | None] = ids[learnt - len(turns):] if ids and len(ids) == learnt >= len(turns) else []
+            # one id for each answer that is learnt, in their order, then those of copies; else it cannot be told whose is whose
+            known: list[str | None] = ids[learnt - len(turns):learnt] if ids and len(ids) >= learnt >= len(turns) else []
             found.append(Conversation(
                 row, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
                 str(label.get("workload") or ""), turns, known or [None] * len(turns), given))

@@ -1,5 +1,6 @@
 -- The conversations to train on: rows that no other row holds. Assistant messages weigh 1 where their own interaction was kept
--- by curation and is carried here, and 0 where they are context only.
+-- by curation and is carried here, and 0 where they are context only. Where several rows end in the same message (exact copies,
+-- if curation lets them stand), the first carries it; the ids of the others come after the row's own.
 create or replace temp table chains as
 with spread as (
     select
@@ -9,23 +10,29 @@ with spread as (
     from curated
     where interaction_id not in (select interaction_id from held)
 ),
+carriers as (
+    select holder_id, position, list(interaction_id order by interaction_id) as carried_ids
+    from held
+    group by holder_id, position
+),
 weighed as (
     select
-        spread.interaction_id, spread.position, held.interaction_id as carried_id,
+        spread.interaction_id, spread.position, carriers.carried_ids,
         case
             when message ->> '$.role' = 'assistant' then json_merge_patch(
-                message, case when held.interaction_id is null then '{"weight":0}' else '{"weight":1}' end::json
+                message, case when carriers.carried_ids is null then '{"weight":0}' else '{"weight":1}' end::json
             )
             else message
         end as message
     from spread
-    left join held on held.holder_id = spread.interaction_id and held.position = spread.position
+    left join carriers on carriers.holder_id = spread.interaction_id and carriers.position = spread.position
 ),
 gathered as (
     select
         interaction_id,
         list(message order by position) as prompt,
-        list(carried_id order by position) filter (where carried_id is not null) as carried
+        list(carried_ids[1] order by position) filter (where carried_ids is not null) as carried,
+        flatten(list(carried_ids[2:] order by position) filter (where carried_ids is not null)) as copies
     from weighed
     group by interaction_id
 )
@@ -37,7 +44,7 @@ select
             prompt, json_merge_patch(cast(completion as json), '{"role":"assistant","weight":1}'::json)
         )) as varchar)
     end as chat,
-    list_append(coalesce(carried, []), curated.interaction_id) as interaction_ids
+    list_concat(list_append(coalesce(carried, []), curated.interaction_id), coalesce(copies, [])) as interaction_ids
 from curated
 left join gathered using (interaction_id)
 where interaction_id not in (select interaction_id from held)

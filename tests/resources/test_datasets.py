@@ -106,6 +106,19 @@ def test_branches_train_a_shared_answer_once(tables, tmp_path):
     assert report.fates == {"kept": 2, "subsumed_by_later_turn": 2}
 
 
+def test_copies_of_an_answer_are_carried_once(tables, tmp_path):
+    """A request that was logged twice, where curation lets exact copies stand: the conversation says its answer once."""
+    rows = conversation("a", ["one answer", "two answers"])
+    rows.append({**rows[0], "interaction_id": "ia.0-again", "request_id": "retry", "ts": rows[0]["ts"]})
+    both = KEEP_ALL.model_copy(update={"exact_duplicates": False})
+    report, splits = built(curated(tables, rows, tmp_path / "c", both), tmp_path / "d", tables=tables)
+    (row,) = splits["train"]
+    messages = json.loads(row["messages"])
+    assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 2]
+    assert row["interaction_ids"] == ["ia.0", "ia.1", "ia.0-again"] and weights(row) == [1, 1]
+    assert report.fates == {"kept": 1, "subsumed_by_later_turn": 2}
+
+
 def test_another_session_never_carries_a_row(tables, tmp_path):
     rows = conversation("a", ["one", "two"])
     rows[0]["session_id"] = "b"
