@@ -4,25 +4,30 @@ import dagster as dg
 
 from assets.ownership import DRAFTER, OWNERS
 from assets.presentation import shown
+from resources.curation import CurationSettings
 from resources.served_answers import build_served_answers
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
 SOURCES = ("resources/served_answers.py", "sql/datasets/served_answers.sql", "sql/tables")
+REDACTION = ("pii", "pii_engine")
 
 
 @dg.asset(
     deps=["sft_dataset", "interactions"], group_name=DRAFTER, kinds={"duckdb", "parquet"}, owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
-def served_answers(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult:
+def served_answers(
+    workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
+) -> dg.MaterializeResult:
     """Temperature and the like of each request; token ids only of rows from which no personal data was redacted."""
     dataset = workshop.current("dataset", "sft_dataset")
     manifest = workshop.build(
-        "dataset", "served_answers", op="build_served_answers", sources=SOURCES, config={},
-        inputs=[dataset.as_input(), workshop.slice("interactions")],
+        "dataset", "served_answers", op="build_served_answers", sources=SOURCES,
+        config={name: value for name, value in curation_settings.as_config().items() if name in REDACTION},
+        inputs=[dataset.as_input(), workshop.slice("interactions", as_served=True)],
         work=lambda output: build_served_answers(
-            workshop.tables, workshop.workload, workshop.directory(dataset), output
+            workshop.tables, workshop.workload, workshop.directory(dataset), output, curation_settings
         ),
     )
     return shown(manifest, workshop)

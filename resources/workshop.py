@@ -72,9 +72,9 @@ class Workshop:
     def directory(self, manifest: Manifest) -> Path:
         return self.registry.directory(manifest)
 
-    def slice(self, table: str) -> Input:
+    def slice(self, table: str, as_served: bool = False) -> Input:
         """This workload's rows of a table, as an input: their digest, not a table version."""
-        return Input(kind="table", name=table, digest=slice_digest(self.tables, table, self.workload))
+        return Input(kind="table", name=table, digest=slice_digest(self.tables, table, self.workload, as_served))
 
     def outside(self, places: Mapping[str, str]) -> list[Input]:
         """Files from outside as inputs, by the digest of what they hold."""

@@ -1,5 +1,6 @@
 -- How each answer of the dataset was served. Token ids hold what was said before personal data was taken out: they are kept
--- only where nothing was taken out of the row.
+-- only where nothing was taken out of the row. They are exact only where there are as many as the server counted: a log may cut
+-- them, or put the prompt before the answer. A request's count of answer tokens is that of all its choices.
 -- $files: train and validation
 with wanted as (
     select distinct unnest(interaction_ids) as interaction_id
@@ -15,12 +16,33 @@ untouched as (
         and cardinality(coalesce(cleaned.pii, cast(map {} as map(varchar, integer)))) = 0 as whole
     from interactions as raw
     join cleaned_interactions as cleaned using (interaction_id)
+),
+several as (
+    select source, request_id
+    from interactions
+    where request_id is not null
+    group by source, request_id
+    having count(*) > 1
+),
+examined as (
+    select
+        raw.*,
+        raw.status = 'success' and raw.prompt_token_ids is not null and raw.completion_token_ids is not null as has_ids,
+        coalesce(len(raw.prompt_token_ids) <> raw.prompt_tokens, false)
+        or coalesce(len(raw.completion_token_ids) > raw.completion_tokens, false)
+        or coalesce(several.request_id is null and len(raw.completion_token_ids) < raw.completion_tokens, false) as miscounted,
+        untouched.whole
+    from interactions as raw
+    join wanted using (interaction_id)
+    join untouched using (interaction_id)
+    left join several on several.source = raw.source and several.request_id = raw.request_id
 )
 select
-    raw.interaction_id, raw.model, raw.served_model_digest, raw.params, raw.finish_reason,
-    case when untouched.whole and raw.status = 'success' then raw.prompt_token_ids end as prompt_token_ids,
-    case when untouched.whole and raw.status = 'success' then raw.completion_token_ids end as completion_token_ids
-from interactions as raw
-join wanted using (interaction_id)
-join untouched using (interaction_id)
-order by raw.interaction_id
+    interaction_id, model, served_model_digest, params, finish_reason,
+    case when has_ids and whole and not miscounted then prompt_token_ids end as prompt_token_ids,
+    case when has_ids and whole and not miscounted then completion_token_ids end as completion_token_ids,
+    has_ids and whole and miscounted as miscounted,
+    -- of rows with ids alone: what was thought is among them, and in no column that was searched
+    case when has_ids and whole and not miscounted then to_json(reasoning)::varchar end as reasoning
+from examined
+order by interaction_id
