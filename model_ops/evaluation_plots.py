@@ -10,8 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-COLORS = {"ngram": "#c8553d", "suffix": "#e0a030", "eagle3": "#1b6ca8", "eagle3.1": "#12808c", "medusa": "#4c8c4a",
-          "mlp_speculator": "#8a4f9e", "draft_model": "#6b6b6b"}
+COLORS = {"ngram": "#c8553d", "suffix": "#e0a030", "eagle3": "#1b6ca8", "eagle3.1": "#12808c", "p_eagle": "#3f4fb0",
+          "medusa": "#4c8c4a", "mlp_speculator": "#8a4f9e", "draft_model": "#6b6b6b"}
 GROUPS_SHOWN = 6
 LONGEST_NAME = 32
 

@@ -152,7 +152,7 @@ class SpeculatorSettings(TrainingSettings):
     """A draft model for the target that will be served, trained on that target's own answers."""
 
     enabled: bool = True
-    architecture: Literal["eagle3", "eagle3.1", "medusa", "mlp_speculator"] = "eagle3"
+    architecture: Literal["eagle3", "eagle3.1", "p_eagle", "medusa", "mlp_speculator"] = "eagle3"
     _one_process = field_validator("mesh")(one_process)
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
         "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
@@ -165,6 +165,14 @@ class SpeculatorSettings(TrainingSettings):
         None, min_length=1, description="weights of the training-time test's steps, one for each, instead of step_decay")
     draft_vocab_size: int | None = Field(None, ge=16, description="open: the smallest that covers draft_coverage")
     draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
+    num_layers: int | None = Field(
+        None, ge=1, le=16, description="eagle3, eagle3.1, p_eagle: decoder layers of the drafter; open: 1, p_eagle 4")
+    cod_ratio: float | None = Field(
+        None, gt=0, le=1, description="p_eagle: training keeps cod_ratio ** k of the positions of draft k; open: 0.7")
+    cod_floor: float | None = Field(None, gt=0, le=1, description="p_eagle: the smallest share that is kept; open: 0.2")
+    mask_token_id: int | None = Field(
+        None, ge=0, description="p_eagle: the id that stands for a token not yet drafted, and loses its own embedding in the "
+        "drafter; open: one that the answers and their prompts do not hold")
     residual_layers: int | None = Field(None, ge=1, description="medusa: residual layers of each head; open: 1")
     shared_head: bool | None = Field(
         None, description="medusa: one output matrix for all heads; else each has its own, as in the paper; open: shared")
@@ -186,15 +194,26 @@ class SpeculatorSettings(TrainingSettings):
         **TrainingSettings.STAY_OPEN, "draft_vocab_size": "the smallest that covers draft_coverage",
         "cache_gib": "0.8 of the free disk", "continue_from": "a new drafter",
         "step_weights": "powers of step_decay",
+        "cod_ratio": "of p_eagle alone", "cod_floor": "of p_eagle alone",
+        "num_layers": "of eagle3, eagle3.1 and p_eagle", "mask_token_id": "one that no answer or prompt holds",
         "residual_layers": "of medusa alone", "shared_head": "of medusa alone", "inner_dim": "the target's width",
         "tie_weights": "of mlp_speculator alone", "scale_input": "of mlp_speculator alone",
     }
 
     OWN_FIELDS: ClassVar[dict[str, dict[str, Any]]] = {
+        "eagle3": {"num_layers": 1},
+        "eagle3.1": {"num_layers": 1},
+        "p_eagle": {"num_layers": 4, "cod_ratio": 0.7, "cod_floor": 0.2, "mask_token_id": None},
         "medusa": {"residual_layers": 1, "shared_head": True},
         "mlp_speculator": {"inner_dim": None, "tie_weights": True, "scale_input": True},
     }
-    """Fields that one architecture alone has, and what fills them where they are open."""
+    """Fields that not every architecture has, and what fills them where they are open."""
+
+    STEP_FOR_EACH_DRAFT: ClassVar[tuple[str, ...]] = ("p_eagle", "medusa", "mlp_speculator")
+    """Trained for num_speculative_tokens drafts; the others repeat their last step."""
+
+    WHOLE_VOCABULARY: ClassVar[tuple[str, ...]] = ("medusa", "mlp_speculator")
+    """Of which servers take no draft vocabulary."""
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 2.0, "ttt_steps": 3, "learning_rate": 1e-3, "tokens_per_step": 4_096, "max_length": 2_048},
@@ -214,12 +233,15 @@ class SpeculatorSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _fields_of_the_architecture(self):
+        having: dict[str, list[str]] = {}
         for architecture, fields in self.OWN_FIELDS.items():
             for name in fields:
-                if architecture != self.architecture and getattr(self, name) is not None:
-                    raise ValueError(f"{name} is set, but architecture is {self.architecture} and only {architecture} has it: "
-                                     "leave it out")
-        if self.architecture in self.OWN_FIELDS and self.ttt_steps not in (None, self.num_speculative_tokens):
+                having.setdefault(name, []).append(architecture)
+        for name, architectures in having.items():
+            if self.architecture not in architectures and getattr(self, name) is not None:
+                has_it = f"only {architectures[0]} has it" if len(architectures) == 1 else f"{', '.join(architectures)} have it"
+                raise ValueError(f"{name} is set, but architecture is {self.architecture} and {has_it}: leave it out")
+        if self.architecture in self.STEP_FOR_EACH_DRAFT and self.ttt_steps not in (None, self.num_speculative_tokens):
             raise ValueError(f"ttt_steps is {self.ttt_steps}, but {self.architecture} has a step for each of "
                              f"num_speculative_tokens ({self.num_speculative_tokens}): leave ttt_steps out")
         if self.draft_vocab_size is not None and not self.drafts_part_of_the_vocabulary:
@@ -232,12 +254,12 @@ class SpeculatorSettings(TrainingSettings):
     @property
     def drafts_part_of_the_vocabulary(self) -> bool:
         """Whether the architecture, in the form that servers load, can do without some of the target's tokens."""
-        return self.architecture not in self.OWN_FIELDS
+        return self.architecture not in self.WHOLE_VOCABULARY
 
     def resolved(self):
         """Open values from the preset, and from the architecture where it has its own."""
         own = dict(self.OWN_FIELDS.get(self.architecture, {}))
-        if own:
+        if self.architecture in self.STEP_FOR_EACH_DRAFT:
             own["ttt_steps"] = self.num_speculative_tokens
         if "tie_weights" in own:
             own["tie_weights"] = self.num_speculative_tokens > 1
@@ -248,6 +270,12 @@ class SpeculatorSettings(TrainingSettings):
     def weights_of_steps(self, steps: int) -> list[float]:
         """What the loss of each draft step is multiplied by."""
         return list(self.step_weights or (self.step_decay**step for step in range(steps)))
+
+    def shares_of_steps(self, steps: int) -> list[float]:
+        """Which share of its positions each draft step is trained at. settings are resolved."""
+        if self.architecture != "p_eagle":
+            return [1.0] * steps
+        return [1.0, *(max(self.cod_ratio**step, self.cod_floor) for step in range(1, steps))]
 
 
 class EvaluateSettings(Settings):

@@ -22,13 +22,19 @@ import torch
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.target import load_runner
+from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress
 from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.continue_training import read_previous, take_over
 from model_ops.speculators.draft_inputs import check_answers, check_target
 from model_ops.speculators.draft_model import DraftModel, new_draft_model
-from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary, count_answers, coverage_report, forced_ids
+from model_ops.speculators.draft_vocabulary import (
+    choose_draft_vocabulary,
+    count_answers,
+    coverage_report,
+    forced_ids,
+    unused_token,
+)
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
 from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource
 from model_ops.speculators.state_budget import StateChoice, choose_states
@@ -84,6 +90,9 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], h
                 settings: SpeculatorSettings) -> tuple[DraftModel, dict[str, Any]]:
     """A drafter warm-started from the target, and what shares of answer tokens its vocabulary covers."""
     counts = count_answers(rows, runner.embedding.shape[0])
+    if settings.architecture == "p_eagle":
+        mask = unused_token(rows, len(counts), end_of_text_ids(target), settings.mask_token_id)
+        settings = settings.model_copy(update={"mask_token_id": mask})
     if not settings.drafts_part_of_the_vocabulary:
         ids = torch.arange(len(counts))
         return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)

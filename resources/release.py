@@ -20,7 +20,7 @@ from resources.lake import Lake
 from resources.manifest import Manifest, ManifestError, describe_files, files_digest, read_manifest
 
 DRAFTS = {
-    "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "medusa": "medusa"},
+    "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "medusa": "medusa"},
     "sglang": {"eagle3": "EAGLE3", "eagle3.1": "EAGLE3"},
 }
 """What each server calls the drafter architectures that it runs."""
@@ -227,6 +227,8 @@ def _vllm(release: Release) -> str:
             "method": method, "model": f"$LAKE/{release.speculator.path}",
             "num_speculative_tokens": release.num_speculative_tokens,
         }
+        if release.architecture == "p_eagle":
+            options["parallel_drafting"] = True
         if method != "medusa":  # whose heads propose their likeliest token whatever is asked for
             options |= {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
         quoted = json.dumps(options).replace('"', '\\"')

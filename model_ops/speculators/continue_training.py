@@ -25,6 +25,8 @@ from model_ops.speculators.target_stamp import WEIGHTS, mismatches
 HEAD = re.compile(r"(^|\.)(lm_)?heads?(\.\d+)?\.weight$")
 """Names of the tensors with one row a token of the draft vocabulary."""
 MAPS = ("d2t", "t2d", "token_map")
+TARGETS = ("embed_tokens.weight",)
+"""Never trained, so the new drafter has it from the target already; a row of the previous one's may be its mask's."""
 
 
 def read_previous(directory: Path, target: Path, settings: SpeculatorSettings) -> DraftModel:
@@ -60,7 +62,7 @@ def take_over(model: DraftModel, previous: DraftModel) -> dict[str, int]:
     tokens = model.target_ids.tolist()
     places = [row for row, token in enumerate(tokens) if token in known]
     sources = [known[tokens[row]] for row in places]
-    names = [name for name in ours if name.rpartition(".")[2] not in MAPS]
+    names = [name for name in ours if name.rpartition(".")[2] not in MAPS and name not in TARGETS]
     heads = {name for name in names if name in theirs and _is_head(name, ours[name], theirs[name], model, previous)}
     for name in names:
         if name not in theirs or (ours[name].shape != theirs[name].shape and name not in heads):

@@ -78,16 +78,22 @@ class WindowLayout:
 
 def draft_attention(query: Float[Tensor, "queries heads head_dim"], keys: Float[Tensor, "tokens kv_heads head_dim"],
                     values: Float[Tensor, "tokens kv_heads head_dim"], later: list[tuple[Tensor, Tensor]],
-                    layout: WindowLayout) -> Float[Tensor, "queries heads head_dim"]:
-    """Exact attention of one draft step. later: (keys, values) [queries, kv_heads, head_dim] of each step after step 0."""
-    return _DraftAttention.apply(layout, query, keys, values, *(stream for pair in later for stream in pair))
+                    layout: WindowLayout, at: Int[Tensor, " queries"] | None = None,
+                    ) -> Float[Tensor, "queries heads head_dim"]:
+    """Exact attention of one draft step. later: (keys, values) [queries, kv_heads, head_dim] of each step after step 0.
+
+    at: which entries of the windows the queries are, where they are not all. The causal part is then computed at every
+    entry (fused kernels know no gaps) and read at these; what is kept for the backward pass is theirs alone.
+    """
+    return _DraftAttention.apply(layout, at, query, keys, values, *(stream for pair in later for stream in pair))
 
 
 class _DraftAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, layout: WindowLayout, query: Tensor, keys: Tensor, values: Tensor, *later: Tensor):
+    def forward(ctx, layout: WindowLayout, at: Tensor | None, query: Tensor, keys: Tensor, values: Tensor, *later: Tensor):
         with torch.autocast(query.device.type, enabled=False):
-            output, normaliser = _causal_part((query, keys, values), layout)
+            output, normaliser = _causal_part((_spread(query, layout, at), keys, values), layout)
+            output, normaliser = _chosen(output, at), _chosen(normaliser, at)
             if later:
                 grouped, scale = query.unflatten(1, (keys.shape[1], -1)), query.shape[-1] ** -0.5
                 scores = [_own_score(grouped, key, scale) for key in later[::2]]
@@ -97,7 +103,7 @@ class _DraftAttention(torch.autograd.Function):
                     weight = (score - joined).exp_().unflatten(1, (keys.shape[1], -1))
                     output.view_as(grouped).addcmul_(weight[..., None], value[:, :, None].float())
                 output, normaliser = output.to(values.dtype), joined
-        ctx.layout = layout
+        ctx.layout, ctx.at = layout, at
         ctx.save_for_backward(query, keys, values, output, normaliser, *later)
         return output
 
@@ -107,9 +113,11 @@ class _DraftAttention(torch.autograd.Function):
         query, keys, values, output, normaliser, *later = ctx.saved_tensors
         with torch.autocast(query.device.type, enabled=False):
             gradient = gradient.contiguous()
-            of_query, of_keys, of_values = _causal_gradients(gradient, (query, keys, values), output, normaliser, ctx.layout)
+            spread = [_spread(stream, ctx.layout, ctx.at) for stream in (gradient, query, output, normaliser)]
+            of_query, of_keys, of_values = _causal_gradients(spread[0], (spread[1], keys, values), *spread[2:], ctx.layout)
+            of_query = _chosen(of_query, ctx.at)
             if not later:
-                return None, of_query, of_keys, of_values
+                return None, None, of_query, of_keys, of_values
             kv_heads, scale = keys.shape[1], query.shape[-1] ** -0.5
             grouped, upstream = query.unflatten(1, (kv_heads, -1)), gradient.unflatten(1, (kv_heads, -1))
             shared = (gradient.float() * output.float()).sum(-1)
@@ -121,7 +129,18 @@ class _DraftAttention(torch.autograd.Function):
                 of_query.view_as(grouped).addcmul_(of_score, key[:, :, None].float())
                 of_later.append((of_score * grouped).sum(2).to(key.dtype))
                 of_later.append((weight.view_as(of_score) * upstream).sum(2).to(value.dtype))
-        return None, of_query.to(query.dtype), of_keys, of_values, *of_later
+        return None, None, of_query.to(query.dtype), of_keys, of_values, *of_later
+
+
+def _spread(stream: Tensor, layout: WindowLayout, at: Tensor | None) -> Tensor:
+    """A stream of some queries among those of whole windows; zeros elsewhere, which add nothing to any gradient."""
+    if at is None:
+        return stream
+    return stream.new_zeros(layout.query_starts[-1], *stream.shape[1:]).index_copy_(0, at, stream)
+
+
+def _chosen(stream: Tensor, at: Tensor | None) -> Tensor:
+    return stream if at is None else stream[at]
 
 
 def _own_score(grouped: Float[Tensor, "queries kv_heads group head_dim"], key: Float[Tensor, "queries kv_heads head_dim"],

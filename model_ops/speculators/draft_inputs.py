@@ -29,7 +29,7 @@ def check_target(target: Path, architecture: str) -> None:
     matrix that drafts are scored against (tied to the embedding, or its own), and for an end of text that is no token.
     """
     config = read_config(target)
-    if architecture.startswith("eagle3"):
+    if architecture in ("eagle3", "eagle3.1", "p_eagle"):
         default_layer_ids(config.get("num_hidden_layers") or 0)
     try:
         tensors = read_directory(target)

@@ -66,7 +66,8 @@ class DraftModel(nn.Module, ABC):
 
     @abstractmethod
     def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-        """The training forward: for each draft step the states that its head reads, at every entry of the window."""
+        """The training forward: for each draft step the states that its head reads, at every entry of the window, or at
+        least at documents.kept."""
 
     @abstractmethod
     def scored(self, hidden: Float[Tensor, "rows hidden"],
@@ -109,8 +110,9 @@ def draft_model_classes() -> dict[str, type[DraftModel]]:
     from model_ops.speculators.eagle3 import Eagle3
     from model_ops.speculators.medusa import Medusa
     from model_ops.speculators.mlp_speculator import MlpSpeculator
+    from model_ops.speculators.p_eagle import PEagle
 
-    return {"eagle3": Eagle3, "eagle3.1": Eagle3, "medusa": Medusa, "mlp_speculator": MlpSpeculator}
+    return {"eagle3": Eagle3, "eagle3.1": Eagle3, "p_eagle": PEagle, "medusa": Medusa, "mlp_speculator": MlpSpeculator}
 
 
 def new_draft_model(settings: SpeculatorSettings, target: IncrementalModel,

@@ -3,12 +3,15 @@
     config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
     drafter = Eagle3(config)
 
-One decoder layer. It reads the target's hidden states at three block boundaries (fused by `fc`) beside the embedding of
-the next token, and predicts the token after that one; on later draft steps it reads its own output instead:
+One decoder layer, or several (num_layers). It reads the target's hidden states at three block boundaries (fused by `fc`)
+beside the embedding of the next token, and predicts the token after that one; on later draft steps it reads its own
+output instead:
 
     residual = hidden; x = concat(input_layernorm(embedding), hidden_norm(hidden))
     hidden = residual + attention(x); hidden = hidden + mlp(post_attention_layernorm(hidden))
     logits = lm_head(norm(hidden)); the next step is fed `hidden` before `norm`
+
+Further layers are plain Llama layers between the first one's output and `norm`, each with keys and values of its own.
 
 EAGLE-3.1 differs in two places: `fc_norm` normalises each of the three states before they are fused, so that none drowns
 the others, and `norm_output` feeds the next step `norm(hidden)`, so that what is fed back stays of one size however long
@@ -21,19 +24,20 @@ embedding of x[j+1] and the states at j, stands at rotary position j, and predic
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import IncrementalModel, rotate
+from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.models.lean_layers import rms_norm
 from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.draft_layers import DraftLayer, Norm
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.training_time_test import Documents, unroll
+from model_ops.speculators.verify_drafter import mask_token
 
 if TYPE_CHECKING:
     from model_ops.speculators.eagle3_drafter import Eagle3Drafter
@@ -72,6 +76,7 @@ class Eagle3Config(BaseModel):
     rope_parameters: dict[str, Any]
     layer_ids: tuple[int, int, int]
     target_layers: int
+    num_layers: int = Field(1, ge=1)
     fc_norm: bool = False
     norm_output: bool = False
     eos_token_id: int | list[int] | None = None
@@ -79,8 +84,11 @@ class Eagle3Config(BaseModel):
     pad_token_id: int | None = None
 
     @classmethod
-    def for_target(cls, target: Any, draft_vocab_size: int, fc_norm: bool = False, norm_output: bool = False) -> Eagle3Config:
-        """The drafter that fits a target's Hugging Face config: same width, heads, rotary positions and length."""
+    def for_target(cls, target: Any, draft_vocab_size: int, **own: Any) -> Self:
+        """The drafter that fits a target's Hugging Face config: same width, heads, rotary positions and length.
+
+        own: fields that the target does not decide, such as num_layers and the flags.
+        """
         heads = target.num_attention_heads
         return cls(
             hidden_size=target.hidden_size, intermediate_size=target.intermediate_size, num_attention_heads=heads,
@@ -90,7 +98,7 @@ class Eagle3Config(BaseModel):
             max_position_embeddings=target.max_position_embeddings, rms_norm_eps=target.rms_norm_eps,
             rope_parameters=dict(target.rope_parameters), layer_ids=default_layer_ids(target.num_hidden_layers),
             target_layers=target.num_hidden_layers, eos_token_id=target.eos_token_id,
-            bos_token_id=target.bos_token_id, pad_token_id=target.pad_token_id, fc_norm=fc_norm, norm_output=norm_output,
+            bos_token_id=target.bos_token_id, pad_token_id=target.pad_token_id, **own,
         )
 
     def rotary(self) -> nn.Module:
@@ -103,58 +111,10 @@ class Eagle3Config(BaseModel):
             max_position_embeddings=self.max_position_embeddings, rope_parameters=self.rope_parameters))
 
 
-class _Norm(nn.RMSNorm):
-    """RMSNorm in float32, given out in the dtype of what reads it: autocast's in training, else the weight's."""
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return rms_norm(hidden if torch.is_autocast_enabled(hidden.device.type) else hidden.to(self.weight.dtype),
-                        self.weight, self.eps)
-
-
-class _Attention(nn.Module):
-    def __init__(self, config: Eagle3Config):
-        super().__init__()
-        width, head_dim = 2 * config.hidden_size, config.head_dim
-        self.head_dim = head_dim
-        self.q_proj = nn.Linear(width, config.num_attention_heads * head_dim, bias=False)
-        self.k_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
-        self.v_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
-        self.o_proj = nn.Linear(config.num_attention_heads * head_dim, config.hidden_size, bias=False)
-
-    def query(self, x: Float[Tensor, "*tokens 2*hidden"], cos: Tensor, sin: Tensor) -> Tensor:
-        """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
-        return rotate(self.q_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
-
-    def key_value(self, x: Float[Tensor, "*tokens 2*hidden"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
-        keys = rotate(self.k_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
-        return keys, self.v_proj(x).unflatten(-1, (-1, self.head_dim))
-
-
-class _Mlp(nn.Module):
-    def __init__(self, config: Eagle3Config):
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-        self.act_fn = nn.SiLU()
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.down_proj(self.act_fn(self.gate_proj(hidden)) * self.up_proj(hidden))
-
-
-class _Midlayer(nn.Module):
-    def __init__(self, config: Eagle3Config):
-        super().__init__()
-        self.input_layernorm = _Norm(config.hidden_size, config.rms_norm_eps)
-        self.hidden_norm = _Norm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = _Attention(config)
-        self.post_attention_layernorm = _Norm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = _Mlp(config)
-
-
 class Eagle3(DraftModel):
     """The draft model. `embed_tokens` is the target's and stays frozen; `d2t` maps draft ids: target = id + d2t[id]."""
+
+    config: Eagle3Config
 
     def __init__(self, config: Eagle3Config):
         super().__init__()
@@ -163,14 +123,22 @@ class Eagle3(DraftModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.embed_tokens.weight.requires_grad_(False)
         if config.fc_norm:
-            self.fc_norm = nn.ModuleList(_Norm(hidden, config.rms_norm_eps) for _ in range(CAPTURED))
+            self.fc_norm = nn.ModuleList(Norm(hidden, config.rms_norm_eps) for _ in range(CAPTURED))
         self.fc = nn.Linear(CAPTURED * hidden, hidden, bias=False)
-        self.midlayer = _Midlayer(config)
-        self.norm = _Norm(hidden, config.rms_norm_eps)
+        self.midlayer = DraftLayer(config, first=True)
+        if config.num_layers > 1:  # named as servers name them: layers.1, layers.2, ...
+            self.layers = nn.ModuleDict({str(number): DraftLayer(config, first=False)
+                                         for number in range(1, config.num_layers)})
+        self.norm = Norm(hidden, config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
         self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool))
         self.rotary = config.rotary()
+
+    @property
+    def body(self) -> list[DraftLayer]:
+        """All layers, in their order."""
+        return [self.midlayer, *(self.layers.values() if self.config.num_layers > 1 else ())]
 
     @property
     def kind(self) -> str:
@@ -184,10 +152,15 @@ class Eagle3(DraftModel):
     def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
             target_ids: Int[Tensor, " draft_vocab"]) -> Eagle3:
         newer = settings.architecture == "eagle3.1"
-        model = cls(Eagle3Config.for_target(target.config, len(target_ids), fc_norm=newer, norm_output=newer)).to(target.device)
-        model.set_draft_vocabulary(target_ids)
-        model.warm_start(target.embedding.float(), target.head.weight.float(), target.final_norm.float())
-        return model
+        config = Eagle3Config.for_target(target.config, len(target_ids), num_layers=settings.num_layers, fc_norm=newer,
+                                         norm_output=newer)
+        return cls(config).to(target.device).begun_from(target, target_ids)
+
+    def begun_from(self, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"]) -> Self:
+        """Itself, with its draft vocabulary set and warm-started from the target."""
+        self.set_draft_vocabulary(target_ids)
+        self.warm_start(target.embedding.float(), target.head.weight.float(), target.final_norm.float())
+        return self
 
     @property
     def target_ids(self) -> Int[Tensor, " draft_vocab"]:
@@ -212,34 +185,27 @@ class Eagle3(DraftModel):
             hidden = self.config.hidden_size
             nn.init.normal_(self.fc.weight, std=0.02)
             self.fc.weight[:, -hidden:] += torch.eye(hidden, device=self.fc.weight.device)
-            for name, parameter in self.midlayer.named_parameters():
-                if parameter.ndim == 2:
-                    nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-                if name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
-                    parameter *= 0.1  # the layer begins as a small change of what it is given
+        for layer in self.body:
+            layer.warm_start()
 
     def fuse(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        """The target's states as the layer's first `hidden`."""
+        """The target's states as the first layer's `hidden`."""
         if self.config.fc_norm:
             parts = captured.unflatten(-1, (CAPTURED, -1)).unbind(-2)
             captured = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
         return self.fc(captured)
 
     def fed_back(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        """The layer's output as the next draft step's `hidden`."""
+        """The last layer's output as the next draft step's `hidden`."""
         return self.norm(hidden) if self.config.norm_output else hidden
 
-    def attention_input(self, embedding: Float[Tensor, "*tokens hidden"],
-                        hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens 2*hidden"]:
-        layer = self.midlayer
-        return torch.cat((layer.input_layernorm(embedding), layer.hidden_norm(hidden)), dim=-1)
+    def embed(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
+        """What the first layer reads of the tokens (the target's ids)."""
+        return self.embed_tokens(tokens)
 
-    def finish(self, residual: Float[Tensor, "*tokens hidden"],
-               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
-        """The layer's output from its attention's: what `logits` and `fed_back` read."""
-        layer = self.midlayer
-        hidden = residual + layer.self_attn.o_proj(attended)
-        return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    def file_tensors(self) -> dict[str, Tensor]:
+        """Its tensors by the names of the midlayer layout."""
+        return self.state_dict()
 
     def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens draft_vocab"]:
         """Logits over the draft vocabulary, float32."""
@@ -265,7 +231,7 @@ class Eagle3(DraftModel):
 
     @staticmethod
     def reads(raw: dict[str, Any]) -> bool:
-        return raw.get("architectures") == ["LlamaForCausalLMEagle3"]
+        return raw.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(raw) is None
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Eagle3:

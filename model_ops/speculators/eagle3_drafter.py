@@ -1,10 +1,10 @@
-"""EAGLE-3 inside the decoder: a chain of drafts, with the draft layer's own ragged cache.
+"""EAGLE-3 inside the decoder: a chain of drafts, with the body's own ragged cache.
 
     drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
 
 The cache holds only entries computed from the target's own states. A round's later drafts append entries made from the
-layer's own output; after verification they are overwritten by entries from the states the target has just computed.
+body's own output; after verification they are overwritten by entries from the states the target has just computed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Eagle3Drafter:
         self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
         self.cache: RaggedCache | None = None
         self.hidden: Tensor | None = None
-        """The layer's output at each row's latest entry: what the next draft is read from. [rows, hidden]"""
+        """The body's output at each row's latest entry: what the next draft is read from. [rows, hidden]"""
 
     @torch.no_grad()
     def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
               captured: Float[Tensor, "rows tokens features"] | None) -> None:
         config, device = self.model.config, first.device
-        self.cache = RaggedCache(1, len(prompts), config.num_key_value_heads, config.head_dim,
+        self.cache = RaggedCache(config.num_layers, len(prompts), config.num_key_value_heads, config.head_dim,
                                  self.model.fc.weight.dtype, device)
         longest = captured.shape[1]
         # index j is fed token j + 1; the last one of the prompt is fed the first token of the answer
@@ -63,7 +63,7 @@ class Eagle3Drafter:
                 indices.append(sample(distributions[-1], uniforms[:, step]))
             if step + 1 < count:
                 tokens = self.target_ids[indices[-1]]
-                hidden = self._layer(tokens[:, None], self.model.fed_back(hidden)[:, None])[:, 0]
+                hidden = self._body(self.model.fed_back(hidden)[:, None], self.model.embed(tokens[:, None]))[:, 0]
                 self.cache.lengths = self.cache.lengths + 1
         self.cache.lengths = lengths
         index = torch.stack(indices, dim=1)
@@ -82,17 +82,20 @@ class Eagle3Drafter:
 
     def _extend(self, following: Tensor, counts: Tensor, captured: Tensor) -> None:
         """Entries from the target's states; the first counts[row] of each row are real."""
-        hidden = self._layer(following, self.model.fuse(captured.to(self.model.fc.weight.dtype)))
+        hidden = self._body(self.model.fuse(captured.to(self.model.fc.weight.dtype)), self.model.embed(following))
         self.cache.lengths = self.cache.lengths + counts
         self.hidden = hidden[torch.arange(len(counts), device=counts.device), counts - 1]
 
-    def _layer(self, tokens: Tensor, hidden: Tensor) -> Tensor:
-        """One pass over the next entries of every row: tokens [rows, n], hidden [rows, n, hidden]."""
-        model, attention = self.model, self.model.midlayer.self_attn
-        self.cache.reserve(tokens.shape[1])
-        positions = self.cache.positions(tokens.shape[1])
-        cos, sin = self.rotary.at(positions, self.cache.longest + tokens.shape[1])
-        x = model.attention_input(model.embed_tokens(tokens), hidden)
-        key, value = attention.key_value(x, cos, sin)
-        attended = self.cache.attend(0, attention.query(x, cos, sin), key, value, positions)
-        return model.finish(hidden, attended)
+    def _body(self, hidden: Float[Tensor, "rows entries hidden"],
+              embedding: Float[Tensor, "rows entries hidden"]) -> Float[Tensor, "rows entries hidden"]:
+        """One pass over the next entries of every row."""
+        entries = hidden.shape[1]
+        self.cache.reserve(entries)
+        positions = self.cache.positions(entries)
+        cos, sin = self.rotary.at(positions, self.cache.longest + entries)
+        for number, layer in enumerate(self.model.body):
+            x = layer.reads(hidden, embedding)
+            key, value = layer.self_attn.key_value(x, cos, sin)
+            attended = self.cache.attend(number, layer.self_attn.query(x, cos, sin), key, value, positions)
+            hidden = layer.finish(hidden, attended)
+        return hidden

@@ -1,4 +1,4 @@
-"""An EAGLE-3 head as directories that servers load, and its config read back.
+"""An EAGLE-3 head, or a P-EAGLE one, as directories that servers load, and its config read back.
 
     save_eagle3(model, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
     config = read_midlayer_config(directory, json.loads((directory / "config.json").read_text()))
@@ -10,6 +10,11 @@ Layer ids are written both ways, one apart, because servers count differently: t
 eagle_aux_hidden_state_layer_ids are boundaries (vLLM reads them as they are), eagle_config's are the blocks whose
 output is taken (SGLang adds 1). max_position_embeddings is the target's: a shorter one ruins long answers. Flags that
 change what the weights mean are also written into the weights' own file: a config that lost or changed them is found out.
+
+P-EAGLE is the same two layouts with the mask's tensors and token. vLLM looks for that token as mask_token_id, then
+pard_token, then ptd_token_id (the speculators layout's mask_token_id becomes pard_token); its authors' heads say ptd_token_id.
+In the midlayer layout it must be asked for, "parallel_drafting": true; of the speculators layout's peagle vLLM knows it.
+
 In the speculators layout `verifier.name_or_path` names the target, as vLLM reads it: a Hub id or a path from where the
 server is started. `model_ops.speculator` writes the path from the folder that holds both target and drafter.
 """
@@ -25,7 +30,8 @@ import torch
 from model_ops.errors import ModelError
 from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
-from model_ops.speculators.verify_drafter import TRAINED_WITH
+from model_ops.speculators.p_eagle import PEagleConfig
+from model_ops.speculators.verify_drafter import MOST_LAYERS, TRAINED_WITH
 
 TWIN = "speculators"
 ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
@@ -35,10 +41,11 @@ ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_ma
 def save_eagle3(model: Eagle3, directory: Path, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
                 verifier_architectures: list[str] | None) -> None:
     """Write both layouts; weights in `dtype`."""
-    weights = in_dtype(model.state_dict(), dtype)
+    weights = in_dtype(model.file_tensors(), dtype)
     renamed = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in weights.items()}
     twin = speculators_config(model.config, num_speculative_tokens, dtype, verifier, verifier_architectures)
-    trained = {TRAINED_WITH: json.dumps({"fc_norm": model.config.fc_norm, "norm_output": model.config.norm_output})}
+    trained = {TRAINED_WITH: json.dumps({"fc_norm": model.config.fc_norm, "norm_output": model.config.norm_output,
+                                         **_mask_fields(model.config)})}
     write_directory(directory / TWIN, renamed, twin, trained)
     write_directory(directory, weights, midlayer_config(model.config, dtype), trained)
 
@@ -61,36 +68,40 @@ def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
         "num_aux_hidden_states": len(config.layer_ids),
         "target_hidden_size": config.hidden_size,
         "target_num_hidden_layers": config.target_layers,
+        **_mask_fields(config),
+        **({"ptd_token_id": config.mask_token_id} if isinstance(config, PEagleConfig) else {}),
     }
 
 
 def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
                        verifier_architectures: list[str] | None) -> dict[str, Any]:
     """config.json of the speculators layout, every flag explicit: servers and trainers disagree about defaults."""
+    parallel = isinstance(config, PEagleConfig)
     return {
-        "architectures": ["Eagle3Speculator"],
+        "architectures": ["PEagleDraftModel" if parallel else "Eagle3Speculator"],
         "draft_vocab_size": config.draft_vocab_size,
         "dtype": name_of(dtype),
         "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
-        "embed_requires_grad": False,
+        "embed_requires_grad": parallel,
         "fc_norm": config.fc_norm,
         "has_no_defaults_at_init": False,
         "norm_before_fc": False,
         "norm_before_residual": False,
         "norm_output": config.norm_output,
         "speculators_config": {
-            "algorithm": "eagle3",
+            "algorithm": "peagle" if parallel else "eagle3",
             "default_proposal_method": "greedy",
             "proposal_methods": [{"accept_tolerance": 0.0, "proposal_type": "greedy",
                                   "speculative_tokens": num_speculative_tokens, "verifier_accept_k": 1}],
             "verifier": {"architectures": verifier_architectures or [], "name_or_path": verifier},
         },
-        "speculators_model_type": "eagle3",
+        "speculators_model_type": "peagle" if parallel else "eagle3",
         "speculators_version": "0.6.0",
         "target_hidden_size": None,
         "tie_word_embeddings": False,
         "torch_dtype": name_of(dtype),
         "transformer_layer_config": {"architectures": ["LlamaForCausalLM"], **_llama_fields(config, dtype)},
+        **_mask_fields(config),
     }
 
 
@@ -110,17 +121,26 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
     if missing or len(layer_ids) != 3:
         what = f"lacks {missing[0]}" if missing else f"names {len(layer_ids)} layer ids, not 3"
         raise ModelError(f"{directory / 'config.json'} {what}")
+    layers = raw.get("num_hidden_layers", 1)
+    if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
+        raise ModelError(f"{directory / 'config.json'}: num_hidden_layers is {layers!r}, not 1 to {MOST_LAYERS}")
     for flag in ("norm_before_residual", "norm_before_fc"):
         if raw.get(flag):
             raise ModelError(f"{directory / 'config.json'}: {flag} is true; such heads are not known here")
     return Eagle3Config(
         **{name: raw[name] for name in names},
-        fc_norm=bool(raw.get("fc_norm")), norm_output=bool(raw.get("norm_output")),
+        num_layers=layers, fc_norm=bool(raw.get("fc_norm")), norm_output=bool(raw.get("norm_output")),
         head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
         rope_parameters=rope, layer_ids=tuple(layer_ids),
         target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,
         eos_token_id=raw.get("eos_token_id"), bos_token_id=raw.get("bos_token_id"),
         pad_token_id=raw.get("pad_token_id"))
+
+
+def _mask_fields(config: Eagle3Config) -> dict[str, int]:
+    if not isinstance(config, PEagleConfig):
+        return {}
+    return {"mask_token_id": config.mask_token_id, "num_depths": config.num_depths}
 
 
 def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
@@ -144,7 +164,7 @@ def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
         "mlp_bias": False,
         "model_type": "llama",
         "num_attention_heads": config.num_attention_heads,
-        "num_hidden_layers": 1,
+        "num_hidden_layers": config.num_layers,
         "num_key_value_heads": config.num_key_value_heads,
         "pad_token_id": config.pad_token_id,
         "rms_norm_eps": config.rms_norm_eps,

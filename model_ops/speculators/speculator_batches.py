@@ -32,7 +32,7 @@ class SpeculatorPlan:
     """See `model_ops.training.batch.BatchPlan`. settings are resolved."""
 
     def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings):
-        self.rows, self.states = rows, states
+        self.rows, self.states, self.seed = rows, states, settings.seed
         self.steps = plan_steps([len(row.ids) for row in rows], settings)
         self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
 
@@ -42,7 +42,8 @@ class SpeculatorPlan:
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
         if ranks > 1:
             raise ModelError("a drafter is trained by one process; set processes to 1")
-        return [make_batch(self.rows, self.states, group) for group in self._groups(index)]
+        return [make_batch(self.rows, self.states, group, (self.seed, index, number))
+                for number, group in enumerate(self._groups(index))]
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
         """The micro-batch of most padded tokens; the longest documents decide where several have as many."""
@@ -52,7 +53,7 @@ class SpeculatorPlan:
             longest = max(len(self.rows[row].ids) for row in group)
             return longest * len(group), longest
 
-        return make_batch(self.rows, self.states, max(groups, key=weight))
+        return make_batch(self.rows, self.states, max(groups, key=weight), (self.seed, 0, 0))
 
     def _groups(self, index: int) -> list[list[int]]:
         members = sorted(self.steps[index], key=lambda row: (len(self.rows[row].ids), row))
@@ -99,9 +100,11 @@ def micro_batches(rows: Sequence[AnswerRow], members: list[int], limit: int = MI
     return groups
 
 
-def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int]) -> Batch:
+def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int],
+               drawn_by: tuple[int, int, int] = (0, 0, 0)) -> Batch:
     """One micro-batch. The streams are the padded documents laid end to end; extras hold what the drafter reads:
-    ids, captured, start, window lengths, and `last`, the teacher's states of all windows laid end to end."""
+    ids, captured, start, window lengths, `last`, the teacher's states of all windows laid end to end, and `order`, a random
+    rank of each of their entries, drawn by (seed, step, number of the micro-batch)."""
     chosen = [rows[row] for row in members]
     longest = max(len(row.ids) for row in chosen)
     found = states.of(members)
@@ -121,7 +124,13 @@ def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int
         row_ids=[row.row_id for row in chosen],
         extras={"ids": ids, "captured": captured, "start": torch.tensor([row.start for row in chosen]),
                 "windows": torch.tensor([row.window for row in chosen]),
-                "final": final, "last": torch.cat([last[1:] for _, last in found])})
+                "final": final, "last": torch.cat([last[1:] for _, last in found]),
+                "order": _random_order(sum(row.window for row in chosen), drawn_by)})
+
+
+def _random_order(entries: int, drawn_by: tuple[int, int, int]) -> Tensor:
+    generator = torch.Generator().manual_seed(random.Random(repr(drawn_by)).getrandbits(63))
+    return torch.randperm(entries, generator=generator)
 
 
 def documents_of(batch: Batch) -> Documents:

@@ -11,6 +11,9 @@ target forward that these alphas make, 1 + alpha_0 + alpha_0 alpha_1 + ..., posi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -18,6 +21,7 @@ from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.chain_loss import ChainLoss, Draft, chain_loss
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.hidden_states import AnswerRow
+from model_ops.speculators.masked_drafts import sampled_entries
 from model_ops.speculators.speculator_batches import StateSource, documents_of, make_batch, micro_batches, supervised
 from model_ops.speculators.speculator_losses import expected_acceptance_length
 from model_ops.speculators.teacher import Teacher
@@ -35,9 +39,12 @@ class SpeculatorLoss:
 
     def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
         settings, windows = self.settings, batch.extras["windows"]
-        drafts = drafts_of(model, batch, settings.ttt_steps)
-        result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"],
-                            settings.weights_of_steps(len(drafts)), batch.labels[batch.labels != IGNORED], settings.eta)
+        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps))
+        # a step that was computed at a share of its indices stands for all of them
+        weights = [weight * int((windows - step).clamp(min=0).sum()) / max(1, len(draft.rows))
+                   for step, (weight, draft) in enumerate(zip(settings.weights_of_steps(len(drafts)), drafts, strict=True))]
+        result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"], weights,
+                            batch.labels[batch.labels != IGNORED], settings.eta)
         count = int(windows.sum())
         # metrics are divided by the step-0 count; each of these should be a mean over its own entries
         metrics = {f"alpha_{step}": alpha.sum() * (count / max(1, len(alpha))) for step, alpha in enumerate(result.alphas)}
@@ -69,11 +76,18 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 
 
-def drafts_of(model: DraftModel, batch: Batch, steps: int) -> list[Draft]:
-    """What each draft step's head reads at every supervised index, and the teacher's position of each."""
-    windows, drafts = batch.extras["windows"], []
-    for step, hidden in enumerate(model.unroll(documents_of(batch), steps)):
-        entries, rows = supervised(windows, step)
+def drafts_of(model: DraftModel, batch: Batch, steps: int, shares: Sequence[float] = ()) -> list[Draft]:
+    """What each draft step's head reads at every supervised index, and the teacher's position of each. shares: at a sample
+    of these indices, drawn by batch.extras["order"]."""
+    windows, documents, drafts = batch.extras["windows"], documents_of(batch), []
+    indices = [supervised(windows, step) for step in range(steps)]
+    if any(share < 1 for share in shares):
+        kept = sampled_entries(windows, shares, batch.extras["order"])
+        chosen = [torch.searchsorted(rows, at + step) for step, (at, (_, rows)) in enumerate(zip(kept, indices, strict=True))]
+        indices = [(entries[at], rows[at]) for at, (entries, rows) in zip(chosen, indices, strict=True)]
+        documents = replace(documents, kept=[entries for entries, _ in indices])
+    for step, hidden in enumerate(model.unroll(documents, steps)):
+        entries, rows = indices[step]
         states, head = model.scored(hidden.flatten(0, 1)[entries], step)
         drafts.append(Draft(states, head, rows))
     return drafts

@@ -2,17 +2,18 @@
 
     hidden = unroll(drafter, batch_of_documents, steps=4)         # one [documents, window, hidden] per step
 
-Step k at index j is fed the true token x[j+1+k] and the layer's own output of step k-1 at j (not detached), stands at
+Step k at index j is fed the true token x[j+1+k] and the body's own output of step k-1 at j (not detached), stands at
 rotary position j + k, and predicts x[j+2+k]. It attends to every step-0 entry i <= j of its document and to exactly
 one entry of each later step, its own at j: the sequence a server sees after k drafts (arXiv 2503.01840, section 3.2).
 
-Only the window of an answer needs outputs: entries of the prompt give keys and values and nothing else, so queries, MLP
-and logits are computed inside the window alone. Documents lie end to end while they are computed: their padding costs
-nothing. Memory of attention is linear in document length (`model_ops.speculators.draft_attention`).
+Only the window of an answer needs outputs: in the last layer, entries of the prompt give keys and values and nothing else,
+so its queries and MLP, and all logits, are computed inside the window alone. Documents lie end to end while they are
+computed: their padding costs nothing. Attention takes memory linear in length (`model_ops.speculators.draft_attention`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,13 +26,15 @@ from model_ops.speculators.draft_attention import WindowLayout, draft_attention
 if TYPE_CHECKING:
     from model_ops.speculators.eagle3 import Eagle3
 
+
 @dataclass(frozen=True)
 class Documents:
     """Documents padded on the right to one length, and the window of each that is supervised at step 0.
 
     ids: tokens x[0..]; captured: the target's boundary states; start: index j of each window's first entry;
     window: entries in the longest window; final: the target's state after its final norm at every entry; windows: entries
-    of each window (None: all are the longest). A window's entry a stands at j = start + a.
+    of each window (None: all are the longest); kept: for each draft step the entries, among [documents * window], at which
+    it is wanted, for a drafter that can leave the others out (None: all). A window's entry a stands at j = start + a.
     """
 
     ids: Int[Tensor, "documents tokens"]
@@ -40,41 +43,100 @@ class Documents:
     window: int
     final: Float[Tensor, "documents window hidden"] | None = None
     windows: Int[Tensor, " documents"] | None = None
+    kept: Sequence[Int[Tensor, " entries"]] | None = None
 
 
 def unroll(model: Eagle3, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-    """The layer's outputs (before the final norm) of every step, inside the window; zeros after a window's end."""
-    ids, attention = documents.ids, model.midlayer.self_attn
-    rows, tokens = ids.shape
-    before = documents.start.tolist()
-    if documents.windows is None:
-        windows = [min(documents.window, tokens - first) for first in before]
-    else:
-        windows = documents.windows.tolist()
-    layout = WindowLayout.of(before, windows, ids.device)
-    row, place = layout.keys()
-    of_key = row * tokens + place  # in the padded documents, of every step-0 entry
-    of_query = layout.queries_among_keys()
-    index = place[of_query]
-
-    def following(document: Tensor, at: Tensor) -> Tensor:
-        return model.embed_tokens(ids[document, at.clamp(max=tokens - 1)])
-
-    fused = model.fuse(documents.captured.flatten(0, 1)[of_key].to(model.fc.weight.dtype))
-    places = torch.arange(tokens + steps, device=ids.device)[None]
-    cos, sin = (table[0].to(fused.dtype)[:, None] for table in model.rotary(fused.float(), places))
-    x = model.attention_input(following(row, place + 1), fused)
-    keys, values = attention.key_value(x, cos[place], sin[place])
-    query = attention.query(x[of_query], cos[index], sin[index])
-    attended = draft_attention(query, keys, values, [], layout).flatten(1)
-    outputs, later = [model.finish(fused[of_query], attended)], []
+    """The body's outputs (before the final norm) of every step, inside the window; zeros after a window's end."""
+    lines = Lines.of(documents)
+    cos, sin = lines.rotary(model, steps)
+    output, streams = first_step(model, lines, cos, sin)
+    outputs, later = [output], [[] for _ in streams]
     for step in range(1, steps):
-        hidden = model.fed_back(outputs[-1])
-        x = model.attention_input(following(row[of_query], index + 1 + step), hidden)
-        moved = index + step
-        later.append(attention.key_value(x, cos[moved], sin[moved]))
-        query = attention.query(x, cos[moved], sin[moved])
-        outputs.append(model.finish(hidden, draft_attention(query, keys, values, later, layout).flatten(1)))
-    padded = row[of_query] * documents.window + index - documents.start[row[of_query]]
-    return [output.new_zeros(rows * documents.window, output.shape[-1]).index_copy(0, padded, output)
-            .view(rows, documents.window, -1) for output in outputs]
+        hidden, moved = model.fed_back(outputs[-1]), lines.index + step
+        embedding = lines.following(model, lines.of_query, step)
+        for layer, (keys, values), own in zip(model.body, streams, later, strict=True):
+            x = layer.reads(hidden, embedding)
+            own.append(layer.self_attn.key_value(x, cos[moved], sin[moved]))
+            query = layer.self_attn.query(x, cos[moved], sin[moved])
+            hidden = layer.finish(hidden, draft_attention(query, keys, values, own, lines.layout).flatten(1))
+        outputs.append(hidden)
+    return [lines.padded(output) for output in outputs]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Documents end to end, each up to its window's end. row, place: of every step-0 entry; of_query: which of these are
+    in a window; index: j of those."""
+
+    documents: Documents
+    layout: WindowLayout
+    row: Int[Tensor, " entries"]
+    place: Int[Tensor, " entries"]
+    of_query: Int[Tensor, " queries"]
+
+    @classmethod
+    def of(cls, documents: Documents) -> Lines:
+        before = documents.start.tolist()
+        if documents.windows is None:
+            windows = [min(documents.window, documents.ids.shape[1] - first) for first in before]
+        else:
+            windows = documents.windows.tolist()
+        layout = WindowLayout.of(before, windows, documents.ids.device)
+        row, place = layout.keys()
+        return cls(documents, layout, row, place, layout.queries_among_keys())
+
+    @property
+    def index(self) -> Int[Tensor, " queries"]:
+        return self.place[self.of_query]
+
+    @property
+    def in_padded(self) -> Int[Tensor, " queries"]:
+        """Where the entries of the windows stand among [documents * window]; ascending."""
+        row = self.row[self.of_query]
+        return row * self.documents.window + self.index - self.documents.start[row]
+
+    def whole(self) -> WindowLayout:
+        """The layout in which every entry is a query."""
+        layout = self.layout
+        lengths = [first + window for first, window in zip(layout.before, layout.windows, strict=True)]
+        return WindowLayout.of([0] * len(lengths), lengths, layout.device)
+
+    def rotary(self, model: Eagle3, steps: int) -> tuple[Tensor, Tensor]:
+        """cos and sin of every position, [positions, 1, head_dim]."""
+        device = self.row.device
+        places = torch.arange(self.documents.ids.shape[1] + steps, device=device)[None]
+        dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else model.fc.weight.dtype
+        return tuple(table[0].to(dtype)[:, None] for table in model.rotary(torch.empty(0, device=device), places))
+
+    def following(self, model: Eagle3, entries: Tensor, step: int) -> Float[Tensor, "entries hidden"]:
+        """Embeddings of x[j+1+step] at some of the entries."""
+        tokens = self.documents.ids
+        at = (self.place[entries] + 1 + step).clamp(max=tokens.shape[1] - 1)
+        return model.embed(tokens[self.row[entries], at])
+
+    def padded(self, output: Float[Tensor, "queries hidden"], at: Tensor | None = None) -> Float[Tensor, "rows window hidden"]:
+        """Outputs at the windows' entries (or at some, by their place among these) as the loss finds them; else zeros."""
+        rows, window = self.documents.ids.shape[0], self.documents.window
+        where = self.in_padded if at is None else self.in_padded[at]
+        return output.new_zeros(rows * window, output.shape[-1]).index_copy(0, where, output).view(rows, window, -1)
+
+
+def first_step(model: Eagle3, lines: Lines, cos: Tensor, sin: Tensor,
+               ) -> tuple[Float[Tensor, "queries hidden"], list[tuple[Tensor, Tensor]]]:
+    """Step 0, from the target's states: the body's output inside the windows, and each layer's keys and values of all
+    entries. Layers before the last are computed at every entry, since the next one's keys are made of their outputs."""
+    of_key = lines.row * lines.documents.ids.shape[1] + lines.place  # in the padded documents
+    hidden = model.fuse(lines.documents.captured.flatten(0, 1)[of_key].to(model.fc.weight.dtype))
+    embedding = lines.following(model, torch.arange(len(lines.row), device=lines.row.device), 0)
+    streams = []
+    for number, layer in enumerate(model.body, 1):
+        x = layer.reads(hidden, embedding)
+        keys, values = layer.self_attn.key_value(x, cos[lines.place], sin[lines.place])
+        layout, index = (lines.layout, lines.index) if number == len(model.body) else (lines.whole(), lines.place)
+        if number == len(model.body):
+            x, hidden = x[lines.of_query], hidden[lines.of_query]
+        attended = draft_attention(layer.self_attn.query(x, cos[index], sin[index]), keys, values, [], layout)
+        hidden = layer.finish(hidden, attended.flatten(1))
+        streams.append((keys, values))
+    return hidden, streams

@@ -1,8 +1,11 @@
-"""What must hold of a drafter: the mistakes that load without an error and cost acceptance. Here those of EAGLE-3.
+"""What must hold of a drafter: the mistakes that load without an error and cost acceptance. Here those of EAGLE-3 and
+P-EAGLE.
 
 Layer ids name boundaries in one place and blocks in another (one apart); d2t is an offset; a short
 max_position_embeddings ruins long answers; a flag left out means different things to different servers; a flag that
-the weights were not trained with (EAGLE-3.1's norm_output leaves no tensor behind) is served all the same.
+the weights were not trained with (EAGLE-3.1's norm_output leaves no tensor behind) is served all the same. A P-EAGLE whose
+mask token is named twice, differently, is served with the one and was trained with the other; one without a mask token is
+taken for an EAGLE-3 and drafts badly.
 """
 
 from __future__ import annotations
@@ -17,12 +20,23 @@ from model_ops.models.tensor_files import TensorHeader, read_metadata
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
 from model_ops.speculators.verify_last_state import verify_ends, verify_medusa, verify_mlp
 
-NUMBERS = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
+NUMBERS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
            "max_position_embeddings")
 
+MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
+"""Where vLLM looks for the mask token of a drafter that drafts all tokens in one pass, in its order; EAGLE-3 has none."""
+
+MOST_LAYERS = 64
+"""More layers than this are no drafter's but a target's count, copied."""
 
 TRAINED_WITH = "trained_with"
 """In the weights' file: the flags that they were trained with, as JSON."""
+
+
+def mask_token(config: Mapping[str, Any]) -> Any:
+    """What a config.json names as the mask token; None for an EAGLE-3."""
+    return next((config[name] for name in MASK_FIELDS if config.get(name) is not None), None)
+
 
 Check = Callable[[Mapping[str, Any], Mapping[str, TensorHeader], Mapping[str, Any] | None], list[Problem]]
 
@@ -46,8 +60,10 @@ def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]
     problems = missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
     if problems:
         return problems
-    problems = compare_shapes(expected_shapes(config, config, "midlayer"), tensors,
-                              {"embed_tokens.weight"})
+    if mask_token(config) is not None:
+        problems = _verify_mask(config, config["vocab_size"], MASK_FIELDS)
+    problems += compare_shapes(expected_shapes(config, config, "midlayer"), tensors,
+                               {"embed_tokens.weight"} if mask_token(config) is None else set())
     problems += verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
     problems += _verify_trained_with(config, tensors)
     if config.get("norm_before_residual", False) is not False:
@@ -65,15 +81,22 @@ def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
                 target: Mapping[str, Any] | None = None) -> list[Problem]:
     """A directory in the speculators layout."""
     layer = config.get("transformer_layer_config")
-    if config.get("speculators_model_type") != "eagle3":
-        kind = config.get("speculators_model_type")
-        return [Problem("config.json", f"speculators_model_type {kind!r} is not eagle3")]
+    kind = config.get("speculators_model_type")
+    if kind not in ("eagle3", "peagle"):
+        return [Problem("config.json", f"speculators_model_type {kind!r} is neither eagle3 nor peagle")]
     if not isinstance(layer, dict) or layer.get("model_type") not in ("llama", "qwen3"):
         return [Problem("config.json", "transformer_layer_config must be a llama or qwen3 config")]
     problems = missing_numbers(layer, NUMBERS) + missing_numbers(config, ("draft_vocab_size",))
     if problems:
         return problems
-    problems = compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
+    if kind == "peagle" or mask_token(config) is not None:
+        problems = _verify_mask(config, layer["vocab_size"], ("mask_token_id",))
+        if kind != "peagle":
+            problems.append(Problem("config.json", "a mask token is named and speculators_model_type is eagle3: vLLM would "
+                                                   "draft one token after the other, as it was not trained to; it is peagle"))
+        problems += [Problem("config.json", f"{flag} is true; vLLM does not read it of a peagle config")
+                     for flag in ("fc_norm", "norm_output") if config.get(flag)]
+    problems += compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
     problems += verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors, target)
     problems += _verify_trained_with(config, tensors)
     for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
@@ -97,29 +120,50 @@ def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
 
 
 def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: str) -> Shapes:
-    """Every tensor of an EAGLE-3 head with one layer. head: what holds draft_vocab_size and the flags."""
+    """Every tensor of an EAGLE-3 head. head: what holds draft_vocab_size and the flags; layer: the first one's name."""
     hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     kv = config["num_key_value_heads"] * head_dim
+    body: dict[str, tuple[int, ...]] = {f"{layer}.hidden_norm.weight": (hidden,)}
+    for number in range(min(config["num_hidden_layers"], MOST_LAYERS + 1)):
+        name, width = (layer, 2 * hidden) if number == 0 else (f"layers.{number}", hidden)
+        body |= {
+            f"{name}.input_layernorm.weight": (hidden,),
+            f"{name}.post_attention_layernorm.weight": (hidden,),
+            f"{name}.self_attn.q_proj.weight": (heads * head_dim, width),
+            f"{name}.self_attn.k_proj.weight": (kv, width),
+            f"{name}.self_attn.v_proj.weight": (kv, width),
+            f"{name}.self_attn.o_proj.weight": (hidden, heads * head_dim),
+            f"{name}.mlp.gate_proj.weight": (inner, hidden),
+            f"{name}.mlp.up_proj.weight": (inner, hidden),
+            f"{name}.mlp.down_proj.weight": (hidden, inner),
+        }
     return {
         "embed_tokens.weight": (config["vocab_size"], hidden),
         "fc.weight": (hidden, 3 * hidden),
         **({f"fc_norm.{state}.weight": (hidden,) for state in range(3)} if head.get("fc_norm") else {}),
-        f"{layer}.input_layernorm.weight": (hidden,),
-        f"{layer}.hidden_norm.weight": (hidden,),
-        f"{layer}.post_attention_layernorm.weight": (hidden,),
-        f"{layer}.self_attn.q_proj.weight": (heads * head_dim, 2 * hidden),
-        f"{layer}.self_attn.k_proj.weight": (kv, 2 * hidden),
-        f"{layer}.self_attn.v_proj.weight": (kv, 2 * hidden),
-        f"{layer}.self_attn.o_proj.weight": (hidden, heads * head_dim),
-        f"{layer}.mlp.gate_proj.weight": (inner, hidden),
-        f"{layer}.mlp.up_proj.weight": (inner, hidden),
-        f"{layer}.mlp.down_proj.weight": (hidden, inner),
+        **body,
         "norm.weight": (hidden,),
         "lm_head.weight": (head["draft_vocab_size"], hidden),
         "d2t": (head["draft_vocab_size"],),
         "t2d": (config["vocab_size"],),
+        **({"mask_hidden": (1, 1, 3 * hidden)} if mask_token(head) is not None else {}),
     }
+
+
+def _verify_mask(config: Mapping[str, Any], vocab_size: int, names: tuple[str, ...]) -> list[Problem]:
+    """A P-EAGLE's mask token: one id within the vocabulary, whatever the field that a server reads."""
+    found = {name: config[name] for name in names if config.get(name) is not None}
+    problems = [Problem("config.json", f"{name} is {token!r}, no id of the vocabulary of {vocab_size}")
+                for name, token in found.items() if type(token) is not int or not 0 <= token < vocab_size]
+    if not found:
+        problems.append(Problem("config.json", f"{names[0]} is not there: vLLM does not start without a mask token"))
+    elif not problems and len(set(found.values())) > 1:
+        problems.append(Problem("config.json", f"{' and '.join(found)} differ: servers read one or the other"))
+    depths = config.get("num_depths")
+    if depths is not None and (type(depths) is not int or depths < 1):
+        problems.append(Problem("config.json", f"num_depths is {depths!r}, not how many drafts the weights were trained for"))
+    return problems
 
 
 def _verify_trained_with(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
@@ -130,8 +174,9 @@ def _verify_trained_with(config: Mapping[str, Any], tensors: Mapping[str, Tensor
         except ValueError:
             return [Problem(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
         for flag, wanted in _mapping(trained).items():
-            if bool(config.get(flag, False)) != wanted:
-                return [Problem("config.json", f"{flag} is {config.get(flag)!r}, the weights were trained with {wanted}")]
+            found = config.get(flag)
+            if (bool(found) if isinstance(wanted, bool) else found) != wanted:
+                return [Problem("config.json", f"{flag} is {found!r}, the weights were trained with {wanted}")]
     return []
 
 

@@ -56,7 +56,7 @@ def test_training_raises_acceptance(place, tmp_path, loss):
     assert not (tmp_path / ".work" / "states").exists()
 
 
-@pytest.mark.parametrize("architecture", ["eagle3.1", "medusa", "mlp_speculator"])
+@pytest.mark.parametrize("architecture", ["eagle3.1", "p_eagle", "medusa", "mlp_speculator"])
 def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, architecture):
     metrics = speculator.run(job(place, tmp_path, steps=40, architecture=architecture, ttt_steps=2), Progress())
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -73,17 +73,19 @@ def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, archi
         assert abs(value - metrics[name]) < 0.01, name  # the file rounds its weights to bfloat16
 
 
-def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path):
-    speculator.run(job(place, tmp_path / "whole"), Progress())
+@pytest.mark.parametrize("architecture", ["eagle3", "p_eagle"])
+def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, architecture):
+    changes = {"architecture": architecture, "ttt_steps": 2, "num_layers": 1}
+    speculator.run(job(place, tmp_path / "whole", **changes), Progress())
 
     class StopsAt(Progress):
         def report(self, phase, done, total, unit, **numbers):
             self.stop_requested = phase == "speculator" and done == 6
 
     with pytest.raises(Stopped):
-        speculator.run(job(place, tmp_path / "cut"), StopsAt())
+        speculator.run(job(place, tmp_path / "cut", **changes), StopsAt())
     assert not (tmp_path / "cut" / "model.safetensors").exists()
-    speculator.run(job(place, tmp_path / "cut"), Progress())
+    speculator.run(job(place, tmp_path / "cut", **changes), Progress())
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tiny_drafters import DRAFT_VOCABULARY, drafter_of, tiny_eagle3
+from tiny_drafters import DRAFT_VOCABULARY, drafter_of, tiny_eagle3, tiny_p_eagle
 from tiny_models import tiny_model, write_target
 
 from model_ops.decoding.incremental import IncrementalModel
@@ -37,6 +37,8 @@ def originals(tmp_path_factory):
     target = tiny_model(layers=8, vocab_size=300)
     tiny_eagle3(target).save(root / "drafter", 3)
     tiny_eagle3(target, newer=True).save(root / "newer", 3)
+    tiny_eagle3(target, num_layers=3).save(root / "deep", 3)
+    tiny_p_eagle(target, num_layers=2, mask=299).save(root / "parallel", 3)
     runner = IncrementalModel(target)
     drafter_of("medusa", runner).save(root / "medusa", 3)
     drafter_of(DRAFT_VOCABULARY, runner).save(root / "mapped", 3)
@@ -75,7 +77,8 @@ def sentences(directory, target=None):
 def test_what_the_operations_write_is_sound(originals):
     for name in ("model", "quantized"):
         assert verify(originals / name) == []
-    for name in ("drafter", "drafter/speculators", "newer", "newer/speculators", "medusa", "own", "mlp", "untied"):
+    for name in ("drafter", "drafter/speculators", "newer", "newer/speculators", "deep", "deep/speculators", "parallel",
+                 "parallel/speculators", "medusa", "own", "mlp", "untied"):
         assert verify(originals / name, originals / "model") == [], name
 
 
@@ -185,6 +188,28 @@ BROKEN_FORMS = {
     ("drafter", "norm_output is True, the weights were trained with False"):
         lambda d: edit_json(d / "config.json", norm_output=True),
     ("drafter", "tensor fc_norm.2.weight is missing"): lambda d: edit_json(d / "config.json", fc_norm=True),
+    ("deep", "tensor layers.2.input_layernorm.weight belongs to nothing"):
+        lambda d: edit_json(d / "config.json", num_hidden_layers=2),
+    ("deep", "tensor layers.3.mlp.up_proj.weight is missing"): lambda d: edit_json(d / "config.json", num_hidden_layers=4),
+    ("deep", "num_hidden_layers = None, not a positive whole number"):
+        lambda d: edit_json(d / "config.json", num_hidden_layers=None),
+    ("deep", "tensor layers.1.self_attn.q_proj.weight is [32, 64], config.json asks for [32, 32]"): lambda d: edit_tensors(
+        d, lambda t: t.update({"layers.1.self_attn.q_proj.weight": t["midlayer.self_attn.q_proj.weight"].clone()})),
+    ("parallel", "mask_token_id and ptd_token_id differ"): lambda d: edit_json(d / "config.json", ptd_token_id=298),
+    ("parallel", "mask_token_id is 300, no id of the vocabulary of 300"):
+        lambda d: edit_json(d / "config.json", mask_token_id=300, ptd_token_id=300),
+    ("parallel", "mask_token_id is 298, the weights were trained with 299"):
+        lambda d: edit_json(d / "config.json", mask_token_id=298, ptd_token_id=298),
+    ("parallel", "tensor mask_hidden belongs to nothing"):
+        lambda d: edit_json(d / "config.json", mask_token_id=None, ptd_token_id=None),
+    ("parallel", "tensor mask_hidden is missing"): lambda d: edit_tensors(d, lambda t: t.pop("mask_hidden")),
+    ("parallel", "tensor embed_tokens.weight is missing"): lambda d: edit_tensors(d, lambda t: t.pop("embed_tokens.weight")),
+    ("parallel", "num_depths is 0"): lambda d: edit_json(d / "config.json", num_depths=0),
+    ("parallel", "mask_token_id is not there: vLLM does not start"):
+        lambda d: edit_json(d / "speculators" / "config.json", mask_token_id=None),
+    ("parallel", "it is peagle"): lambda d: edit_json(d / "speculators" / "config.json", speculators_model_type="eagle3"),
+    ("parallel", "norm_output is true; vLLM does not read it of a peagle config"):
+        lambda d: edit_json(d / "speculators" / "config.json", norm_output=True),
     ("drafter", "does not hold 2, an end of text"): lambda d: edit_tensors(d, lambda t: (
         t["t2d"].__setitem__(2, False), t["t2d"].__setitem__(299, True),
         t["d2t"].copy_(t["t2d"].nonzero().flatten() - torch.arange(40)))),

@@ -7,6 +7,7 @@ import torch
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import new_draft_model
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
+from model_ops.speculators.p_eagle import PEagle, PEagleConfig
 
 DRAFT_VOCABULARY = "medusa with a draft vocabulary"
 FORMS = {
@@ -32,16 +33,27 @@ def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
     return model.requires_grad_(False)
 
 
-def tiny_eagle3(target, draft_vocab_size=40, seed=0, newer=False):
-    """EAGLE-3, or 3.1 where `newer`, with a draft vocabulary and a layer that is no longer as it began."""
+def tiny_eagle3(target, draft_vocab_size=40, seed=0, newer=False, num_layers=1):
+    """EAGLE-3, or 3.1 where `newer`, with a draft vocabulary and layers that are no longer as they began."""
     torch.manual_seed(seed)
-    model = Eagle3(Eagle3Config.for_target(target.config, draft_vocab_size, fc_norm=newer, norm_output=newer))
-    vocab = target.config.vocab_size
+    return _shaken(Eagle3(Eagle3Config.for_target(target.config, draft_vocab_size, fc_norm=newer, norm_output=newer,
+                                                  num_layers=num_layers)), target, newer)
+
+
+def tiny_p_eagle(target, draft_vocab_size=40, seed=0, num_layers=1, mask=95, drafts=4):
+    """P-EAGLE for up to `drafts` tokens, with a draft vocabulary and layers that are no longer as they began."""
+    torch.manual_seed(seed)
+    return _shaken(PEagle(PEagleConfig.for_target(target.config, draft_vocab_size, num_layers=num_layers, mask_token_id=mask,
+                                                  num_depths=drafts)), target)
+
+
+def _shaken(model, target, norms=False):
+    vocab, draft_vocab_size = target.config.vocab_size, model.config.draft_vocab_size
     ids = torch.randperm(vocab - 3)[:draft_vocab_size - 3].sort().values + 3
     ids = torch.cat((torch.arange(3), ids))  # padding and ends of text among them
     model.set_draft_vocabulary(ids)
     model.warm_start(target.get_input_embeddings().weight, target.lm_head.weight, target.model.norm.weight)
     for name, parameter in model.named_parameters():
-        if name.startswith("midlayer.") or (newer and "norm" in name):
+        if name.startswith(("midlayer.", "layers.")) or (norms and "norm" in name):
             parameter.data += 0.2 * torch.randn_like(parameter)
     return model.eval()

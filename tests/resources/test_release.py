@@ -56,7 +56,8 @@ def test_the_gate_reads_the_drafter_that_is_released():
 
 
 @pytest.mark.parametrize(("architecture", "method", "sglang"), [
-    ("eagle3", "eagle3", True), ("eagle3.1", "eagle3", True), ("medusa", "medusa", False), ("mlp_speculator", None, False),
+    ("eagle3", "eagle3", True), ("eagle3.1", "eagle3", True), ("p_eagle", "eagle3", False),
+    ("medusa", "medusa", False), ("mlp_speculator", None, False),
 ])
 def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, architecture, method, sglang):
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
@@ -77,6 +78,7 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, archite
     else:
         config = json.loads(words[words.index("--speculative-config") + 1])
         assert config["method"] == method and config["num_speculative_tokens"] == 3 and Path(config["model"]).is_dir()
+        assert config.get("parallel_drafting", False) == (architecture == "p_eagle")
         assert ("draft_sample_method" in config) == (method == "eagle3") and not done["vllm"].stderr
     assert ("EAGLE3" in done["sglang"].stdout) == sglang == (not done["sglang"].stderr)
 

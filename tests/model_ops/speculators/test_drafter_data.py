@@ -152,7 +152,9 @@ def test_continuing_takes_all_weights_over_and_new_tokens_from_the_target(place)
     assert torch.equal(model.lm_head.weight[100:], fresh[100:])
     assert torch.equal(model.target_ids, after), "the vocabulary is the new traffic's"
     own, theirs = model.state_dict(), previous.state_dict()
-    assert all(torch.equal(own[name], theirs[name]) for name in own if name not in ("lm_head.weight", "d2t", "t2d"))
+    assert all(torch.equal(own[name], theirs[name]) for name in own
+               if name not in ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight"))
+    assert torch.equal(model.embed_tokens.weight, runner.embedding.float()), "no drafter trains it: it is the target's"
 
 
 def test_a_run_goes_on_from_a_previous_drafter(place, tmp_path):

@@ -19,25 +19,29 @@ from model_ops.speculators.training_time_test import Documents, unroll
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
-def plain_layer(model, embeddings, hidden, positions):
-    """The draft layer as an ordinary causal decoder over one sequence: the definition, without any shortcut."""
-    attention, config = model.midlayer.self_attn, model.config
+def plain_body(model, embeddings, hidden, positions):
+    """The body as an ordinary causal decoder over one sequence: the definition, without any shortcut."""
+    config = model.config
     cos, sin = (table[0][:, None] for table in model.rotary(hidden, positions[None]))
-    x = model.attention_input(embeddings, hidden)
-    key, value = attention.key_value(x, cos, sin)
     group = config.num_attention_heads // config.num_key_value_heads
-    q, k, v = (t.transpose(0, 1) for t in (attention.query(x, cos, sin), key.repeat_interleave(group, 1),
-                                           value.repeat_interleave(group, 1)))
-    attended = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
-    return model.finish(hidden, attended.transpose(0, 1).flatten(1))
+    for number, layer in enumerate(model.body):
+        x = layer.input_layernorm(embeddings if number == 0 else hidden)
+        x = torch.cat((x, layer.hidden_norm(hidden)), -1) if number == 0 else x
+        key, value = layer.self_attn.key_value(x, cos, sin)
+        q, k, v = (t.transpose(0, 1) for t in (layer.self_attn.query(x, cos, sin), key.repeat_interleave(group, 1),
+                                               value.repeat_interleave(group, 1)))
+        attended = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0].transpose(0, 1).flatten(1)
+        hidden = hidden + layer.self_attn.o_proj(attended)
+        hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return hidden
 
 
-@pytest.mark.parametrize("newer", [False, True])
+@pytest.mark.parametrize(("newer", "num_layers"), [(False, 1), (True, 1), (False, 3), (True, 2)])
 @pytest.mark.parametrize("scores_at_once", [1 << 24, 300])
-def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_at_once, newer, monkeypatch):
+def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_at_once, newer, num_layers, monkeypatch):
     monkeypatch.setattr(draft_attention, "SCORES_AT_ONCE", {"cpu": scores_at_once})
     target = tiny_model(layers=8)
-    model = tiny_eagle3(target, newer=newer)
+    model = tiny_eagle3(target, newer=newer, num_layers=num_layers)
     lengths, starts, steps = [15, 11], [6, 2], 4
     ids = torch.randint(0, 96, (2, 15))
     captured = torch.randn(2, 15, 96)
@@ -58,14 +62,14 @@ def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_
                     fed = F.rms_norm(out[-1:], (32,), model.norm.weight, model.config.rms_norm_eps) if newer else out[-1:]
                     hidden = torch.cat((hidden, fed))
                     positions = torch.cat((positions, torch.tensor([j + step])))
-                out = plain_layer(model, model.embed_tokens(tokens), hidden, positions)
+                out = plain_body(model, model.embed_tokens(tokens), hidden, positions)
                 torch.testing.assert_close(outputs[step][d, j - start], out[-1], atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_ragged_windows_and_long_rows_equal_a_plain_decoder(kv_heads):
+@pytest.mark.parametrize(("kv_heads", "num_layers"), [(1, 1), (2, 2), (4, 1)])
+def test_ragged_windows_and_long_rows_equal_a_plain_decoder(kv_heads, num_layers):
     """Five steps; a row for the CPU's own kernel (over 512 tokens), one without a prompt, one of a single entry."""
-    model = tiny_eagle3(tiny_model(layers=8, num_key_value_heads=kv_heads))
+    model = tiny_eagle3(tiny_model(layers=8, num_key_value_heads=kv_heads), num_layers=num_layers)
     lengths, starts, steps = [560, 30, 9], [548, 0, 6], 5
     windows = [length - 2 - start for length, start in zip(lengths, starts, strict=True)]
     ids, captured = torch.randint(0, 96, (3, 560)), torch.randn(3, 560, 96)
@@ -81,29 +85,29 @@ def test_ragged_windows_and_long_rows_equal_a_plain_decoder(kv_heads):
                         tokens = torch.cat((tokens, ids[d, j + 1 + step, None]))
                         hidden = torch.cat((hidden, out[-1:]))
                         positions = torch.cat((positions, torch.tensor([j + step])))
-                    out = plain_layer(model, model.embed_tokens(tokens), hidden, positions)
+                    out = plain_body(model, model.embed_tokens(tokens), hidden, positions)
                     torch.testing.assert_close(outputs[step][d, entry], out[-1], atol=1e-4, rtol=1e-3)
     assert all((output[2, 1:] == 0).all() for output in outputs)  # after a window's end there is nothing
 
 
 def test_gradients_do_not_depend_on_the_blocks(monkeypatch):
-    model = tiny_eagle3(tiny_model(layers=8))
+    model = tiny_eagle3(tiny_model(layers=8), num_layers=2)
     documents = Documents(torch.randint(0, 96, (2, 12)), torch.randn(2, 12, 96), torch.tensor([3, 4]), 7)
     gradients = []
     for scores_at_once in (1 << 24, 200):
         monkeypatch.setattr(draft_attention, "SCORES_AT_ONCE", {"cpu": scores_at_once})
         model.zero_grad()
         sum(out.square().sum() for out in unroll(model, documents, 3)).backward()
-        gradients.append([p.grad.clone() for p in model.midlayer.parameters()])
+        gradients.append([p.grad.clone() for layer in model.body for p in layer.parameters()])
     for first, second in zip(*gradients, strict=True):
         torch.testing.assert_close(first, second, atol=1e-4 * float(first.abs().max()), rtol=1e-3)
 
 
-@pytest.mark.parametrize("newer", [False, True])
-def test_drafting_computes_what_training_trains(newer):
+@pytest.mark.parametrize(("newer", "num_layers"), [(False, 1), (True, 1), (False, 3)])
+def test_drafting_computes_what_training_trains(newer, num_layers):
     """The drafter in the decoder, fed a known text, gives the hidden states of the training-time test."""
     target = tiny_model(layers=8)
-    model, runner = tiny_eagle3(target, newer=newer), IncrementalModel(target)
+    model, runner = tiny_eagle3(target, newer=newer, num_layers=num_layers), IncrementalModel(target)
     drafter = Eagle3Drafter(model)
     text = torch.randint(0, 96, (1, 14))
     _, captured = runner.forward(text, runner.new_cache(1), drafter.capture)
@@ -124,9 +128,10 @@ def test_drafting_computes_what_training_trains(newer):
     torch.testing.assert_close(drafter.hidden, outputs[0][:, 4], atol=1e-4, rtol=1e-3)
 
 
-def test_greedy_text_with_eagle3_is_the_targets_own():
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_greedy_text_with_eagle3_is_the_targets_own(num_layers):
     target = tiny_model(layers=8, seed=3)
-    answers = greedy_text_is_the_targets(target, Eagle3Drafter(tiny_eagle3(target, 60)))
+    answers = greedy_text_is_the_targets(target, Eagle3Drafter(tiny_eagle3(target, 60, num_layers=num_layers)))
     assert sum(answer.drafted for answer in answers) == 3 * sum(answer.forwards for answer in answers) > 0
 
 

@@ -209,6 +209,9 @@ def test_prefixed_and_older_names_are_read(tmp_path):
     ({"architecture": "medusa", "draft_vocab_size": 64}, "whole vocabulary only"),
     ({"architecture": "mlp_speculator", "draft_vocab_size": 64}, "whole vocabulary only"),
     ({"architecture": "mlp_speculator", "tie_weights": True, "num_speculative_tokens": 1}, "num_speculative_tokens is 1"),
+    ({"architecture": "eagle3", "cod_ratio": 0.5}, "only p_eagle has it"),
+    ({"architecture": "medusa", "num_layers": 2}, "eagle3, eagle3.1, p_eagle have it"),
+    ({"architecture": "p_eagle", "ttt_steps": 2}, "leave ttt_steps out"),
     ({"architecture": "hydra"}, "eagle3.1"),
 ])
 def test_settings_that_contradict_the_architecture_are_refused(fields, expected):
@@ -221,5 +224,10 @@ def test_open_fields_follow_the_architecture():
     assert (medusa.ttt_steps, medusa.residual_layers, medusa.shared_head, medusa.tie_weights) == (4, 1, True, None)
     mlp = SpeculatorSettings(architecture="mlp_speculator", num_speculative_tokens=1).resolved()
     assert (mlp.ttt_steps, mlp.tie_weights, mlp.scale_input, mlp.inner_dim) == (1, False, True, None)
-    assert SpeculatorSettings(architecture="eagle3", preset="quick").resolved().ttt_steps == 3
+    eagle3 = SpeculatorSettings(architecture="eagle3", preset="quick").resolved()
+    assert (eagle3.ttt_steps, eagle3.num_layers, eagle3.cod_ratio) == (3, 1, None)
+    parallel = SpeculatorSettings(architecture="p_eagle", num_speculative_tokens=6, draft_vocab_size=500).resolved()
+    assert (parallel.ttt_steps, parallel.num_layers, parallel.mask_token_id) == (6, 4, None)
+    assert parallel.shares_of_steps(6) == pytest.approx([1, 0.7, 0.49, 0.343, 0.2401, 0.2])
+    assert eagle3.shares_of_steps(3) == [1, 1, 1]
     assert medusa == medusa.resolved()

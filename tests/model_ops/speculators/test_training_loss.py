@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from pydantic import ValidationError
+from tiny_drafters import tiny_p_eagle
 from tiny_models import tiny_model
 
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
 from model_ops.speculators.hidden_states import AnswerRow
-from model_ops.speculators.speculator_batches import documents_of, make_batch, supervised
+from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, supervised
 from model_ops.speculators.speculator_losses import acceptance, expected_acceptance_length, speculator_loss
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss
@@ -76,6 +79,54 @@ def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
     assert len(chains) == 25 - 6
     expected = expected_acceptance_length(torch.tensor(chains)).mean()
     assert means["expected_tau"] == pytest.approx(float(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["lk_lambda", "cross_entropy"])
+def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(material, loss):
+    """P-EAGLE's conditional drop: exact where all are kept, unbiased where half of them are."""
+    _, teacher, rows, batch = material
+    torch.manual_seed(1)
+    model = tiny_p_eagle(tiny_model(layers=8), num_layers=1, drafts=STEPS)
+    model.set_draft_vocabulary(teacher.target_ids)
+    model.requires_grad_(False)
+    model.mask_hidden.requires_grad_(True)
+
+    def found(ratio, order):
+        settings = SpeculatorSettings(architecture="p_eagle", num_speculative_tokens=STEPS, loss=loss, cod_ratio=ratio,
+                                      cod_floor=0.01).resolved()
+        output = SpeculatorLoss(teacher, settings)(model, replace(batch, extras={**batch.extras, "order": order}))
+        assert output.count == 25
+        return output.sum.detach(), torch.autograd.grad(output.sum, model.mask_hidden)[0]
+
+    total, gradient = found(1.0, batch.extras["order"])
+    plain = sum(
+        weight * speculator_loss(loss, logits, p, labels, 3.0).sum()
+        for weight, (logits, p, labels) in zip([1.0, 0.8, 0.64], _whole_steps(model, teacher, rows, batch), strict=True))
+    torch.testing.assert_close(total, plain)
+    draws = [found(0.5, torch.randperm(25, generator=torch.Generator().manual_seed(seed))) for seed in range(300)]
+    totals, gradients = (torch.stack(each) for each in zip(*draws, strict=True))
+    assert totals.std() > 0
+    assert abs(totals.mean() - total) < 5 * totals.std() / 300**0.5
+    assert ((gradients.mean(0) - gradient).abs() < 6 * gradients.std(0) / 300**0.5).all()
+
+
+@torch.no_grad()
+def _whole_steps(model, teacher, rows, batch):
+    """(logits, teacher's probabilities, labels) of every step at every supervised index."""
+    p = (batch.extras["last"].float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
+    labels = teacher.draft_labels(torch.cat([torch.tensor(row.ids[row.prompt_tokens:]) for row in rows]))
+    for step, hidden in enumerate(model.unroll(documents_of(batch), STEPS)):
+        entries, at = supervised(batch.extras["windows"], step)
+        yield model.logits(hidden.flatten(0, 1)[entries]), p[at], labels[at]
+
+
+def test_the_order_of_a_batch_is_its_steps_own(material):
+    _, _, rows, _ = material
+    plans = [SpeculatorPlan(rows, DrawnStates(rows, 32), SpeculatorSettings(
+        steps=3, tokens_per_step=64, learning_rate=1e-3, max_length=64, seed=seed).resolved()) for seed in (0, 0, 1)]
+    orders = [[batch.extras["order"].tolist() for step in range(3) for batch in plan.step(step)] for plan in plans]
+    assert orders[0] == orders[1] != orders[2] and orders[0][0] != orders[0][-1]
+    assert all(sorted(order) == list(range(len(order))) for order in orders[0])
 
 
 def test_weights_of_steps_are_powers_or_those_given():

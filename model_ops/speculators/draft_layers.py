@@ -1,0 +1,107 @@
+"""The decoder layers of EAGLE-3's body, which P-EAGLE shares, and the way of documents through a stack of them.
+
+    layer = DraftLayer(config, first=True)
+    x = layer.reads(hidden, embedding)                             # what attention's projections are given
+    hidden = layer.finish(hidden, attended)
+
+The first layer reads the embedding beside the hidden state, each normalised, so its projections are twice as wide; a
+further layer is a plain Llama layer and reads the hidden state alone. Servers name the first `midlayer` (or layers.0),
+further ones layers.1 and so on.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from model_ops.decoding.incremental import rotate
+from model_ops.models.lean_layers import rms_norm
+
+
+class LayerShape(Protocol):
+    """What a layer's shapes follow from."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+
+
+class Norm(nn.RMSNorm):
+    """RMSNorm in float32, given out in the dtype of what reads it: autocast's in training, else the weight's."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return rms_norm(hidden if torch.is_autocast_enabled(hidden.device.type) else hidden.to(self.weight.dtype),
+                        self.weight, self.eps)
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: LayerShape, width: int):
+        super().__init__()
+        head_dim = self.head_dim = config.head_dim
+        self.q_proj = nn.Linear(width, config.num_attention_heads * head_dim, bias=False)
+        self.k_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
+        self.v_proj = nn.Linear(width, config.num_key_value_heads * head_dim, bias=False)
+        self.o_proj = nn.Linear(config.num_attention_heads * head_dim, config.hidden_size, bias=False)
+
+    def query(self, x: Float[Tensor, "*tokens width"], cos: Tensor, sin: Tensor) -> Tensor:
+        """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
+        return rotate(self.q_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
+
+    def key_value(self, x: Float[Tensor, "*tokens width"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
+        keys = rotate(self.k_proj(x).unflatten(-1, (-1, self.head_dim)), cos, sin)
+        return keys, self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+
+
+class _Mlp(nn.Module):
+    def __init__(self, config: LayerShape):
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.act_fn = nn.SiLU()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.down_proj(self.act_fn(self.gate_proj(hidden)) * self.up_proj(hidden))
+
+
+class DraftLayer(nn.Module):
+    """One layer of the body; the first one reads the embedding, too."""
+
+    def __init__(self, config: LayerShape, first: bool):
+        super().__init__()
+        self.first = first
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        if first:
+            self.hidden_norm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = _Attention(config, (1 + first) * config.hidden_size)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = _Mlp(config)
+
+    def reads(self, hidden: Float[Tensor, "*tokens hidden"],
+              embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:
+        """What attention's projections are given; width is 2 * hidden in the first layer."""
+        if not self.first:
+            return self.input_layernorm(hidden)
+        return torch.cat((self.input_layernorm(embedding), self.hidden_norm(hidden)), dim=-1)
+
+    def finish(self, residual: Float[Tensor, "*tokens hidden"],
+               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+        """The layer's output from its attention's."""
+        hidden = residual + self.self_attn.o_proj(attended)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+    def warm_start(self) -> None:
+        """Random projections, and outputs small enough that the layer begins as a small change of what it is given."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.ndim == 2:
+                    nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+                if name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
+                    parameter *= 0.1

@@ -1,0 +1,82 @@
+"""The training forward of P-EAGLE: the mask entries of every draft, at all indices or at a sample of them.
+
+    outputs = unroll_masked(model, documents, steps=5)             # one [documents, window, hidden] for each draft
+    kept = sampled_entries(windows, shares, order)                 # conditional drop (COD): which entries have draft k
+
+One sequence of mask entries hangs on every index j, so a document of n entries would have n * K. Draft k is therefore
+computed at a share of the indices alone, and only where draft k - 1 is, whose keys and values it reads: shares of r ** k
+make n / (1 - r) entries at most. The loss of a draft is divided by its share, so the gradient is on average that of all.
+
+Mask entries of one index do not see those of another. What entry k of index j sees, the document up to j and one entry
+of each of drafts 1..k, is what the training-time test's step k sees, and `draft_attention` computes both, exactly and in
+memory linear in length. In the first layer the projections of all mask entries are one row's: only their rotation differs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from model_ops.speculators.draft_attention import draft_attention
+from model_ops.speculators.training_time_test import Documents, Lines, first_step
+
+if TYPE_CHECKING:
+    from model_ops.speculators.p_eagle import PEagle
+
+
+def unroll_masked(model: PEagle, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+    """The body's outputs (before the final norm) of every draft, inside the window; zeros where documents.kept lacks it."""
+    lines = Lines.of(documents)
+    cos, sin = lines.rotary(model, steps)
+    output, streams = first_step(model, lines, cos, sin)
+    places = _places(lines, documents.kept, steps)
+    if steps == 1:
+        return [lines.padded(output)]
+    sizes = [len(at) for at in places]
+    moved = torch.cat([lines.index[at] + draft for draft, at in enumerate(places, 1)])
+    # where the entries of an earlier draft stand that an entry of a later one sees
+    before = [[torch.searchsorted(earlier, at) for earlier in places[:draft + 1]] for draft, at in enumerate(places)]
+    hidden, embedding = model.masked()
+    for layer, (keys, values) in zip(model.body, streams, strict=True):
+        x = layer.reads(hidden, embedding)
+        key, value = layer.self_attn.key_value(x, cos[moved], sin[moved])
+        query = layer.self_attn.query(x, cos[moved], sin[moved])
+        own = list(zip(key.split(sizes), value.expand(len(moved), -1, -1).split(sizes), strict=True))
+        attended = [
+            draft_attention(part, keys, values, [(own[draft][0][seen], own[draft][1][seen]) for draft, seen in enumerate(sees)],
+                            lines.layout, at)
+            for part, at, sees in zip(query.split(sizes), places, before, strict=True)]
+        hidden = layer.finish(hidden, torch.cat(attended).flatten(1))
+    return [lines.padded(output), *(lines.padded(part, at) for part, at in zip(hidden.split(sizes), places, strict=True))]
+
+
+def _places(lines: Lines, kept: Sequence[Tensor] | None, steps: int) -> list[Int[Tensor, " entries"]]:
+    """Of drafts 1, 2, ...: which entries of the windows, laid end to end, have them."""
+    queries = lines.of_query
+    if kept is None:
+        return [torch.arange(len(queries), device=queries.device)] * (steps - 1)
+    return [torch.searchsorted(lines.in_padded, entries) for entries in kept[1:steps]]
+
+
+def sampled_entries(windows: Int[Tensor, " documents"], shares: Sequence[float],
+                    order: Int[Tensor, " entries"]) -> list[Int[Tensor, " entries"]]:
+    """For each draft, the entries of the windows (laid end to end) that have it, ascending.
+
+    windows: entries of each document's window, of which draft k has a teacher at all but the last k; shares: how many of
+    those keep it; order: every entry's rank in a random order, the same for all drafts: one that has draft k has those before.
+    """
+    first = windows.cumsum(0) - windows
+    within = torch.arange(len(order), device=windows.device) - first.repeat_interleave(windows)
+    left = windows.repeat_interleave(windows) - within
+    kept = [torch.arange(len(order), device=windows.device)]
+    for draft, share in itertools.islice(enumerate(shares), 1, None):
+        wanted = math.ceil(share * int((left > draft).sum()))
+        able = kept[-1][left[kept[-1]] > draft]
+        kept.append(able[order[able].argsort()[:wanted]].sort().values)
+    return kept

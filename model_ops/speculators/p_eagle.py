@@ -1,0 +1,140 @@
+"""The P-EAGLE draft model (AWS 2026, arXiv 2602.01469): EAGLE-3's body, and all K drafts from one pass of it.
+
+    model = PEagle(PEagleConfig.for_target(target.config, 2_000, num_layers=4, mask_token_id=8_191, num_depths=5))
+
+Draft 0 is EAGLE-3's: the body reads the target's states and the token drawn last. In place of a draft's token and of the
+body's own output for it, which EAGLE-3 would wait for, the entries of drafts 1..K-1 read two things that are learnt: the
+embedding of a mask token, and `mask_hidden`, which stands for the target's captured states and passes through `fc` as
+they do. Entry d of index j stands at rotary position j + d, sees what is known at j and the mask entries before it, and
+predicts x[j+2+d]. So a chain costs one pass over K entries, which a GPU does in about the time of one; no draft knows
+which tokens the ones before it became, so later drafts know less than EAGLE-3's.
+
+vLLM 0.32 runs it by method eagle3 with "parallel_drafting": true (v1/spec_decode/llm_base_proposer.py). It reads the mask
+token's embedding from the drafter's own table, so one id loses its embedding there: one that texts do not hold
+(`model_ops.speculators.draft_vocabulary.unused_token`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, ValidationError
+from torch import Tensor, nn
+
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.errors import ModelError
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.eagle3 import CAPTURED, Eagle3, Eagle3Config
+from model_ops.speculators.masked_drafts import unroll_masked
+from model_ops.speculators.training_time_test import Documents
+from model_ops.speculators.verify_drafter import mask_token
+
+if TYPE_CHECKING:
+    from model_ops.speculators.p_eagle_drafter import PEagleDrafter
+
+
+class PEagleConfig(Eagle3Config):
+    """EAGLE-3's, and: mask_token_id, the id whose embedding is the mask's; num_depths, how many drafts it was trained for
+    (None where a head by others does not say)."""
+
+    mask_token_id: int = Field(ge=0, strict=True)
+    num_depths: int | None = Field(None, ge=1, strict=True)
+
+
+class PEagle(Eagle3):
+    """The draft model. `mask_hidden` stands for captured states, `mask_embedding` for the embedding of mask_token_id."""
+
+    config: PEagleConfig
+
+    def __init__(self, config: PEagleConfig):
+        super().__init__(config)
+        self.mask_hidden = nn.Parameter(torch.zeros(CAPTURED * config.hidden_size))
+        self.mask_embedding = nn.Parameter(torch.zeros(config.hidden_size))
+
+    @property
+    def kind(self) -> str:
+        return "p_eagle"
+
+    @property
+    def longest_chain(self) -> int | None:
+        return self.config.num_depths
+
+    @classmethod
+    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
+            target_ids: Int[Tensor, " draft_vocab"]) -> PEagle:
+        vocab = target.embedding.shape[0]
+        mask = vocab - 1 if settings.mask_token_id is None else settings.mask_token_id
+        if mask >= vocab:
+            raise ModelError(f"mask_token_id is {mask}, the target's vocabulary has {vocab}: servers look the mask up in a "
+                             "table of that size; name an id within it, or leave it out")
+        config = PEagleConfig.for_target(target.config, len(target_ids), num_layers=settings.num_layers, mask_token_id=mask,
+                                         num_depths=settings.num_speculative_tokens)
+        return cls(config).to(target.device).begun_from(target, target_ids)
+
+    def warm_start(self, embedding: Float[Tensor, "vocab hidden"], head: Float[Tensor, "vocab hidden"],
+                   final_norm: Float[Tensor, " hidden"]) -> None:
+        """As EAGLE-3; the mask begins as no state and no token: small random numbers of the embedding's size."""
+        super().warm_start(embedding, head, final_norm)
+        with torch.no_grad():
+            size = float(embedding.std())
+            for mask in (self.mask_hidden, self.mask_embedding):
+                nn.init.normal_(mask, std=size)
+
+    def embed(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
+        """As servers look it up: a text's own token of the mask's id has the mask's embedding."""
+        found = self.embed_tokens(tokens)
+        return torch.where((tokens == self.config.mask_token_id)[..., None], self.mask_embedding.to(found.dtype), found)
+
+    def masked(self) -> tuple[Float[Tensor, "1 hidden"], Float[Tensor, "1 hidden"]]:
+        """What the first layer reads at every mask entry: (hidden, embedding)."""
+        return self.fuse(self.mask_hidden[None]), self.mask_embedding[None]
+
+    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+        return unroll_masked(self, documents, steps)
+
+    def drafter(self, greedy: bool = False) -> PEagleDrafter:
+        from model_ops.speculators.p_eagle_drafter import PEagleDrafter
+
+        return PEagleDrafter(self, greedy)
+
+    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
+             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+        if num_speculative_tokens > (self.config.num_depths or num_speculative_tokens):
+            raise ValueError(f"trained for {self.config.num_depths} drafts, not for {num_speculative_tokens}")
+        super().save(directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
+
+    def file_tensors(self) -> dict[str, Tensor]:
+        """The mask's embedding is a row of the table, as servers look it up; mask_hidden is [1, 1, captured * hidden]."""
+        tensors = dict(self.state_dict())
+        table = tensors["embed_tokens.weight"].clone()
+        table[self.config.mask_token_id] = tensors.pop("mask_embedding")
+        return {**tensors, "embed_tokens.weight": table, "mask_hidden": tensors["mask_hidden"][None, None]}
+
+    def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        table, hidden = weights.get("embed_tokens.weight"), weights.get("mask_hidden")
+        mask, found = self.config.mask_token_id, dict(weights)
+        if table is not None and table.ndim == 2 and mask < len(table):
+            found["mask_embedding"] = table[mask]
+        return found if hidden is None else {**found, "mask_hidden": hidden.flatten()}
+
+    @staticmethod
+    def reads(raw: dict[str, Any]) -> bool:
+        return raw.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(raw) is not None
+
+    @classmethod
+    def from_config(cls, directory: Path, raw: dict[str, Any]) -> PEagle:
+        from model_ops.speculators.export_eagle3 import read_midlayer_config
+
+        shapes = read_midlayer_config(directory, raw)
+        try:
+            config = PEagleConfig(**shapes.model_dump(), mask_token_id=mask_token(raw), num_depths=raw.get("num_depths"))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise ModelError(f"{directory / 'config.json'}: {problem['loc'][0]}: {problem['msg']}") from error
+        if config.mask_token_id >= config.vocab_size:
+            raise ModelError(f"{directory / 'config.json'}: the mask token {config.mask_token_id} is outside the vocabulary of "
+                             f"{config.vocab_size}")
+        return cls(config)

@@ -1,0 +1,47 @@
+"""P-EAGLE inside the decoder: all drafts of a round from one pass over mask entries.
+
+    drafter = load_draft_model(directory).drafter()
+    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
+
+The cache holds entries computed from the target's own states alone, as EAGLE-3's. A round's mask entries stand after them
+and are overwritten by the next entries from states that the target has computed.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from model_ops.decoding.drafters import Proposal
+from model_ops.decoding.sampling import sample
+from model_ops.errors import ModelError
+from model_ops.speculators.eagle3_drafter import Eagle3Drafter
+from model_ops.speculators.p_eagle import PEagle
+
+
+class PEagleDrafter(Eagle3Drafter):
+    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature:
+    each draft by itself, for none knows what the others became."""
+
+    model: PEagle
+
+    @torch.no_grad()
+    def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
+        """Raises ModelError where count is more than the drafter was trained for."""
+        if count > (self.model.longest_chain or count):
+            raise ModelError(f"this drafter was trained for {self.model.longest_chain} tokens; set num_speculative_tokens to "
+                             "at most that")
+        outputs = self.hidden[:, None]
+        if count > 1:
+            masked = [state.expand(len(outputs), count - 1, -1) for state in self.model.masked()]
+            outputs = torch.cat((outputs, self._body(*masked)), dim=1)
+        logits = self.model.logits(outputs)
+        probabilities = None
+        if temperature == 0 or self.greedy:
+            index = logits.argmax(dim=-1)
+        else:
+            probabilities = (logits / temperature).softmax(dim=-1)
+            index = torch.stack([sample(probabilities[:, draft], uniforms[:, draft]) for draft in range(count)], dim=1)
+        return Proposal(self.target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index,
+                        self.target_ids)
