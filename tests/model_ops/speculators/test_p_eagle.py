@@ -9,7 +9,7 @@ import torch
 from exactness import greedy_text_is_the_targets, sampled_text_is_distributed_as_the_target, six_token_target
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_eagle3 import plain_body
+from plain_body import plain_body
 from tiny_drafters import tiny_p_eagle
 from tiny_models import tiny_model
 
