@@ -163,7 +163,7 @@ def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:
     """The speculator by its kind, drafting as servers draft with it, and the small language model `draft_model`."""
     found: dict[str, Drafter] = {}
     if "speculator" in job.inputs:
-        model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device)
+        model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device).attach(runner)
         found[model.kind] = model.drafter(greedy=model.served_greedily)
     if "draft_model" in job.inputs:
         found["draft_model"] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])

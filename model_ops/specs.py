@@ -10,6 +10,7 @@ the preset. `resolved()` leaves nothing open: that is what is hashed into an art
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -152,7 +153,7 @@ class SpeculatorSettings(TrainingSettings):
     """A draft model for the target that will be served, trained on that target's own answers."""
 
     enabled: bool = True
-    architecture: Literal["eagle3", "eagle3.1", "p_eagle", "medusa", "mlp_speculator"] = "eagle3"
+    architecture: Literal["eagle3", "eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator"] = "eagle3"
     _one_process = field_validator("mesh")(one_process)
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
         "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
@@ -166,13 +167,15 @@ class SpeculatorSettings(TrainingSettings):
     draft_vocab_size: int | None = Field(None, ge=16, description="open: the smallest that covers draft_coverage")
     draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
     num_layers: int | None = Field(
-        None, ge=1, le=16, description="eagle3, eagle3.1, p_eagle: decoder layers of the drafter; open: 1, p_eagle 4")
+        None, ge=1, le=16, description="eagle3, eagle3.1, p_eagle, dflash: decoder layers of the drafter; open: 1, p_eagle 4, "
+        "dflash 1, 3 or 5 by preset")
     cod_ratio: float | None = Field(
         None, gt=0, le=1, description="p_eagle: training keeps cod_ratio ** k of the positions of draft k; open: 0.7")
     cod_floor: float | None = Field(None, gt=0, le=1, description="p_eagle: the smallest share that is kept; open: 0.2")
     mask_token_id: int | None = Field(
-        None, ge=0, description="p_eagle: the id that stands for a token not yet drafted, and loses its own embedding in the "
-        "drafter; open: one that the answers and their prompts do not hold")
+        None, ge=0, description="p_eagle, dflash: the id that stands for a token not yet drafted. In p_eagle it loses its own "
+        "embedding; open: one that the answers and their prompts do not hold. In dflash it keeps that of the target; open: the "
+        "target's padding, or the last of its vocabulary")
     residual_layers: int | None = Field(None, ge=1, description="medusa: residual layers of each head; open: 1")
     shared_head: bool | None = Field(
         None, description="medusa: one output matrix for all heads; else each has its own, as in the paper; open: shared")
@@ -181,6 +184,15 @@ class SpeculatorSettings(TrainingSettings):
         None, description="mlp_speculator: its steps share their weights; open: they do, where there are several")
     scale_input: bool | None = Field(
         None, description="mlp_speculator: the target's state is normalised before it enters; open: it is")
+    block_size: int | None = Field(
+        None, ge=2, le=64, description="dflash: tokens of a block, the one before the drafts included; open: "
+        "num_speculative_tokens + 1")
+    captured_layers: int | None = Field(
+        None, ge=1, description="dflash: how many of the target's states it reads; open: 5, or as many as a shallow target has")
+    gamma: float | None = Field(None, gt=0, description="dflash: draft k weighs exp(-(k - 1) / gamma), k = 1, 2, ...; open: 4")
+    anchors: int | None = Field(
+        None, ge=1, description="dflash: positions of an answer at which a training step drafts, chosen anew each time; open: "
+        "64, 256 or 512 by preset")
     hidden_states: Literal["auto", "online", "cache"] = Field(
         "auto", description="of the target: computed with each batch, or once into a disk cache that is deleted after use; "
         "auto: the cache where answers are read more than once and it fits its budget")
@@ -195,9 +207,11 @@ class SpeculatorSettings(TrainingSettings):
         "cache_gib": "0.8 of the free disk", "continue_from": "a new drafter",
         "step_weights": "powers of step_decay",
         "cod_ratio": "of p_eagle alone", "cod_floor": "of p_eagle alone",
-        "num_layers": "of eagle3, eagle3.1 and p_eagle", "mask_token_id": "one that no answer or prompt holds",
+        "num_layers": "of eagle3, eagle3.1, p_eagle and dflash", "mask_token_id": "by the drafter's vocabulary",
         "residual_layers": "of medusa alone", "shared_head": "of medusa alone", "inner_dim": "the target's width",
         "tie_weights": "of mlp_speculator alone", "scale_input": "of mlp_speculator alone",
+        "block_size": "of dflash alone", "gamma": "of dflash alone", "anchors": "of dflash alone",
+        "captured_layers": "5, or as many as a shallow target has",
     }
 
     OWN_FIELDS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -206,14 +220,22 @@ class SpeculatorSettings(TrainingSettings):
         "p_eagle": {"num_layers": 4, "cod_ratio": 0.7, "cod_floor": 0.2, "mask_token_id": None},
         "medusa": {"residual_layers": 1, "shared_head": True},
         "mlp_speculator": {"inner_dim": None, "tie_weights": True, "scale_input": True},
+        "dflash": {"block_size": None, "num_layers": None, "captured_layers": None, "gamma": 4.0, "anchors": None,
+                   "mask_token_id": None},
     }
     """Fields that not every architecture has, and what fills them where they are open."""
 
-    STEP_FOR_EACH_DRAFT: ClassVar[tuple[str, ...]] = ("p_eagle", "medusa", "mlp_speculator")
-    """Trained for num_speculative_tokens drafts; the others repeat their last step."""
+    STEP_FOR_EACH_DRAFT: ClassVar[tuple[str, ...]] = ("p_eagle", "dflash", "medusa", "mlp_speculator")
+    """Trained for num_speculative_tokens drafts, or a block's; the others repeat their last step."""
 
-    WHOLE_VOCABULARY: ClassVar[tuple[str, ...]] = ("medusa", "mlp_speculator")
+    WHOLE_VOCABULARY: ClassVar[tuple[str, ...]] = ("dflash", "medusa", "mlp_speculator")
     """Of which servers take no draft vocabulary."""
+
+    OWN_PRESETS: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
+        "dflash": {"quick": {"num_layers": 1, "anchors": 64}, "balanced": {"num_layers": 3, "anchors": 256},
+                   "thorough": {"num_layers": 5, "anchors": 512}},
+    }
+    """Those of them that the preset fills."""
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 2.0, "ttt_steps": 3, "learning_rate": 1e-3, "tokens_per_step": 4_096, "max_length": 2_048},
@@ -241,9 +263,15 @@ class SpeculatorSettings(TrainingSettings):
             if self.architecture not in architectures and getattr(self, name) is not None:
                 has_it = f"only {architectures[0]} has it" if len(architectures) == 1 else f"{', '.join(architectures)} have it"
                 raise ValueError(f"{name} is set, but architecture is {self.architecture} and {has_it}: leave it out")
-        if self.architecture in self.STEP_FOR_EACH_DRAFT and self.ttt_steps not in (None, self.num_speculative_tokens):
-            raise ValueError(f"ttt_steps is {self.ttt_steps}, but {self.architecture} has a step for each of "
-                             f"num_speculative_tokens ({self.num_speculative_tokens}): leave ttt_steps out")
+        if self.block_size is not None and self.block_size <= self.num_speculative_tokens:
+            raise ValueError(f"a block of block_size {self.block_size} holds {self.block_size - 1} drafts and "
+                             f"num_speculative_tokens is {self.num_speculative_tokens}: set block_size to at least one more")
+        if self.architecture in self.STEP_FOR_EACH_DRAFT and self.ttt_steps not in (None, self._own_steps()):
+            of_what = "a block's drafts" if self.architecture == "dflash" else "num_speculative_tokens"
+            raise ValueError(f"ttt_steps is {self.ttt_steps}, but {self.architecture} has a step for each of {of_what} "
+                             f"({self._own_steps()}): leave ttt_steps out")
+        if self.architecture == "dflash" and self.step_decay != type(self).model_fields["step_decay"].default:
+            raise ValueError("step_decay is set, but dflash weighs its drafts by gamma: set gamma, or step_weights")
         if self.draft_vocab_size is not None and not self.drafts_part_of_the_vocabulary:
             raise ValueError(f"draft_vocab_size is set, but servers take {self.architecture} with the target's whole "
                              "vocabulary only: leave it out")
@@ -259,8 +287,11 @@ class SpeculatorSettings(TrainingSettings):
     def resolved(self):
         """Open values from the preset, and from the architecture where it has its own."""
         own = dict(self.OWN_FIELDS.get(self.architecture, {}))
+        own |= self.OWN_PRESETS.get(self.architecture, {}).get(self.preset, {})
         if self.architecture in self.STEP_FOR_EACH_DRAFT:
-            own["ttt_steps"] = self.num_speculative_tokens
+            own["ttt_steps"] = self._own_steps()
+        if "block_size" in own:
+            own["block_size"] = self.num_speculative_tokens + 1
         if "tie_weights" in own:
             own["tie_weights"] = self.num_speculative_tokens > 1
         own["eta"] = ETA.get(self.architecture, 3.0)
@@ -269,7 +300,12 @@ class SpeculatorSettings(TrainingSettings):
 
     def weights_of_steps(self, steps: int) -> list[float]:
         """What the loss of each draft step is multiplied by."""
-        return list(self.step_weights or (self.step_decay**step for step in range(steps)))
+        decay = self.step_decay if self.gamma is None else math.exp(-1 / self.gamma)
+        return list(self.step_weights or (decay**step for step in range(steps)))
+
+    def _own_steps(self) -> int:
+        """Draft steps in training of an architecture that has no training-time test: what it drafts at once."""
+        return self.num_speculative_tokens if self.block_size is None else self.block_size - 1
 
     def shares_of_steps(self, steps: int) -> list[float]:
         """Which share of its positions each draft step is trained at. settings are resolved."""

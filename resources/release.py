@@ -20,8 +20,8 @@ from resources.lake import Lake
 from resources.manifest import Manifest, ManifestError, describe_files, files_digest, read_manifest
 
 DRAFTS = {
-    "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "medusa": "medusa"},
-    "sglang": {"eagle3": "EAGLE3", "eagle3.1": "EAGLE3"},
+    "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "dflash": "dflash", "medusa": "medusa"},
+    "sglang": {"eagle3": "EAGLE3", "eagle3.1": "EAGLE3", "dflash": "DFLASH"},
 }
 """What each server calls the drafter architectures that it runs."""
 
@@ -239,12 +239,13 @@ def _vllm(release: Release) -> str:
 def _sglang(release: Release) -> str:
     command = f'python -m sglang.launch_server --model "$LAKE/{release.target.path}"'
     command += f" --served-model-name {release.workload}"
-    if release.speculator and release.architecture in DRAFTS["sglang"]:
+    algorithm = DRAFTS["sglang"].get(release.architecture)
+    if release.speculator and algorithm:
         k = release.num_speculative_tokens
-        command += (
-            f' --speculative-algorithm EAGLE3 --speculative-draft-model-path "$LAKE/{release.speculator.path}"'
-            f" --speculative-num-steps {k} --speculative-eagle-topk 1 --speculative-num-draft-tokens {k + 1}"
-        )
+        command += f' --speculative-algorithm {algorithm} --speculative-draft-model-path "$LAKE/{release.speculator.path}"'
+        if algorithm != "DFLASH":  # which drafts a whole block in one step
+            command += f" --speculative-num-steps {k} --speculative-eagle-topk 1"
+        command += f" --speculative-num-draft-tokens {k + 1}"
     return command
 
 

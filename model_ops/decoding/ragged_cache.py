@@ -4,6 +4,7 @@
     cache.reserve(tokens)                                 # room for `tokens` more in every row
     positions = cache.positions(tokens)                   # [rows, tokens], each row counts from its own length
     output = cache.attend(layer, query, key, value, positions, window=None)
+    cache.store(layer, key, value, positions)             # without queries
     cache.lengths += accepted                             # only now do the new tokens count
 
 Every row keeps its tokens at 0..length-1, so there is no padding on the left and a row's positions are its own.
@@ -60,24 +61,29 @@ class RaggedCache:
         self.keys = [keys[rows, :, :used] for keys in self.keys]
         self.values = [values[rows, :, :used] for values in self.values]
 
-    def attend(self, layer: int, query: Float[Tensor, "rows tokens heads head_dim"],
-               key: Float[Tensor, "rows tokens kv_heads head_dim"],
-               value: Float[Tensor, "rows tokens kv_heads head_dim"], positions: Int[Tensor, "rows tokens"],
-               window: int | None = None) -> Float[Tensor, "rows tokens heads*head_dim"]:
-        """Store the new keys and values, and attend causally over each row's own past.
-
-        window: how many latest tokens are visible (sliding-window attention); None shows all. `reserve` must have
-        been called since the lengths last changed.
-        """
+    def store(self, layer: int, key: Float[Tensor, "rows tokens kv_heads head_dim"],
+              value: Float[Tensor, "rows tokens kv_heads head_dim"], positions: Int[Tensor, "rows tokens"]) -> None:
+        """Put keys and values at these positions, for which `reserve` has made room."""
         rows = torch.arange(self.rows, device=positions.device)[:, None]
         self.keys[layer][rows, :, positions] = key
         self.values[layer][rows, :, positions] = value
+
+    def attend(self, layer: int, query: Float[Tensor, "rows tokens heads head_dim"],
+               key: Float[Tensor, "rows tokens kv_heads head_dim"],
+               value: Float[Tensor, "rows tokens kv_heads head_dim"], positions: Int[Tensor, "rows tokens"],
+               window: int | None = None, causal: bool = True) -> Float[Tensor, "rows tokens heads*head_dim"]:
+        """Store the new keys and values, and attend over each row's own past and, where causal, no further.
+
+        window: how many latest tokens are visible (sliding-window attention); None shows all. Not causal: every new token
+        sees all of the new ones. `reserve` must have been called since the lengths last changed.
+        """
+        self.store(layer, key, value, positions)
         tokens = query.shape[1]
-        if self.longest == 0 and window is None:
+        if self.longest == 0 and window is None and causal:
             return _causal(query, key, value)
         span = self.longest + tokens
         seen = torch.arange(span, device=positions.device)
-        visible = seen <= positions[:, :, None]
+        visible = seen <= (positions if causal else positions[:, -1:].expand_as(positions))[:, :, None]
         if window is not None:
             visible &= seen > positions[:, :, None] - window
         return _grouped(query, self.keys[layer][:, :, :span], self.values[layer][:, :, :span], visible)

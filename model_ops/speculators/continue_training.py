@@ -55,8 +55,14 @@ def read_previous(directory: Path, target: Path, settings: SpeculatorSettings) -
 def take_over(model: DraftModel, previous: DraftModel) -> dict[str, int]:
     """Copies the previous drafter's weights into `model`; counts of head rows taken over and of new ones.
 
-    Raises ModelError, and changes nothing, where a tensor's shape says that the two are built differently.
+    Raises ModelError, and changes nothing, where a tensor's shape or a field that the weights were trained for says that the
+    two are built differently.
     """
+    for name in model.trained_for:
+        own, before = getattr(model.config, name), getattr(previous.config, name)
+        if own != before:
+            raise ModelError(f"continue_from: {name} is {before} in the previous drafter and {own} by these settings: give the "
+                             "settings it was trained with, or leave continue_from out")
     ours, theirs = model.state_dict(), previous.state_dict()
     known = {int(token): row for row, token in enumerate(previous.target_ids.tolist())}
     tokens = model.target_ids.tolist()

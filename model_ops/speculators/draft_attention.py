@@ -5,6 +5,7 @@
 
 Documents lie end to end. Of each, `keys` hold every step-0 entry, and queries are its last ones, the window; query a of a
 document sees its keys up to its own. `later` are the keys and values of draft steps 1, 2, ... at the queries' own places.
+Where queries stand at some places of a document only (`WindowLayout.at`), each sees the keys up to its place all the same.
 
 The causal part is a fused kernel's, whose output comes with the log-sum-exp of its scores; the later scores join it there:
     L = log(exp(l) + sum_i exp(s_i));   output = exp(l - L) output_causal + sum_i exp(s_i - L) v_i
@@ -16,7 +17,7 @@ et al. 2023, arXiv 2310.01889). Nothing is kept but the streams, the output and 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Float32, Int
@@ -37,18 +38,35 @@ Streams = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class WindowLayout:
-    """Where documents laid end to end begin. before: keys of each that come before its window; windows: its queries."""
+    """Where documents laid end to end begin. before: keys of each that come before its window; windows: its queries.
+
+    last_seen: the last key of its document that each query sees; None where that is the one at its own place in the window.
+    """
 
     before: list[int]
     windows: list[int]
     key_starts: list[int]
     query_starts: list[int]
     device: torch.device
+    last_seen: Int[Tensor, " queries"] | None = None
 
     @classmethod
     def of(cls, before: list[int], windows: list[int], device: torch.device) -> WindowLayout:
         lengths = [prompt + window for prompt, window in zip(before, windows, strict=True)]
         return cls(before, windows, [0, *itertools.accumulate(lengths)], [0, *itertools.accumulate(windows)], device)
+
+    @classmethod
+    def at(cls, places: Int[Tensor, " queries"], counts: list[int]) -> WindowLayout:
+        """Queries at some places of each document: counts of them, ascending within a document, end to end. Its keys are
+        those up to the last of them."""
+        ends, queries = [], 0
+        for count in counts:
+            queries += count
+            ends.append(int(places[queries - 1]) + 1 if count else 0)
+        layout = cls.of([end - count for end, count in zip(ends, counts, strict=True)], counts, places.device)
+        if torch.equal(layout.keys()[1][layout.queries_among_keys()], places):
+            return layout
+        return replace(layout, last_seen=places)
 
     def keys(self) -> tuple[Int[Tensor, " tokens"], Int[Tensor, " tokens"]]:
         """(document, place in it) of every key."""
@@ -151,7 +169,7 @@ def _own_score(grouped: Float[Tensor, "queries kv_heads group head_dim"], key: F
 def _causal_part(streams: Streams, layout: WindowLayout) -> tuple[Tensor, Float32[Tensor, "queries heads"]]:
     """Output and log-sum-exp of the scores of every query with its document's keys up to its own place."""
     query, keys, values = streams
-    if _takes_varlen_kernel(query):
+    if layout.last_seen is None and _takes_varlen_kernel(query):
         query_starts, key_starts, longest_query, longest_key = _varlen(layout)
         output, normaliser, *_ = torch.ops.aten._flash_attention_forward(
             query, keys, values, query_starts, key_starts, longest_query, longest_key, 0.0, True, False,
@@ -172,7 +190,7 @@ def _causal_gradients(gradient: Tensor, streams: Streams, output: Tensor, normal
                       layout: WindowLayout) -> Streams:
     """Gradients through the causal part alone, of a softmax whose log-sum-exp and output are those given."""
     query, keys, values = streams
-    if _takes_varlen_kernel(query):
+    if layout.last_seen is None and _takes_varlen_kernel(query):
         query_starts, key_starts, longest_query, longest_key = _varlen(layout)
         no_dropout = torch.zeros(2, dtype=torch.uint64, device=query.device), torch.zeros((), dtype=torch.uint64,
                                                                                           device=query.device)
@@ -204,7 +222,8 @@ def _varlen(layout: WindowLayout) -> tuple[Tensor, Tensor, int, int]:
 
 
 def _takes_cpu_kernel(query: Tensor, layout: WindowLayout, members: list[int]) -> bool:
-    return query.device.type == "cpu" and max(layout.before[d] + layout.windows[d] for d in members) > EXPLICIT_UP_TO
+    longest = max(layout.before[document] + layout.windows[document] for document in members)
+    return layout.last_seen is None and query.device.type == "cpu" and longest > EXPLICIT_UP_TO
 
 
 def _parts(streams: Streams, layout: WindowLayout, document: int) -> tuple[slice, list[tuple[slice, bool]]]:
@@ -267,7 +286,9 @@ class _Explicit:
         place, token = torch.arange(widest, device=device), torch.arange(longest, device=device)
         block = max(1, SCORES_AT_ONCE.get(device.type, SCORES_AT_ONCE["cpu"]) // (len(members) * heads * longest))
         within = torch.minimum(place, windows - 1)
-        return cls(streams, query_starts + within, key_starts + torch.minimum(token, before + windows - 1), before + within,
+        where_query = query_starts + within
+        last_seen = before + within if layout.last_seen is None else layout.last_seen[where_query]
+        return cls(streams, where_query, key_starts + torch.minimum(token, before + windows - 1), last_seen,
                    place < windows, token < before + windows, min(block, widest))
 
     def blocks(self):

@@ -18,6 +18,7 @@ from model_ops.models.model_directory import read_config
 from model_ops.models.target import end_of_text_ids
 from model_ops.models.target_digest import target_digest, vocabulary_digest
 from model_ops.models.tensor_files import TensorFileError, read_directory
+from model_ops.speculators.dflash import captured_boundaries
 from model_ops.speculators.eagle3 import default_layer_ids
 from model_ops.speculators.hidden_states import AnswerRow
 
@@ -31,6 +32,8 @@ def check_target(target: Path, architecture: str) -> None:
     config = read_config(target)
     if architecture in ("eagle3", "eagle3.1", "p_eagle"):
         default_layer_ids(config.get("num_hidden_layers") or 0)
+    if architecture == "dflash":
+        captured_boundaries(config.get("num_hidden_layers") or 0, None)
     try:
         tensors = read_directory(target)
     except TensorFileError as error:

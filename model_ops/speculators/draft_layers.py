@@ -59,7 +59,7 @@ class _Attention(nn.Module):
         return keys, self.v_proj(x).unflatten(-1, (-1, self.head_dim))
 
 
-class _Mlp(nn.Module):
+class Mlp(nn.Module):
     def __init__(self, config: LayerShape):
         super().__init__()
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
@@ -82,7 +82,7 @@ class DraftLayer(nn.Module):
             self.hidden_norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = _Attention(config, (1 + first) * config.hidden_size)
         self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = _Mlp(config)
+        self.mlp = Mlp(config)
 
     def reads(self, hidden: Float[Tensor, "*tokens hidden"],
               embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:

@@ -5,7 +5,7 @@
     rows, weight = model.scored(outputs[0].flatten(0, 1), 0)      # logits of step 0 are rows @ weight.T
     answers = decode(runner, ..., drafter=model.drafter(), num_speculative_tokens=3)
     model.save(directory, 3)
-    model = load_draft_model(directory)
+    model = load_draft_model(directory).attach(runner)
 
 A new architecture is a subclass in a file of its own and a line in `draft_model_classes`. At index j of a document every
 drafter knows the target's states at j and before and the tokens up to x[j+1]; its step k predicts x[j+2+k]. That is what
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -38,6 +38,8 @@ class DraftModel(nn.Module, ABC):
     """The weights of a drafter and what is done with them. `config` says everything its shapes follow from."""
 
     config: BaseModel
+    trained_for: ClassVar[tuple[str, ...]] = ()
+    """Fields of its config that its weights were trained for and no tensor's shape tells."""
 
     @property
     @abstractmethod
@@ -74,6 +76,11 @@ class DraftModel(nn.Module, ABC):
                step: int) -> tuple[Float[Tensor, "rows width"], Float[Tensor, "draft_vocab width"]]:
         """What step's logits are the product of, from rows of `unroll(...)[step]`; float32."""
 
+    def attach(self, target: IncrementalModel) -> Self:
+        """Itself, with what it shares with its target: nothing, but for an architecture whose files hold neither embedding
+        nor head. `new` has done it; after `load_draft_model` it comes before `drafter`, `unroll` and `scored`."""
+        return self
+
     @abstractmethod
     def drafter(self, greedy: bool = False) -> Drafter:
         """The decode step, for the decoder. greedy: it proposes its likeliest token at any temperature, as servers do that
@@ -107,12 +114,14 @@ class DraftModel(nn.Module, ABC):
 
 def draft_model_classes() -> dict[str, type[DraftModel]]:
     """Every architecture there is, by its name in recipes."""
+    from model_ops.speculators.dflash import DFlash
     from model_ops.speculators.eagle3 import Eagle3
     from model_ops.speculators.medusa import Medusa
     from model_ops.speculators.mlp_speculator import MlpSpeculator
     from model_ops.speculators.p_eagle import PEagle
 
-    return {"eagle3": Eagle3, "eagle3.1": Eagle3, "p_eagle": PEagle, "medusa": Medusa, "mlp_speculator": MlpSpeculator}
+    return {"eagle3": Eagle3, "eagle3.1": Eagle3, "p_eagle": PEagle, "dflash": DFlash, "medusa": Medusa,
+            "mlp_speculator": MlpSpeculator}
 
 
 def new_draft_model(settings: SpeculatorSettings, target: IncrementalModel,

@@ -31,7 +31,8 @@ from model_ops.errors import ModelError
 from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
 from model_ops.speculators.p_eagle import PEagleConfig
-from model_ops.speculators.verify_drafter import MOST_LAYERS, TRAINED_WITH
+from model_ops.speculators.verify_drafter import MOST_LAYERS
+from model_ops.speculators.verify_layers import TRAINED_WITH
 
 TWIN = "speculators"
 ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",

@@ -140,14 +140,26 @@ def documents_of(batch: Batch) -> Documents:
                      extras["windows"])
 
 
-def supervised(windows: Tensor, step: int) -> tuple[Tensor, Tensor]:
+def chosen_anchors(windows: Tensor, order: Tensor, count: int) -> Tensor:
+    """Entries of each window at which a step drafts: `count` of them, those of the lowest `order` (a random rank of every
+    entry, windows laid end to end); all of a shorter window. [documents, longest window], bool"""
+    marked = torch.zeros(len(windows), int(windows.max()), dtype=torch.bool, device=windows.device)
+    for document, ranks in enumerate(order.split(windows.tolist())):
+        marked[document, ranks.argsort()[:count]] = True
+    return marked
+
+
+def supervised(windows: Tensor, step: int, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Where step k has a teacher: (entry in the padded [documents * longest window] layout, row among the teacher's).
+    anchors [documents, longest window]: the entries that count; None: all.
 
     At step k index a of a window predicts what index a + k predicts at step 0, so the teacher is the same one, k later.
     """
     longest = int(windows.max())
     within = torch.arange(longest, device=windows.device)
     exists = within + step < windows[:, None]
+    if anchors is not None:
+        exists &= anchors
     offsets = windows.cumsum(0) - windows
     teacher = offsets[:, None] + within + step
     return exists.flatten().nonzero().squeeze(1), teacher[exists]

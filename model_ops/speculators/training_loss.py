@@ -22,7 +22,14 @@ from model_ops.speculators.chain_loss import ChainLoss, Draft, chain_loss
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.hidden_states import AnswerRow
 from model_ops.speculators.masked_drafts import sampled_entries
-from model_ops.speculators.speculator_batches import StateSource, documents_of, make_batch, micro_batches, supervised
+from model_ops.speculators.speculator_batches import (
+    StateSource,
+    chosen_anchors,
+    documents_of,
+    make_batch,
+    micro_batches,
+    supervised,
+)
 from model_ops.speculators.speculator_losses import expected_acceptance_length
 from model_ops.speculators.teacher import Teacher
 from model_ops.training.batch import IGNORED, Batch, LossOutput
@@ -39,7 +46,7 @@ class SpeculatorLoss:
 
     def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
         settings, windows = self.settings, batch.extras["windows"]
-        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps))
+        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps), settings.anchors)
         # a step that was computed at a share of its indices stands for all of them
         weights = [weight * int((windows - step).clamp(min=0).sum()) / max(1, len(draft.rows))
                    for step, (weight, draft) in enumerate(zip(settings.weights_of_steps(len(drafts)), drafts, strict=True))]
@@ -50,7 +57,7 @@ class SpeculatorLoss:
         metrics = {f"alpha_{step}": alpha.sum() * (count / max(1, len(alpha))) for step, alpha in enumerate(result.alphas)}
         chains = whole_chains(result, drafts)
         metrics["expected_tau"] = expected_acceptance_length(chains).sum() * (count / max(1, len(chains)))
-        metrics["draft_mass"] = result.mass.sum()
+        metrics["draft_mass"] = result.mass.sum() * (count / max(1, len(result.mass)))
         return LossOutput(result.total, count, metrics)
 
 
@@ -76,11 +83,14 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 
 
-def drafts_of(model: DraftModel, batch: Batch, steps: int, shares: Sequence[float] = ()) -> list[Draft]:
+def drafts_of(model: DraftModel, batch: Batch, steps: int, shares: Sequence[float] = (),
+              anchors: int | None = None) -> list[Draft]:
     """What each draft step's head reads at every supervised index, and the teacher's position of each. shares: at a sample
-    of these indices, drawn by batch.extras["order"]."""
+    of these indices; anchors: at so many of each window's; both drawn by batch.extras["order"]."""
     windows, documents, drafts = batch.extras["windows"], documents_of(batch), []
-    indices = [supervised(windows, step) for step in range(steps)]
+    if anchors is not None:
+        documents = replace(documents, anchors=chosen_anchors(windows, batch.extras["order"], anchors))
+    indices = [supervised(windows, step, documents.anchors) for step in range(steps)]
     if any(share < 1 for share in shares):
         kept = sampled_entries(windows, shares, batch.extras["order"])
         chosen = [torch.searchsorted(rows, at + step) for step, (at, (_, rows)) in enumerate(zip(kept, indices, strict=True))]

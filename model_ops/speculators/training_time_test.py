@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from model_ops.speculators.draft_attention import WindowLayout, draft_attention
@@ -34,7 +34,8 @@ class Documents:
     ids: tokens x[0..]; captured: the target's boundary states; start: index j of each window's first entry;
     window: entries in the longest window; final: the target's state after its final norm at every entry; windows: entries
     of each window (None: all are the longest); kept: for each draft step the entries, among [documents * window], at which
-    it is wanted, for a drafter that can leave the others out (None: all). A window's entry a stands at j = start + a.
+    it is wanted, for a drafter that can leave the others out (None: all); anchors: the entries at which a block drafter begins
+    a block (None: all). A window's entry a stands at j = start + a.
     """
 
     ids: Int[Tensor, "documents tokens"]
@@ -44,6 +45,7 @@ class Documents:
     final: Float[Tensor, "documents window hidden"] | None = None
     windows: Int[Tensor, " documents"] | None = None
     kept: Sequence[Int[Tensor, " entries"]] | None = None
+    anchors: Bool[Tensor, "documents window"] | None = None
 
 
 def unroll(model: Eagle3, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:

@@ -18,19 +18,15 @@ import numpy as np
 
 from model_ops.models.tensor_files import TensorHeader, read_metadata
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
+from model_ops.speculators.verify_dflash import verify_dflash, verify_dflash_twin
 from model_ops.speculators.verify_last_state import verify_ends, verify_medusa, verify_mlp
-
-NUMBERS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
-           "max_position_embeddings")
+from model_ops.speculators.verify_layers import NUMBERS, TRAINED_WITH, verify_against_target, verify_proposals, verify_rope
 
 MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Where vLLM looks for the mask token of a drafter that drafts all tokens in one pass, in its order; EAGLE-3 has none."""
 
 MOST_LAYERS = 64
 """More layers than this are no drafter's but a target's count, copied."""
-
-TRAINED_WITH = "trained_with"
-"""In the weights' file: the flags that they were trained with, as JSON."""
 
 
 def mask_token(config: Mapping[str, Any]) -> Any:
@@ -45,6 +41,8 @@ def check_of(config: Mapping[str, Any]) -> Check | None:
     """What checks a drafter of this config.json; None where it is no drafter's."""
     if config.get("architectures") == ["LlamaForCausalLMEagle3"]:
         return verify_eagle3
+    if config.get("architectures") == ["DFlashDraftModel"]:
+        return verify_dflash
     named = config.get("model_type")
     return {"medusa": verify_medusa, "mlp_speculator": verify_mlp}.get(named) if isinstance(named, str) else None
 
@@ -74,18 +72,19 @@ def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]
     if not problems and outputs != [boundary - 1 for boundary in boundaries]:
         problems.append(Problem("config.json", f"eagle_config.eagle_aux_hidden_state_layer_ids is {outputs}; it must "
                                                f"be one below the top-level boundaries {list(boundaries)}"))
-    return problems + _verify_rope(config) + _verify_against_target(config, target)
+    return problems + verify_rope(config) + verify_against_target(config, target)
 
 
 def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
                 target: Mapping[str, Any] | None = None) -> list[Problem]:
     """A directory in the speculators layout."""
-    layer = config.get("transformer_layer_config")
-    kind = config.get("speculators_model_type")
-    if kind not in ("eagle3", "peagle"):
-        return [Problem("config.json", f"speculators_model_type {kind!r} is neither eagle3 nor peagle")]
+    layer, kind = config.get("transformer_layer_config"), config.get("speculators_model_type")
+    if kind not in ("eagle3", "peagle", "dflash"):
+        return [Problem("config.json", f"speculators_model_type {kind!r} is not eagle3, peagle or dflash")]
     if not isinstance(layer, dict) or layer.get("model_type") not in ("llama", "qwen3"):
         return [Problem("config.json", "transformer_layer_config must be a llama or qwen3 config")]
+    if kind == "dflash":
+        return verify_proposals(config) or verify_dflash_twin(config, tensors, target)
     problems = missing_numbers(layer, NUMBERS) + missing_numbers(config, ("draft_vocab_size",))
     if problems:
         return problems
@@ -106,17 +105,7 @@ def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
         elif config[flag] and flag.startswith("norm_before"):
             problems.append(Problem("config.json", f"{flag} is true, these weights were trained without it"))
     problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
-    speculators = config.get("speculators_config")
-    try:
-        tokens = speculators["proposal_methods"][0]["speculative_tokens"]
-        named = speculators["verifier"]["name_or_path"]
-    except (KeyError, TypeError, IndexError):
-        tokens = named = None
-    if type(tokens) is not int or tokens < 1:
-        problems.append(Problem("config.json", "speculators_config names no number of speculative_tokens"))
-    if not isinstance(named, str) or not named:
-        problems.append(Problem("config.json", "speculators_config.verifier.name_or_path does not name the target"))
-    return problems + _verify_rope(layer) + _verify_against_target(layer, target)
+    return problems + verify_proposals(config) + verify_rope(layer) + verify_against_target(layer, target)
 
 
 def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: str) -> Shapes:
@@ -216,30 +205,5 @@ def _verify_layer_ids(boundaries: Any, layers: Any, target: Mapping[str, Any] | 
     return []
 
 
-def _verify_rope(config: Mapping[str, Any]) -> list[Problem]:
-    """Servers of two generations read the base in two places; they must agree."""
-    modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
-    if legacy is None or modern.get("rope_theta", legacy) != legacy:
-        return [Problem("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
-                                       f"{modern.get('rope_theta')!r}; write both, equal")]
-    return []
-
-
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
-    if not isinstance(target, Mapping):
-        return []
-    problems = [Problem("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
-                for name in ("vocab_size", "hidden_size") if config.get(name) != target.get(name)]
-    longest = target.get("max_position_embeddings")
-    if type(longest) is int and config["max_position_embeddings"] < longest:
-        problems.append(Problem("config.json", f"max_position_embeddings is {config['max_position_embeddings']}, "
-                                               f"below the target's {longest}: long answers would be drafted badly"))
-    theta = _mapping(target.get("rope_parameters")).get("rope_theta", target.get("rope_theta"))
-    if theta is not None and config.get("rope_theta") != theta:
-        own = config.get("rope_theta")
-        problems.append(Problem("config.json", f"rope_theta is {own}, the target's is {theta}"))
-    return problems

@@ -56,7 +56,7 @@ def test_training_raises_acceptance(place, tmp_path, loss):
     assert not (tmp_path / ".work" / "states").exists()
 
 
-@pytest.mark.parametrize("architecture", ["eagle3.1", "p_eagle", "medusa", "mlp_speculator"])
+@pytest.mark.parametrize("architecture", ["eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator"])
 def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, architecture):
     metrics = speculator.run(job(place, tmp_path, steps=40, architecture=architecture, ttt_steps=2), Progress())
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -68,7 +68,7 @@ def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, archi
     states = HiddenStates(tmp_path / "states", rows, model.capture, "t")
     runner = load_runner(place / "target")
     states.compute(runner, Progress())
-    again = measure_alpha(model, Teacher(runner.head.weight, model.target_ids), rows, states, 2)
+    again = measure_alpha(model.attach(runner), Teacher(runner.head.weight, model.target_ids), rows, states, 2)
     for name, value in again.items():
         assert abs(value - metrics[name]) < 0.01, name  # the file rounds its weights to bfloat16
 

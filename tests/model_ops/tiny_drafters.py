@@ -33,6 +33,17 @@ def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
     return model.requires_grad_(False)
 
 
+def tiny_dflash(runner, drafts=3, seed=0, **changes):
+    """Two layers that read three states, shaken as `drafter_of` shakes its forms."""
+    settings = SpeculatorSettings(architecture="dflash", num_speculative_tokens=drafts, seed=seed, **{
+        "num_layers": 2, "captured_layers": 3, **changes}).resolved()
+    model = new_draft_model(settings, runner, torch.arange(runner.embedding.shape[0])).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    return model.requires_grad_(False)
+
+
 def tiny_eagle3(target, draft_vocab_size=40, seed=0, newer=False, num_layers=1):
     """EAGLE-3, or 3.1 where `newer`, with a draft vocabulary and layers that are no longer as they began."""
     torch.manual_seed(seed)

@@ -1,5 +1,6 @@
 """Gates: what was not measured has not passed; each gate can be switched off."""
 
+import itertools
 import json
 import subprocess
 from pathlib import Path
@@ -56,8 +57,8 @@ def test_the_gate_reads_the_drafter_that_is_released():
 
 
 @pytest.mark.parametrize(("architecture", "method", "sglang"), [
-    ("eagle3", "eagle3", True), ("eagle3.1", "eagle3", True), ("p_eagle", "eagle3", False),
-    ("medusa", "medusa", False), ("mlp_speculator", None, False),
+    ("eagle3", "eagle3", "EAGLE3"), ("eagle3.1", "eagle3", "EAGLE3"), ("p_eagle", "eagle3", None),
+    ("dflash", "dflash", "DFLASH"), ("medusa", "medusa", None), ("mlp_speculator", None, None),
 ])
 def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, architecture, method, sglang):
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
@@ -79,8 +80,12 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, archite
         config = json.loads(words[words.index("--speculative-config") + 1])
         assert config["method"] == method and config["num_speculative_tokens"] == 3 and Path(config["model"]).is_dir()
         assert config.get("parallel_drafting", False) == (architecture == "p_eagle")
-        assert ("draft_sample_method" in config) == (method == "eagle3") and not done["vllm"].stderr
-    assert ("EAGLE3" in done["sglang"].stdout) == sglang == (not done["sglang"].stderr)
+        assert ("draft_sample_method" in config) == (method != "medusa") and not done["vllm"].stderr
+    words = done["sglang"].stdout.splitlines()
+    options = {name: value for name, value in itertools.pairwise(words) if name.startswith("--speculative")}
+    assert options.get("--speculative-algorithm") == sglang and bool(done["sglang"].stderr) == (sglang is None)
+    assert options.get("--speculative-num-draft-tokens") == (None if sglang is None else "4")
+    assert options.get("--speculative-num-steps") == ("3" if sglang == "EAGLE3" else None)
 
 
 def test_a_withdrawn_approval_stays_withdrawn(begun):

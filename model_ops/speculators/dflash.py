@@ -1,0 +1,308 @@
+"""DFlash (Chen et al. 2026, arXiv 2602.06036), by the tensor names of z-lab's files: a whole block of drafts in one pass.
+
+    model = new_draft_model(SpeculatorSettings(architecture="dflash", num_speculative_tokens=7).resolved(), runner, ids)
+
+A block is the token that the target has just drawn, the anchor, and a mask token for each draft. Its tokens see each other,
+later ones too, and the text before the anchor, of which every layer is given keys and values made from the target's states:
+
+    context = hidden_norm(fc(states of several of the target's layers))                  # at every token of the text
+    x = embedding(anchor, mask, mask, ...)
+    in every layer: k, v = k_proj, v_proj of context, then of input_layernorm(x); q = q_proj(input_layernorm(x))
+                    x = x + o_proj(attention(q_norm(q), k_norm(k), v)); x = x + mlp(post_attention_layernorm(x))
+    logits of the draft at a mask token = head(norm(x))
+
+Embedding and head are the target's own and in no file (`attach` takes them from it), so a mask token is one of the target's.
+At index j the context ends at j, the anchor x[j+1] stands at position j+1, and the mask at position j+1+k is draft k, the
+one of x[j+1+k]: step k - 1 of the interface. Drafts of a block do not know each other; the chain is still exact, since each
+is drawn from a distribution that is known. A block is as long in training as while serving: a mask token that is missing is
+one that the others do not see.
+
+Training drafts at some of an answer's positions at once. A block's queries share the keys that they see, so all tokens of a
+block enter attention as further heads of one query: the context is its causal part, and the block's keys are those that
+every query sees besides (`model_ops.speculators.draft_attention`); memory is linear in the length of the document.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from model_ops.decoding.incremental import IncrementalModel, rotate
+from model_ops.errors import ModelError
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.draft_attention import WindowLayout, draft_attention
+from model_ops.speculators.draft_layers import Mlp, Norm
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.training_time_test import Documents
+
+if TYPE_CHECKING:
+    from model_ops.speculators.dflash_drafter import DFlashDrafter
+
+CAPTURED = 5
+"""How many of the target's states are read where settings leave it open and the target is deep enough."""
+
+
+def captured_boundaries(layers: int, count: int | None) -> tuple[int, ...]:
+    """Boundaries of the target that are read, evenly spread: its own layers' outputs 1 to n - 3, as z-lab chooses them.
+
+    A target too shallow for that gives more of its layers, all but the last. Raises ModelError where it has fewer.
+    """
+    count = min(CAPTURED, layers - 1) if count is None else count
+    if not 1 <= count < layers:
+        raise ModelError(f"DFlash reads {max(1, count)} boundaries between blocks and a target of {layers} layers has "
+                         f"{max(0, layers - 1)}: set captured_layers to fewer, or take a deeper target")
+    if count == 1:
+        return (layers // 2 + 1,) if layers > 2 else (1,)
+    first, last = (1, layers - 3) if layers - 3 >= count else (0, layers - 2)
+    return tuple(round(first + place * (last - first) / (count - 1)) + 1 for place in range(count))
+
+
+def default_mask_token(target: IncrementalModel) -> int:
+    """The target's padding where that ends no text, else the last token of its vocabulary that has an embedding: unused
+    where the vocabulary is padded or has reserves, and a rare one else."""
+    ends = target.config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    padding = target.config.pad_token_id
+    known = (target.embedding != 0).any(dim=1)
+    if isinstance(padding, int) and padding not in ends and 0 <= padding < len(known) and known[padding]:
+        return padding
+    return int(known.nonzero()[-1])
+
+
+class DFlashConfig(BaseModel):
+    """Everything the module's shapes, positions and inputs follow from. layer_ids are boundaries of the target."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hidden_size: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    num_attention_heads: int = Field(ge=1)
+    num_key_value_heads: int = Field(ge=1)
+    head_dim: int = Field(ge=2)
+    vocab_size: int = Field(ge=1)
+    num_layers: int = Field(ge=1)
+    max_position_embeddings: int = Field(ge=1)
+    rms_norm_eps: float = Field(gt=0)
+    rope_parameters: dict[str, Any]
+    layer_ids: tuple[int, ...] = Field(min_length=1)
+    target_layers: int = Field(ge=1)
+    block_size: int = Field(ge=2)
+    mask_token_id: int = Field(ge=0)
+    eos_token_id: int | list[int] | None = None
+    bos_token_id: int | None = None
+    pad_token_id: int | None = None
+
+    def rotary(self) -> nn.Module:
+        """transformers' rotary embedding for these positions."""
+        from transformers import LlamaConfig
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+        return LlamaRotaryEmbedding(LlamaConfig(
+            hidden_size=self.hidden_size, num_attention_heads=self.num_attention_heads, head_dim=self.head_dim,
+            max_position_embeddings=self.max_position_embeddings, rope_parameters=self.rope_parameters))
+
+
+@dataclass(frozen=True)
+class SharedWeights:
+    """What a drafter uses of its target and no file of it holds."""
+
+    embedding: Float[Tensor, "vocab hidden"]
+    head: Float[Tensor, "vocab hidden"]
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: DFlashConfig):
+        super().__init__()
+        hidden, self.head_dim = config.hidden_size, config.head_dim
+        self.q_proj = nn.Linear(hidden, config.num_attention_heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(hidden, config.num_key_value_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(hidden, config.num_key_value_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, hidden, bias=False)
+        self.q_norm = Norm(self.head_dim, config.rms_norm_eps)
+        self.k_norm = Norm(self.head_dim, config.rms_norm_eps)
+
+    def query(self, x: Float[Tensor, "*tokens hidden"], cos: Tensor, sin: Tensor) -> Tensor:
+        """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
+        return rotate(self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.head_dim))), cos, sin)
+
+    def key_value(self, x: Float[Tensor, "*tokens hidden"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
+        keys = self.k_norm(self.k_proj(x).unflatten(-1, (-1, self.head_dim)))
+        return rotate(keys, cos, sin), self.v_proj(x).unflatten(-1, (-1, self.head_dim))
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: DFlashConfig):
+        super().__init__()
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = _Attention(config)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = Mlp(config)
+
+    def finish(self, residual: Float[Tensor, "*tokens hidden"],
+               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+        """The layer's output from its attention's."""
+        hidden = residual + self.self_attn.o_proj(attended)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class DFlash(DraftModel):
+    """The draft model. `shared` is None until `attach` has been called with its target."""
+
+    config: DFlashConfig
+    trained_for = ("layer_ids", "mask_token_id")
+
+    def __init__(self, config: DFlashConfig):
+        super().__init__()
+        self.config = config
+        hidden = config.hidden_size
+        self.fc = nn.Linear(len(config.layer_ids) * hidden, hidden, bias=False)
+        self.hidden_norm = Norm(hidden, config.rms_norm_eps)
+        self.layers = nn.ModuleList(_Layer(config) for _ in range(config.num_layers))
+        self.norm = Norm(hidden, config.rms_norm_eps)
+        self.rotary = config.rotary()
+        self.shared: SharedWeights | None = None
+
+    @property
+    def kind(self) -> str:
+        return "dflash"
+
+    @property
+    def capture(self) -> tuple[int, ...]:
+        return tuple(self.config.layer_ids)
+
+    @property
+    def longest_chain(self) -> int:
+        return self.config.block_size - 1
+
+    @property
+    def target_ids(self) -> Int[Tensor, " vocab"]:
+        return torch.arange(self.config.vocab_size, device=self.fc.weight.device)
+
+    @classmethod
+    def new(cls, settings: SpeculatorSettings, target: IncrementalModel, target_ids: Int[Tensor, " vocab"]) -> DFlash:
+        config, vocab = target.config, target.embedding.shape[0]
+        if len(target_ids) != vocab:
+            raise ModelError(f"DFlash drafts with the target's own head, so its vocabulary is the target's {vocab} tokens")
+        mask = default_mask_token(target) if settings.mask_token_id is None else settings.mask_token_id
+        if mask >= vocab:
+            raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: name one of its tokens, "
+                             "best one that no text holds")
+        model = cls(DFlashConfig(
+            hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
+            num_attention_heads=config.num_attention_heads, num_key_value_heads=config.num_key_value_heads,
+            head_dim=target.head_dim, vocab_size=vocab, num_layers=settings.num_layers,
+            max_position_embeddings=config.max_position_embeddings, rms_norm_eps=config.rms_norm_eps,
+            rope_parameters=dict(config.rope_parameters), target_layers=config.num_hidden_layers,
+            layer_ids=captured_boundaries(config.num_hidden_layers, settings.captured_layers),
+            block_size=settings.block_size, mask_token_id=mask, eos_token_id=config.eos_token_id,
+            bos_token_id=config.bos_token_id, pad_token_id=config.pad_token_id)).to(target.device)
+        model.warm_start(target.final_norm.float())
+        return model.attach(target)
+
+    def warm_start(self, final_norm: Float[Tensor, " hidden"]) -> None:
+        """The last norm is the target's; `fc` begins as the deepest state, every layer as a small change of what it reads."""
+        with torch.no_grad():
+            self.norm.weight.copy_(final_norm)
+            for name, parameter in self.named_parameters():
+                if parameter.ndim == 2:
+                    nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+                if name.endswith(("self_attn.o_proj.weight", "mlp.down_proj.weight")):
+                    parameter *= 0.1
+            nn.init.normal_(self.fc.weight, std=0.02)
+            self.fc.weight[:, -self.config.hidden_size:] += torch.eye(self.config.hidden_size, device=self.fc.weight.device)
+
+    def attach(self, target: IncrementalModel) -> Self:
+        if tuple(target.embedding.shape) != (self.config.vocab_size, self.config.hidden_size):
+            raise ModelError(f"this drafter shares an embedding of {self.config.vocab_size} tokens and width "
+                             f"{self.config.hidden_size}, the target's is {list(target.embedding.shape)}: it is another's")
+        self.shared = SharedWeights(target.embedding.detach(), target.head.weight.detach())
+        return self
+
+    def of_target(self) -> SharedWeights:
+        """Raises ModelError where no target has been attached."""
+        if self.shared is None:
+            raise ModelError("a DFlash drafter has neither embedding nor head of its own: attach(target) first")
+        return self.shared
+
+    def context(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
+        """What every layer makes keys and values of, from the target's states."""
+        return self.hidden_norm(self.fc(captured.to(self.fc.weight.dtype)))
+
+    def embed(self, anchors: Int[Tensor, " blocks"], drafts: int) -> Float[Tensor, "blocks 1+drafts hidden"]:
+        """Blocks as they enter the first layer: an anchor each, and a mask token for every draft."""
+        tokens = F.pad(anchors[:, None], (0, drafts), value=self.config.mask_token_id)
+        return F.embedding(tokens, self.of_target().embedding).to(self.fc.weight.dtype)
+
+    def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens vocab"]:
+        """Logits over the target's vocabulary, float32."""
+        return F.linear(self.norm(hidden), self.of_target().head.to(self.norm.weight.dtype)).float()
+
+    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+        """The last layer's output (before the final norm) at every mask token of the blocks that begin at the documents'
+        anchors; zeros where there is none."""
+        ids, (rows, tokens) = documents.ids, documents.ids.shape
+        anchors = _anchors(documents)
+        document, entry = anchors.nonzero(as_tuple=True)
+        index = documents.start[document] + entry
+        layout = WindowLayout.at(index, anchors.sum(1).tolist())
+        of_key, place = layout.keys()
+        context = self.context(documents.captured.flatten(0, 1)[of_key * tokens + place])
+        places = torch.arange(tokens + steps, device=ids.device)[None]
+        cos, sin = (table[0].to(context.dtype)[:, None] for table in self.rotary(context.float(), places))
+        stands = index[:, None] + 1 + torch.arange(1 + steps, device=ids.device)
+        hidden = self.embed(ids[document, index + 1], steps)
+        for layer in self.layers:
+            attention, x = layer.self_attn, layer.input_layernorm(hidden)
+            keys, values = attention.key_value(context, cos[place], sin[place])
+            own_keys, own_values = attention.key_value(x, cos[stands], sin[stands])
+            query = attention.query(x, cos[stands], sin[stands]).unflatten(2, (keys.shape[1], -1)).permute(0, 2, 3, 1, 4)
+            attended = draft_attention(query.flatten(1, 3), keys, values,
+                                       list(zip(own_keys.unbind(1), own_values.unbind(1), strict=True)), layout)
+            attended = attended.view_as(query).permute(0, 3, 1, 2, 4).flatten(2)
+            hidden = layer.finish(hidden, attended)
+        padded = document * documents.window + entry
+        return [hidden.new_zeros(rows * documents.window, hidden.shape[-1]).index_copy(0, padded, hidden[:, step + 1])
+                .view(rows, documents.window, -1) for step in range(steps)]
+
+    def scored(self, hidden: Float[Tensor, "rows hidden"],
+               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"]]:
+        return self.norm(hidden), self.of_target().head
+
+    def drafter(self, greedy: bool = False) -> DFlashDrafter:
+        from model_ops.speculators.dflash_drafter import DFlashDrafter
+
+        return DFlashDrafter(self, greedy)
+
+    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
+             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+        from model_ops.speculators.export_dflash import save_dflash
+
+        save_dflash(self, directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
+
+    @staticmethod
+    def reads(raw: dict[str, Any]) -> bool:
+        return raw.get("architectures") == ["DFlashDraftModel"] and "speculators_model_type" not in raw
+
+    @classmethod
+    def from_config(cls, directory: Path, raw: dict[str, Any]) -> DFlash:
+        from model_ops.speculators.export_dflash import read_dflash_config
+
+        return cls(read_dflash_config(directory, raw))
+
+
+def _anchors(documents: Documents) -> Tensor:
+    """The entries of each window at which a block begins. [documents, window]"""
+    if documents.anchors is not None:
+        return documents.anchors
+    entries = torch.arange(documents.window, device=documents.ids.device)
+    if documents.windows is not None:
+        return entries < documents.windows[:, None]
+    return entries + documents.start[:, None] + 1 < documents.ids.shape[1]

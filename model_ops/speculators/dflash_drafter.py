@@ -1,0 +1,95 @@
+"""DFlash inside the decoder: a block of drafts a round, over a ragged cache of keys and values of the target's states.
+
+    drafter = load_draft_model(directory).attach(runner).drafter()
+    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=7)
+
+The cache counts only entries made from the target's own states; those of a block lie past them and are overwritten by the
+states that the target has computed when it verified the block. Servers do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
+
+from model_ops.decoding.drafters import Proposal
+from model_ops.decoding.incremental import RotaryTable
+from model_ops.decoding.ragged_cache import RaggedCache
+from model_ops.decoding.sampling import sample
+from model_ops.errors import ModelError
+from model_ops.speculators.dflash import DFlash
+
+
+class DFlashDrafter:
+    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature,
+    each draft from a distribution of its own.
+
+    greedy: it proposes its argmax at any temperature.
+    """
+
+    def __init__(self, model: DFlash, greedy: bool = False):
+        model.of_target()  # a drafter that cannot draft is told before a prompt is read
+        self.model, self.greedy = model, greedy
+        self.capture = model.capture
+        self.target_ids = model.target_ids
+        self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
+        self.cache: RaggedCache | None = None
+        self.anchor: Tensor | None = None
+        """The token that the target has drawn last, of each row; it stands at the cache's length."""
+
+    @torch.no_grad()
+    def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
+              captured: Float[Tensor, "rows tokens features"] | None) -> None:
+        config = self.model.config
+        self.cache = RaggedCache(config.num_layers, len(prompts), config.num_key_value_heads, config.head_dim,
+                                 self.model.fc.weight.dtype, first.device)
+        self._extend(torch.tensor([len(prompt) for prompt in prompts], device=first.device), captured)
+        self.anchor = first
+
+    @torch.no_grad()
+    def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
+        """Raises ModelError where count is more than a block's drafts."""
+        model, cache = self.model, self.cache
+        if count > model.longest_chain:
+            raise ModelError(f"this drafter was trained for blocks of {model.longest_chain} drafts; set num_speculative_tokens "
+                             "to at most that")
+        cache.reserve(1 + count)
+        positions = cache.positions(1 + count)
+        cos, sin = self.rotary.at(positions, cache.longest + 1 + count)
+        hidden = model.embed(self.anchor, count)
+        for number, layer in enumerate(model.layers):
+            attention, x = layer.self_attn, layer.input_layernorm(hidden)
+            attended = cache.attend(number, attention.query(x, cos, sin), *attention.key_value(x, cos, sin), positions,
+                                    causal=False)
+            hidden = layer.finish(hidden, attended)
+        logits, probabilities = model.logits(hidden[:, 1:]), None
+        if temperature == 0 or self.greedy:
+            index = logits.argmax(dim=-1)
+        else:
+            probabilities = (logits / temperature).softmax(dim=-1)
+            index = sample(probabilities, uniforms)
+        return Proposal(index, torch.ones_like(index, dtype=torch.bool), probabilities, index, self.target_ids)
+
+    @torch.no_grad()
+    def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
+                captured: Float[Tensor, "rows tokens features"] | None) -> None:
+        self._extend(counts, captured)
+        self.anchor = emitted.gather(1, counts[:, None] - 1).squeeze(1)
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        self.cache.keep(rows)
+        self.anchor = self.anchor[rows]
+
+    def _extend(self, counts: Tensor, captured: Tensor) -> None:
+        """Entries from the target's states; the first counts[row] of each row are real."""
+        tokens = captured.shape[1]
+        self.cache.reserve(tokens)
+        positions = self.cache.positions(tokens)
+        cos, sin = self.rotary.at(positions, self.cache.longest + tokens)
+        context = self.model.context(captured)
+        for number, layer in enumerate(self.model.layers):
+            self.cache.store(number, *layer.self_attn.key_value(context, cos, sin), positions)
+        self.cache.lengths = self.cache.lengths + counts

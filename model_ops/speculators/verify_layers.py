@@ -1,0 +1,61 @@
+"""What must hold of a drafter made of decoder layers, whichever it is, beside its target and in a server's own words.
+
+Its positions are the target's: base and length. The speculators layout names the target and the number of drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from model_ops.models.verify_model import Problem
+
+NUMBERS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
+           "max_position_embeddings")
+
+TRAINED_WITH = "trained_with"
+"""In the weights' file: what of the config they were trained with and no tensor tells, as JSON."""
+
+
+def verify_rope(config: Mapping[str, Any]) -> list[Problem]:
+    """Servers of two generations read the base in two places; they must agree."""
+    modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
+    if legacy is None or modern.get("rope_theta", legacy) != legacy:
+        return [Problem("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
+                                       f"{modern.get('rope_theta')!r}; write both, equal")]
+    return []
+
+
+def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
+    if not isinstance(target, Mapping):
+        return []
+    problems = [Problem("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
+                for name in ("vocab_size", "hidden_size") if config.get(name) != target.get(name)]
+    longest = target.get("max_position_embeddings")
+    if type(longest) is int and config["max_position_embeddings"] < longest:
+        problems.append(Problem("config.json", f"max_position_embeddings is {config['max_position_embeddings']}, "
+                                               f"below the target's {longest}: long answers would be drafted badly"))
+    theta = _mapping(target.get("rope_parameters")).get("rope_theta", target.get("rope_theta"))
+    if theta is not None and config.get("rope_theta") != theta:
+        own = config.get("rope_theta")
+        problems.append(Problem("config.json", f"rope_theta is {own}, the target's is {theta}"))
+    return problems
+
+
+def verify_proposals(config: Mapping[str, Any]) -> list[Problem]:
+    """What a server reads of speculators_config."""
+    speculators, problems = config.get("speculators_config"), []
+    try:
+        tokens = speculators["proposal_methods"][0]["speculative_tokens"]
+        named = speculators["verifier"]["name_or_path"]
+    except (KeyError, TypeError, IndexError):
+        tokens = named = None
+    if type(tokens) is not int or tokens < 1:
+        problems.append(Problem("config.json", "speculators_config names no number of speculative_tokens"))
+    if not isinstance(named, str) or not named:
+        problems.append(Problem("config.json", "speculators_config.verifier.name_or_path does not name the target"))
+    return problems
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
