@@ -73,19 +73,20 @@ def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, archi
         assert abs(value - metrics[name]) < 0.01, name  # the file rounds its weights to bfloat16
 
 
-@pytest.mark.parametrize("architecture", ["eagle3", "p_eagle"])
-def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, architecture):
-    changes = {"architecture": architecture, "ttt_steps": 2, "num_layers": 1}
-    speculator.run(job(place, tmp_path / "whole", **changes), Progress())
+@pytest.mark.parametrize("own", [{"architecture": "eagle3"}, {"architecture": "p_eagle"},
+                                 {"architecture": "dflash", "anchors": 3}])
+def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, own):
+    own = {"ttt_steps": 2, "num_layers": 1, **own}
+    speculator.run(job(place, tmp_path / "whole", **own), Progress())
 
     class StopsAt(Progress):
         def report(self, phase, done, total, unit, **numbers):
             self.stop_requested = phase == "speculator" and done == 6
 
     with pytest.raises(Stopped):
-        speculator.run(job(place, tmp_path / "cut", **changes), StopsAt())
+        speculator.run(job(place, tmp_path / "cut", **own), StopsAt())
     assert not (tmp_path / "cut" / "model.safetensors").exists()
-    speculator.run(job(place, tmp_path / "cut", **changes), Progress())
+    speculator.run(job(place, tmp_path / "cut", **own), Progress())
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 

@@ -18,6 +18,7 @@ from model_ops.decoding.incremental import IncrementalModel, rotate
 from model_ops.errors import ModelError
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators import draft_attention
+from model_ops.speculators.continue_training import take_over
 from model_ops.speculators.dflash import captured_boundaries, default_mask_token
 from model_ops.speculators.draft_model import load_draft_model, new_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
@@ -249,6 +250,45 @@ def test_files_give_back_the_same_drafter_in_both_layouts(tmp_path):
     assert torch.equal(again.attach(runner).logits(states[:, :32]), model.attach(runner).logits(states[:, :32]))
     with pytest.raises(ModelError, match="another's"):
         again.attach(IncrementalModel(tiny_model(layers=8, vocab_size=64)))
+
+
+@pytest.mark.parametrize("chosen", [None, 8])
+def test_what_training_keeps_grows_as_the_document_does(chosen):
+    """Bytes kept for the backward pass, with blocks at every position and at some: linear in length."""
+    runner = IncrementalModel(tiny_model(layers=4, max_position_embeddings=4_096))
+    model = tiny_dflash(runner).requires_grad_(True)
+
+    def kept(tokens):
+        ids = torch.randint(3, 96, (1, tokens), generator=torch.Generator().manual_seed(0))
+        anchors = None
+        if chosen is not None:
+            anchors = torch.zeros(1, tokens - 2, dtype=torch.bool)
+            anchors[:, ::chosen] = True
+        total = 0
+
+        def count(tensor):
+            nonlocal total
+            total += tensor.numel() * tensor.element_size()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            model.unroll(Documents(ids, torch.zeros(1, tokens, 3 * 32), torch.tensor([0]), tokens - 2, anchors=anchors), 3)
+        return total
+
+    short, middle, long = kept(256), kept(512), kept(1_024)
+    assert (long - middle) / (middle - short) == pytest.approx(2, rel=0.02)
+
+
+def test_going_on_from_a_previous_drafter_takes_its_weights_and_refuses_other_inputs():
+    runner = IncrementalModel(tiny_model(layers=8))
+    previous, model = tiny_dflash(runner), tiny_dflash(runner, drafts=5, seed=1)
+    assert take_over(model, previous) == {"head_rows_taken_over": 96, "head_rows_new": 0}
+    assert all(torch.equal(tensor, previous.state_dict()[name]) for name, tensor in model.state_dict().items())
+    assert model.config.block_size == 6
+    for changes, sentence in (({"mask_token_id": 7}, "mask_token_id is 95"), ({"num_layers": 3}, "layers.2"),
+                              ({"captured_layers": 2}, "layer_ids is")):
+        with pytest.raises(ModelError, match=sentence):
+            take_over(tiny_dflash(runner, **changes), previous)
 
 
 def test_boundaries_are_spread_over_the_layers():
