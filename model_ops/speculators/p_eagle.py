@@ -65,6 +65,7 @@ class PEagle(Eagle3):
     @classmethod
     def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
             target_ids: Int[Tensor, " draft_vocab"]) -> PEagle:
+        """mask_token_id, where it is open: the last id. `model_ops.speculator.new_drafter` has chosen one by the texts."""
         vocab = target.embedding.shape[0]
         mask = vocab - 1 if settings.mask_token_id is None else settings.mask_token_id
         if mask >= vocab:
