@@ -1,0 +1,64 @@
+"""Our EAGLE-3 training on given hidden states and given steps, in a process of its own: what peers are timed against.
+
+    python -m benchmarks.our_drafter JOB.json RESULT.json
+
+JOB: threads, target, rows (jsonl), states (the cache's folder), batches (the rows of every step), settings (of the
+speculator), output. RESULT: peak_mb, steps (seconds, tokens, loss). The drafter lies in output.
+"""
+
+from __future__ import annotations
+
+from model_ops.torch_environment import set_torch_environment
+
+set_torch_environment()
+
+import json  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import torch  # noqa: E402
+
+from benchmarks.speculators_peer import peak_mb  # noqa: E402
+from model_ops.models.target import load_runner  # noqa: E402
+from model_ops.models.target_digest import target_digest  # noqa: E402
+from model_ops.progress import Progress  # noqa: E402
+from model_ops.specs import SpeculatorSettings  # noqa: E402
+from model_ops.speculator import new_drafter  # noqa: E402
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates  # noqa: E402
+from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource  # noqa: E402
+from model_ops.speculators.teacher import Teacher  # noqa: E402
+from model_ops.speculators.training_loss import SpeculatorLoss  # noqa: E402
+from model_ops.training.trainer import train  # noqa: E402
+
+
+class GivenSteps(SpeculatorPlan):
+    """A plan whose steps hold the rows they are told to hold."""
+
+    def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings,
+                 steps: list[list[int]]):
+        super().__init__(rows, states, settings)
+        self.steps = steps
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(job["threads"])
+    target, output = Path(job["target"]), Path(job["output"])
+    settings = SpeculatorSettings(**job["settings"], steps=len(job["batches"])).resolved()
+    rows = [AnswerRow(**json.loads(line)) for line in Path(job["rows"]).read_text().splitlines()]
+    runner = load_runner(target)
+    model, _ = new_drafter(target, runner, rows, [], settings)
+    states = HiddenStates(Path(job["states"]), rows, model.capture, target_digest(target))
+    states.compute(runner, Progress())
+    loss = SpeculatorLoss(Teacher(runner.head.weight, model.target_ids), settings)
+    train(model, GivenSteps(rows, states, settings, job["batches"]), loss, settings, output / ".work", Progress(), "speculator")
+    model.eval().save(output, settings.num_speculative_tokens)
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    steps = [{"seconds": line["tokens"] / line["tokens_per_second"], "tokens": line["tokens"], "loss": line["loss"]}
+             for line in lines]
+    Path(sys.argv[2]).write_text(json.dumps({"peak_mb": peak_mb(), "steps": steps}))
+
+
+if __name__ == "__main__":
+    main()
