@@ -21,7 +21,8 @@ from jaxtyping import Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from model_ops.speculators.eagle3 import CAPTURED, Eagle3, Eagle3Config, _Norm
+from model_ops.speculators.draft_layers import DraftLayer, Norm
+from model_ops.speculators.eagle3 import CAPTURED, Eagle3, Eagle3Config
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
 
 IN_A_STATE = CAPTURED + 2
@@ -57,22 +58,25 @@ def write_for_specforge(rows: Sequence[AnswerRow], states: HiddenStates, folder:
         }, folder / f"{place:08d}.ckpt")
 
 
-class NormedEagle3(Eagle3):
-    """Eagle3 with the two norms that speculators trains by default: of the fused states, and of the layer's residual."""
-
-    def __init__(self, config: Eagle3Config, norm_before_fc: bool, norm_before_residual: bool):
-        super().__init__(config)
-        self.input_norm = _Norm(CAPTURED * config.hidden_size, config.rms_norm_eps) if norm_before_fc else nn.Identity()
-        self.norm_before_residual = norm_before_residual
-
-    def fuse(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        return super().fuse(self.input_norm(captured))
+class NormedLayer(DraftLayer):
+    """The first layer with its residual normalised, as speculators trains it by default."""
 
     def finish(self, residual: Float[Tensor, "*tokens hidden"],
                attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
-        if self.norm_before_residual:
-            residual = self.midlayer.hidden_norm(residual)
-        return super().finish(residual, attended)
+        return super().finish(self.hidden_norm(residual), attended)
+
+
+class NormedEagle3(Eagle3):
+    """Eagle3 with the two norms that speculators trains by default: of the states before they are fused, of the residual."""
+
+    def __init__(self, config: Eagle3Config, norm_before_fc: bool, norm_before_residual: bool):
+        super().__init__(config)
+        self.input_norm = Norm(CAPTURED * config.hidden_size, config.rms_norm_eps) if norm_before_fc else nn.Identity()
+        if norm_before_residual:
+            self.midlayer = NormedLayer(config, first=True)
+
+    def fuse(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
+        return super().fuse(self.input_norm(captured))
 
 
 def read_speculators_head(checkpoint: Path, target: Any) -> NormedEagle3:
@@ -82,8 +86,9 @@ def read_speculators_head(checkpoint: Path, target: Any) -> NormedEagle3:
     """
     raw = json.loads((checkpoint / "config.json").read_text())
     weights = load_file(checkpoint / "model.safetensors")
-    config = Eagle3Config.for_target(target, raw["draft_vocab_size"], raw["fc_norm"], raw["norm_output"]).model_copy(
-        update={"layer_ids": tuple(raw["eagle_aux_hidden_state_layer_ids"])})
+    config = Eagle3Config.for_target(target, raw["draft_vocab_size"], fc_norm=raw["fc_norm"], norm_output=raw["norm_output"],
+                                     num_layers=raw["transformer_layer_config"]["num_hidden_layers"])
+    config = config.model_copy(update={"layer_ids": tuple(raw["eagle_aux_hidden_state_layer_ids"])})
     model = NormedEagle3(config, raw["norm_before_fc"], raw["norm_before_residual"])
     renamed = {name.replace("layers.0.", "midlayer.", 1): tensor for name, tensor in weights.items()}
     return _filled(model, renamed, config)
@@ -92,8 +97,8 @@ def read_speculators_head(checkpoint: Path, target: Any) -> NormedEagle3:
 def read_specforge_head(directory: Path, target: Any, layer_ids: tuple[int, int, int]) -> Eagle3:
     """The head that `specforge export --to hf` wrote: the midlayer form, without the boundaries that it was trained on."""
     raw = json.loads((directory / "config.json").read_text())
-    config = Eagle3Config.for_target(target, raw["draft_vocab_size"], bool(raw.get("fc_norm"))).model_copy(
-        update={"layer_ids": layer_ids})
+    config = Eagle3Config.for_target(target, raw["draft_vocab_size"], fc_norm=bool(raw.get("fc_norm")))
+    config = config.model_copy(update={"layer_ids": layer_ids})
     return _filled(Eagle3(config), load_file(directory / "model.safetensors"), config)
 
 

@@ -85,7 +85,7 @@ def as_speculators_writes(model, folder, **flags):
                if name not in ("d2t", "t2d")}
     save_file(weights, folder / "model.safetensors")
     raw = {"draft_vocab_size": 96, "fc_norm": False, "norm_output": True, "norm_before_fc": True,
-           "norm_before_residual": True, "eagle_aux_hidden_state_layer_ids": list(LAYERS), **flags}
+           "norm_before_residual": True, "transformer_layer_config": {"num_hidden_layers": 1}, "eagle_aux_hidden_state_layer_ids": list(LAYERS), **flags}
     (folder / "config.json").write_text(json.dumps(raw))
     return folder
 
@@ -98,7 +98,7 @@ def test_a_speculators_head_comes_back_with_its_weights_its_norms_and_the_whole_
         assert torch.equal(found.state_dict()[name], tensor), name
     captured, attended = torch.randn(3, 96), torch.randn(3, 32)
     residual = model.fuse(captured)
-    assert torch.equal(found.finish(found.fuse(captured), attended), model.finish(residual, attended))
+    assert torch.equal(found.midlayer.finish(found.fuse(captured), attended), model.midlayer.finish(residual, attended))
 
 
 def test_the_two_further_norms_are_where_speculators_has_them():
@@ -110,7 +110,7 @@ def test_the_two_further_norms_are_where_speculators_has_them():
     torch.testing.assert_close(with_norms.fuse(captured), without.fuse(normed))
     hidden = without.fuse(normed)
     residual = hidden * (hidden.square().mean(-1, keepdim=True) + epsilon).rsqrt() * without.midlayer.hidden_norm.weight
-    torch.testing.assert_close(with_norms.finish(hidden, attended), without.finish(residual, attended))
+    torch.testing.assert_close(with_norms.midlayer.finish(hidden, attended), without.midlayer.finish(residual, attended))
 
 
 def test_a_head_without_a_flag_is_not_guessed_at(tmp_path):
