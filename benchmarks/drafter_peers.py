@@ -283,7 +283,7 @@ class Bench:
         return read_specforge_head(run.head, self.config, self.layer_ids)
 
     def taus(self, model: DraftModel) -> dict[str, dict[str, float]]:
-        return {workload: {name: round(summarize(self.material.taus(model, workload, temperature, K))["tau"], 3)
+        return {workload: {name: round(summarize(self.material.taus(model, workload, temperature))["tau"], 3)
                            for name, temperature in TEMPERATURES.items()} for workload in WORKLOADS}
 
 
