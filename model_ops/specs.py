@@ -23,7 +23,16 @@ from model_ops.training.settings import LoraSettings, MeshSettings, Settings, Tr
 def one_process(mesh: MeshSettings) -> MeshSettings:
     """Refuses a mesh for a stage that trains in one process."""
     if mesh.dp_shard == -1 or mesh.resolved().processes > 1:
-        raise ValueError("this stage trains in one process; only sft and student take a mesh")
+        raise ValueError("this stage trains in one process; only sft, student and speculator take a mesh")
+    return mesh
+
+
+def copies_and_shards(mesh: MeshSettings) -> MeshSettings:
+    """Refuses axes that cut a model's inside, for drafters: they are small, and every process has rows of its own."""
+    for axis in ("cp", "ep", "tp"):
+        if getattr(mesh, axis) > 1:
+            raise ValueError(f"{axis} is {getattr(mesh, axis)}, but a drafter is a layer or a few and is trained on more processes "
+                             f"by dp_shard and dp_replicate alone: set {axis} to 1")
     return mesh
 
 
@@ -154,7 +163,7 @@ class SpeculatorSettings(TrainingSettings):
 
     enabled: bool = True
     architecture: Literal["eagle3", "eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator"] = "eagle3"
-    _one_process = field_validator("mesh")(one_process)
+    _copies_and_shards = field_validator("mesh")(copies_and_shards)
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
         "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
         "the tokens it generated")

@@ -8,6 +8,9 @@ target's hidden states over the answers are computed once and cached in output/.
 input "previous", a drafter of the same target. Every token that the target generated is supervised, at every draft step
 where its index exists, against the target's distribution over its full vocabulary. The output directory is what the
 architecture's servers load; EAGLE-3's holds a second form in `speculators/`, for `vllm serve` with one argument.
+
+Under torchrun (settings.mesh) every process reads the target, which is frozen, makes its share of the hidden states and
+takes its share of each step's rows; the drafter is copied (dp_replicate) or cut (dp_shard). The first process writes.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.models.target import end_of_text_ids, load_runner
+from model_ops.parallel.gather import whole_again
+from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.continue_training import read_previous, take_over
@@ -50,6 +55,7 @@ VALIDATION_ROWS = 128
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Trains and saves the drafter; metrics: alpha by step and expected acceptance length on validation, coverage."""
     settings: SpeculatorSettings = job.typed_settings()
+    world = World.start(settings.mesh)
     target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
     rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
     held_out: list[AnswerRow] = []
@@ -61,22 +67,21 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     runner = load_runner(target)
     model, coverage = new_drafter(target, runner, rows, held_out, settings)
     continued = take_over(model, previous) if previous is not None else {}
-    states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress)
+    world.place_as_one(model)
+    states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
     teacher = Teacher(runner.head.weight, model.target_ids)
     loss = SpeculatorLoss(teacher, settings)
 
     def validate() -> dict[str, float]:
-        return measure_alpha(model, teacher, held_out, held_out_states, settings.num_speculative_tokens)
+        return measure_alpha(model, teacher, held_out, held_out_states, settings.num_speculative_tokens, world)
 
     plan = SpeculatorPlan(rows, states, settings)
-    result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None)
-    config = read_config(target)
-    target = job.inputs["target"].resolve()
-    around_both = os.path.commonpath([target, job.output.resolve()])  # where `vllm serve` of the twin finds its target
-    model.save(job.output, settings.num_speculative_tokens, served_dtype(config),
-               verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
-    stamp(job.output, target)
-    shutil.rmtree(work / "states", ignore_errors=True)
+    result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
+                   world=world)
+    whole_again(model, keep=world.leads)
+    if world.leads:
+        _save(model, job, settings)
+        shutil.rmtree(work / "states", ignore_errors=True)
     return {
         "loss": result.loss, **result.validation, "steps": result.steps, "tokens": result.tokens,
         "tokens_per_second": result.tokens_per_second, "seconds": result.seconds,
@@ -84,6 +89,16 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         **coverage, "rows": len(rows), **left_out, **continued, "hidden_states": chosen.mode,
         "hidden_states_gib": chosen.cache_gib,
     }
+
+
+def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:
+    """What servers load, in the target's dtype, with the target's digests."""
+    target = job.inputs["target"].resolve()
+    config = read_config(target)
+    around_both = os.path.commonpath([target, job.output.resolve()])  # where `vllm serve` of the twin finds its target
+    model.save(job.output, settings.num_speculative_tokens, served_dtype(config),
+               verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
+    stamp(job.output, target)
 
 
 def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], held_out: list[AnswerRow],
@@ -113,19 +128,24 @@ def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:
 
 
 def _states(job: Job, runner: IncrementalModel, model: DraftModel, rows: list[AnswerRow], held_out: list[AnswerRow],
-            settings: SpeculatorSettings, progress: Progress) -> tuple[StateSource, StateSource, StateChoice]:
-    """The target's hidden states over both sets of rows, computed now or as they are read."""
+            settings: SpeculatorSettings, progress: Progress,
+            world: World) -> tuple[StateSource, StateSource, StateChoice]:
+    """The target's hidden states over both sets of rows, computed now, each once, or as they are read."""
     folder, fingerprint = job.output / ".work" / "states", _fingerprint(job.inputs["target"])
     both = [HiddenStates(folder, some, model.capture, fingerprint) for some in (rows, held_out)]
-    chosen = choose_states(settings, [*rows, *held_out], len(model.capture), runner.config.hidden_size, folder,
-                           there=sum(cache.bytes_there() for cache in both))
+
+    def choose() -> StateChoice:
+        return choose_states(settings, [*rows, *held_out], len(model.capture), runner.config.hidden_size, folder,
+                             there=sum(cache.bytes_there() for cache in both))
+
+    chosen = world.gather(choose() if world.leads else None)[0]  # one look at the disk, for it fills
     progress.event("note", message=f"speculator: hidden states {chosen.mode} ({chosen.reason})")
     if chosen.mode == "online":
         online = [OnlineStates(runner, some, model.capture) for some in (rows, held_out)]
         return online[0], online[1], chosen
-    both[0].compute(runner, progress, "speculator: hidden states")
+    both[0].compute(runner, progress, "speculator: hidden states", world)
     if held_out:
-        both[1].compute(runner, progress, "speculator: held-out hidden states")
+        both[1].compute(runner, progress, "speculator: held-out hidden states", world)
     return both[0], both[1], chosen
 
 

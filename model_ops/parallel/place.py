@@ -58,7 +58,7 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
     cut = mesh.sizes["tp"] > 1 or mesh.sizes["ep"] > 1
     from_leader = _some_lack_values(model)
     if from_leader:
-        _refuse_another_model(shapes)
+        refuse_another_model(shapes)
     names: dict[nn.Parameter, str] = {}
 
     def prepare(module: nn.Module) -> None:
@@ -132,7 +132,7 @@ def _some_lack_values(model: nn.Module) -> bool:
     return bool(flags.all())
 
 
-def _refuse_another_model(shapes: dict[str, tuple[int, ...]]) -> None:
+def refuse_another_model(shapes: dict[str, tuple[int, ...]]) -> None:
     """Raises ModelError where a process has other parameters than the first: they would wait for each other."""
     every: list[dict[str, tuple[int, ...]]] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(every, shapes)

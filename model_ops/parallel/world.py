@@ -30,6 +30,7 @@ from model_ops.errors import ModelError
 from model_ops.parallel.context_parallel import cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.place import Task, place
+from model_ops.parallel.place_as_one import place_as_one
 from model_ops.training.batch import Batch, Loss, LossOutput
 from model_ops.training.settings import MeshSettings
 
@@ -87,6 +88,11 @@ class World:
         """Cuts the model over the processes; where there is one, the model stays as it is."""
         if self.mesh is not None:
             self._tasks[model] = place(model, self.mesh, precision, self.device)
+
+    def place_as_one(self, model: nn.Module) -> None:
+        """The same for a model that is gathered as one, not block by block (`model_ops.parallel.place_as_one`)."""
+        if self.mesh is not None:
+            self._tasks[model] = place_as_one(model, self.mesh)
 
     def run(self, loss: Loss, model: nn.Module, batch: Batch, last: bool = True) -> LossOutput:
         """The loss of this process's part of a batch; sums and counts add up over `total`.
@@ -180,4 +186,4 @@ def _copies(gradient: Tensor, processes: int) -> int:
 
 def _as_tuple(loss: Loss, model: nn.Module, batch: Batch) -> tuple[Any, ...]:
     output = loss(model, batch)
-    return output.sum, output.count, output.metrics
+    return output.sum, output.count, output.metrics, output.metric_counts

@@ -1,7 +1,7 @@
 """What a drafter learns from: the target's hidden states over its own answers, cached on disk or computed as they are read.
 
     cache = HiddenStates(folder, answers, layer_ids, target)
-    cache.compute(runner, progress)              # skips shards that are there already
+    cache.compute(runner, progress)              # skips shards that are there already; `world`: each process makes some
     (captured, last), = cache.of([17])
     states = OnlineStates(runner, answers, layer_ids)         # the same, without a disk
 
@@ -28,7 +28,8 @@ from torch import Tensor
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.progress import Progress
+from model_ops.parallel.world import World
+from model_ops.progress import Progress, Stopped
 
 SHARD_TOKENS = 65_536
 BATCH_TOKENS = 8_192
@@ -112,24 +113,42 @@ class HiddenStates:
         """What an earlier run of the same rows has left on the disk already."""
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0
 
-    def compute(self, runner: IncrementalModel, progress: Progress, phase: str = "hidden states") -> None:
-        """Runs the target over every row whose shard is not there yet. Raises Stopped between batches."""
+    def compute(self, runner: IncrementalModel, progress: Progress, phase: str = "hidden states",
+                world: World | None = None) -> None:
+        """Runs the target over every row whose shard is not there yet, and returns when all shards are there.
+
+        Processes of a world each make another shard at a time. Raises Stopped, in all of them, once one is asked to stop.
+        """
+        world = world or World.alone(runner.device)
         self.folder.mkdir(parents=True, exist_ok=True)
-        total, done = sum(len(row.ids) for row in self.rows), 0
-        for shard, members in enumerate(self.shards):
-            path = self._path(shard)
-            if not path.exists():
-                captured, last = [], []
-                for batch in _batches(self.rows, members):
-                    progress.stop_if_requested()
-                    for row_captured, row_last in run_target(runner, [self.rows[row] for row in batch], self.layer_ids):
-                        captured.append(row_captured)
-                        last.append(row_last)
-                unfinished = path.with_suffix(".unfinished")
-                save_file({"captured": torch.cat(captured), "last": torch.cat(last)}, unfinished)
-                unfinished.replace(path)
-            done += sum(len(self.rows[row].ids) for row in members)
+        missing = world.gather([shard for shard in range(len(self.shards)) if not self._path(shard).exists()])[0]
+        total = sum(len(row.ids) for row in self.rows)
+        done = total - sum(self._tokens(shard) for shard in missing)
+        progress.report(phase, done, total, "tokens")
+        for first in range(0, len(missing), world.size):
+            together = missing[first:first + world.size]
+            if world.rank < len(together):
+                self._write(together[world.rank], runner, progress)
+            if world.greatest([progress.stop_requested])[0]:
+                raise Stopped
+            done += sum(self._tokens(shard) for shard in together)
             progress.report(phase, done, total, "tokens")
+
+    def _write(self, shard: int, runner: IncrementalModel, progress: Progress) -> None:
+        """One shard; nothing where a stop is asked for meanwhile."""
+        captured, last = [], []
+        for batch in _batches(self.rows, self.shards[shard]):
+            if progress.stop_requested:
+                return
+            for row_captured, row_last in run_target(runner, [self.rows[row] for row in batch], self.layer_ids):
+                captured.append(row_captured)
+                last.append(row_last)
+        unfinished = self._path(shard).with_suffix(".unfinished")
+        save_file({"captured": torch.cat(captured), "last": torch.cat(last)}, unfinished)
+        unfinished.replace(self._path(shard))
+
+    def _tokens(self, shard: int) -> int:
+        return sum(len(self.rows[row].ids) for row in self.shards[shard])
 
     def of(self, members: Sequence[int]) -> list[States]:
         """(captured, last) of each of these rows."""

@@ -2,22 +2,24 @@
 
 A step takes the next answers of a seeded shuffle until it holds tokens_per_step tokens, sorts them by length and cuts
 them into micro-batches of padded documents. Which rows a step holds is a function of (seed, step) alone, so a killed
-run continues with the same batches.
+run continues with the same batches. Several processes share the rows of a step by their tokens; one that has fewer
+micro-batches than another takes silent ones, which teach nothing.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from model_ops.errors import ModelError
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates
 from model_ops.speculators.training_time_test import Documents
 from model_ops.training.batch import IGNORED, Batch
+from model_ops.training.packing import share
 
 StateSource = HiddenStates | OnlineStates
 
@@ -40,14 +42,18 @@ class SpeculatorPlan:
         return len(self.steps)
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
-        if ranks > 1:
-            raise ModelError("a drafter is trained by one process; set processes to 1")
-        return [make_batch(self.rows, self.states, group, (self.seed, index, number))
-                for number, group in enumerate(self._groups(index))]
+        """This rank's rows of step `index`; see BatchPlan."""
+        shares = self._groups(index, ranks)
+        batches = [make_batch(self.rows, self.states, group, (self.seed, index, number * ranks + rank))
+                   for number, group in enumerate(shares[rank])]
+        missing = max(map(len, shares)) - len(batches)
+        return batches + [self._silent(index)] * missing if missing else batches
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
-        """The micro-batch of most padded tokens; the longest documents decide where several have as many."""
-        groups = [group for index in range(len(self.steps)) for group in self._groups(index)]
+        """This rank's micro-batch of most padded tokens; the longest documents decide where several have as many."""
+        groups = [group for index in range(len(self.steps)) for group in self._groups(index, ranks)[rank]]
+        if not groups:
+            return self._silent(0)
 
         def weight(group: list[int]) -> tuple[int, int]:
             longest = max(len(self.rows[row].ids) for row in group)
@@ -55,9 +61,17 @@ class SpeculatorPlan:
 
         return make_batch(self.rows, self.states, max(groups, key=weight), (self.seed, 0, 0))
 
-    def _groups(self, index: int) -> list[list[int]]:
-        members = sorted(self.steps[index], key=lambda row: (len(self.rows[row].ids), row))
-        return micro_batches(self.rows, members, self.micro_batch_tokens)
+    def _groups(self, index: int, ranks: int) -> list[list[list[int]]]:
+        """For each rank, for each of its micro-batches of a step: rows, by length."""
+        lengths = {row: len(self.rows[row].ids) for row in self.steps[index]}
+        return [micro_batches(self.rows, sorted(mine, key=lambda row: (lengths[row], row)), self.micro_batch_tokens)
+                if mine else [] for mine in share(self.steps[index], lengths, ranks)]
+
+    def _silent(self, index: int) -> Batch:
+        """The step's shortest row without a voice: it keeps a rank in step with others that have more micro-batches."""
+        shortest = min(self.steps[index], key=lambda row: len(self.rows[row].ids))
+        batch = make_batch(self.rows, self.states, [shortest])
+        return replace(batch, weights=torch.zeros_like(batch.weights), row_ids=[])
 
 
 def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[list[int]]:

@@ -17,6 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from model_ops.parallel.world import World
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.chain_loss import ChainLoss, Draft, chain_loss
 from model_ops.speculators.draft_model import DraftModel
@@ -52,24 +53,27 @@ class SpeculatorLoss:
                    for step, (weight, draft) in enumerate(zip(settings.weights_of_steps(len(drafts)), drafts, strict=True))]
         result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"], weights,
                             batch.labels[batch.labels != IGNORED], settings.eta)
-        count = int(windows.sum())
-        # metrics are divided by the step-0 count; each of these should be a mean over its own entries
-        metrics = {f"alpha_{step}": alpha.sum() * (count / max(1, len(alpha))) for step, alpha in enumerate(result.alphas)}
         chains = whole_chains(result, drafts)
-        metrics["expected_tau"] = expected_acceptance_length(chains).sum() * (count / max(1, len(chains)))
-        metrics["draft_mass"] = result.mass.sum() * (count / max(1, len(result.mass)))
-        return LossOutput(result.total, count, metrics)
+        entries = {f"alpha_{step}": alpha for step, alpha in enumerate(result.alphas)}
+        entries |= {"expected_tau": expected_acceptance_length(chains), "draft_mass": result.mass}
+        heard = int(bool(batch.row_ids))  # a silent batch goes the same way through the model, and counts for nothing
+        return LossOutput(heard * result.total, heard * int(windows.sum()),
+                          {name: heard * values.sum() for name, values in entries.items()},
+                          {name: heard * len(values) for name, values in entries.items()})
 
 
 @torch.no_grad()
 def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: StateSource,
-                  drafts: int) -> dict[str, float]:
-    """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length."""
-    sums, counts = torch.zeros(drafts), torch.zeros(drafts)
+                  drafts: int, world: World | None = None) -> dict[str, float]:
+    """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length.
+
+    Processes of a world share the rows, and all of them return the same numbers."""
+    sums, counts = torch.zeros(drafts, dtype=torch.float64), torch.zeros(drafts)
     lengths, chains = 0.0, 0
     order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
     device = model.target_ids.device
-    for members in micro_batches(rows, order):
+    world = world or World.alone(device)
+    for members in micro_batches(rows, order)[world.data_rank::world.data_ranks]:
         batch = make_batch(rows, states, members).to(device)
         steps = drafts_of(model, batch, drafts)
         result = chain_loss("tv", steps, teacher, batch.extras["last"])
@@ -79,7 +83,9 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
         whole = whole_chains(result, steps)
         lengths += float(expected_acceptance_length(whole).sum())
         chains += len(whole)
-    alphas = {f"validation_alpha_{step}": float(sums[step] / counts[step]) for step in range(drafts) if counts[step]}
+    *found, lengths, chains = world.totals([*sums.tolist(), *counts.tolist(), lengths, float(chains)])
+    pairs = zip(found[:drafts], found[drafts:], strict=True)
+    alphas = {f"validation_alpha_{step}": total / count for step, (total, count) in enumerate(pairs) if count}
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 
 

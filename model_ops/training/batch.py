@@ -77,12 +77,14 @@ class BatchPlan(Protocol):
 class LossOutput:
     """A loss over one micro-batch: `sum` is what is differentiated, `count` what the step's total is divided by.
 
-    metrics are sums as well, divided by the same count in the log.
+    metrics are sums as well, divided in the log by the same count, or by the sum of their own in `metric_counts`: so a mean
+    over some of the entries does not depend on how a step is cut.
     """
 
     sum: Float[Tensor, ""]
     count: Tensor | float
     metrics: dict[str, Tensor | float] = field(default_factory=dict)
+    metric_counts: dict[str, float] = field(default_factory=dict)
 
 
 Loss = Callable[[nn.Module, Batch], LossOutput]

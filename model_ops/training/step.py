@@ -27,7 +27,7 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     """
     device = micro_batches[0].input_ids.device
     optimizer.zero_grad(set_to_none=True)
-    sums, count, metrics = [], 0.0, {}
+    sums, count, metrics, own_counts = [], 0.0, {}, {}
     for place, batch in enumerate(micro_batches, 1):
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
             output = world.run(loss, model, batch, last=place == len(micro_batches))
@@ -37,16 +37,20 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
         for key, value in output.metrics.items():
             value = value.detach() if isinstance(value, Tensor) else value
             metrics[key] = metrics.get(key, 0.0) + value
+        for key, value in output.metric_counts.items():
+            own_counts[key] = own_counts.get(key, 0.0) + value
     totals = torch.stack(sums).double()
-    loss_sum, count, *values = world.totals([float(totals.sum()), float(count), *map(float, metrics.values())])
+    loss_sum, count, *values = world.totals([float(totals.sum()), float(count), *map(float, metrics.values()),
+                                             *own_counts.values()])
     if count <= 0:
         mine = [row for batch in micro_batches for row in batch.row_ids]
         rows = dict.fromkeys(row for rows in world.gather(mine) for row in rows)
         raise ModelError(f"{name}: rows {some(list(rows))} hold no token to predict")
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     norm = world.norm(gradients) / count
+    divisors = dict(zip(own_counts, values[len(metrics):], strict=True))
     numbers = {"loss": loss_sum / count, "grad_norm": norm,
-               **{key: value / count for key, value in zip(metrics, values, strict=True)}}
+               **{key: _mean(value, divisors.get(key, count)) for key, value in zip(metrics, values, strict=False)}}
     if not (math.isfinite(numbers["loss"]) and math.isfinite(norm)):
         _refuse_broken_weights(model, world, name)
     recovery = recovery or Recovery(settings, world, Progress())
@@ -57,6 +61,10 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
                         min(1.0, settings.gradient_clip / (norm + 1e-6)) / count)
     optimizer.step()
     return numbers
+
+
+def _mean(total: float, count: float) -> float:
+    return total / count if count else math.nan
 
 
 def _refuse_broken_weights(model: nn.Module, world: World, name: str) -> None:

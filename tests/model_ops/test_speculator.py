@@ -18,8 +18,8 @@ from model_ops.progress import Progress, Stopped
 from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.draft_model import load_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
-from model_ops.speculators.hidden_states import HiddenStates, read_answers
-from model_ops.speculators.speculator_batches import make_batch, plan_steps, supervised
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.speculator_batches import SpeculatorPlan, make_batch, plan_steps, supervised
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import measure_alpha
 from model_ops.verify import verify
@@ -169,6 +169,36 @@ def test_plans_keep_their_promises(lengths, steps, budget, seed):
         assert sorted(flat[start:start + len(lengths)]) == list(range(len(lengths)))
     one_epoch = plan_steps(lengths, values.model_copy(update={"steps": None, "epochs": 1.0}))
     assert sorted(row for step in one_epoch for row in step) == list(range(len(lengths)))
+
+
+class NoStates:
+    """Stands for hidden states where only the rows matter."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def of(self, members):
+        return [(torch.zeros(len(self.rows[row].ids), 3), torch.zeros(self.rows[row].window + 1, 1)) for row in members]
+
+
+@given(lengths=st.lists(st.integers(4, 200), min_size=1, max_size=30), steps=st.integers(1, 6), budget=st.integers(64, 500),
+       ranks=st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_processes_share_the_rows_of_a_step(lengths, steps, budget, ranks):
+    values = SpeculatorSettings(steps=steps, tokens_per_step=budget, micro_batch_tokens=160).resolved()
+    rows = [AnswerRow(str(number), list(range(length)), 2) for number, length in enumerate(lengths)]
+    plan = SpeculatorPlan(rows, NoStates(rows), values)
+    heaviest = [plan.heaviest(rank, ranks) for rank in range(ranks)]
+    for index, members in enumerate(plan.steps):
+        shares = [plan.step(index, rank, ranks) for rank in range(ranks)]
+        assert len({len(share) for share in shares}) == 1, "or some would wait for others"
+        batches = [batch for share in shares for batch in share]
+        assert sorted(row for batch in batches for row in batch.row_ids) == sorted(rows[row].row_id for row in members)
+        assert all(bool(batch.weights.any()) == bool(batch.row_ids) for batch in batches)
+        held = [sum(lengths[int(row)] for batch in share for row in batch.row_ids) for share in shares]
+        assert max(held) - min(held) <= max(lengths)
+        for share, most in zip(shares, heaviest, strict=True):
+            assert all(batch.tokens <= most.tokens for batch in share if batch.row_ids)
 
 
 @given(counts=st.lists(st.integers(0, 50), min_size=20, max_size=60), coverage=st.floats(0.1, 1.0))

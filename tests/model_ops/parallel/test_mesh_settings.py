@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from model_ops.specs import SpeculatorSettings, TinyBaseSettings
 from model_ops.training.settings import MeshSettings, TrainingSettings
 
 
@@ -38,3 +39,13 @@ def test_a_mesh_that_cannot_be_is_one_sentence(values, sentence):
 def test_all_accelerators_where_there_are_none():
     with pytest.raises(ValueError, match="no accelerator to count: give processes"):
         MeshSettings(dp_shard=-1).resolved(accelerators=0)
+
+
+def test_drafters_are_copied_and_cut_and_nothing_else():
+    assert SpeculatorSettings(mesh={"dp_replicate": 2, "dp_shard": 4}).mesh.resolved().processes == 8
+    assert SpeculatorSettings(mesh={"dp_shard": -1}).mesh.dp_shard == -1
+    for axis in ("cp", "ep", "tp"):
+        with pytest.raises(ValidationError, match=f"{axis} is 2, but a drafter is a layer or a few .* set {axis} to 1"):
+            SpeculatorSettings(mesh={axis: 2})
+    with pytest.raises(ValidationError, match="only sft, student and speculator take a mesh"):
+        TinyBaseSettings(mesh={"dp_shard": 2})

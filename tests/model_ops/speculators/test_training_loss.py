@@ -67,7 +67,7 @@ def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for one, other in zip(torch.autograd.grad(found.sum, weights), torch.autograd.grad(total, weights), strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
-    means = {name: float(value) / found.count for name, value in found.metrics.items()}
+    means = {name: float(value) / found.metric_counts[name] for name, value in found.metrics.items()}
     for step, alpha in enumerate(alphas):
         assert means[f"alpha_{step}"] == pytest.approx(float(alpha.mean()), rel=1e-4)
     assert means["draft_mass"] == pytest.approx(float(p.sum(-1).mean()), rel=1e-4) and means["alpha_0"] <= means["draft_mass"]
