@@ -31,8 +31,8 @@ def copies_and_shards(mesh: MeshSettings) -> MeshSettings:
     """Refuses axes that cut a model's inside, for drafters: they are small, and every process has rows of its own."""
     for axis in ("cp", "ep", "tp"):
         if getattr(mesh, axis) > 1:
-            raise ValueError(f"{axis} is {getattr(mesh, axis)}, but a drafter is a layer or a few and is trained on more processes "
-                             f"by dp_shard and dp_replicate alone: set {axis} to 1")
+            raise ValueError(f"{axis} is {getattr(mesh, axis)}, but a drafter is a layer or a few and is trained on more "
+                             f"processes by dp_shard and dp_replicate alone: set {axis} to 1")
     return mesh
 
 
