@@ -18,6 +18,7 @@ CASES = {
     "eagle3, more processes than rows": ("eagle3", {"dp_shard": 4}, {"tokens_per_step": 64}),
     "eagle3.1 in shards": ("eagle3.1", SHARDS, {}),
     "p_eagle of two layers in shards": ("p_eagle", SHARDS, {"num_layers": 2, "cod_ratio": 1.0}),
+    "dflash in shards": ("dflash", SHARDS, {"num_layers": 2}),
     "medusa in shards": ("medusa", SHARDS, {"loss": "cross_entropy"}),
     "mlp untied in copies": ("mlp_speculator", COPIES, {"tie_weights": False, "inner_dim": 24}),
 }
