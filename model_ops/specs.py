@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -329,7 +329,8 @@ class EvaluateSettings(Settings):
     rows: int | None = Field(None, ge=1, description="at most this many held-out rows for the likelihood")
     prompts: int = Field(200, ge=1, description="held-out prompts the drafters are measured on")
     max_new_tokens: int = Field(128, ge=1)
-    temperatures: list[float] = Field(default_factory=lambda: [0.0, 1.0])
+    temperatures: list[Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]] = Field(
+        default_factory=lambda: [0.0, 1.0], description="0 is greedy")
     num_speculative_tokens: int = Field(3, ge=1, le=16)
     batch_size: int = Field(64, ge=1)
     max_length: int = Field(4_096, ge=16)

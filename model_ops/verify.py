@@ -92,6 +92,9 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Problem]:
     if target is not None:
         target_config, unreadable = read_json(target, "config.json")
         problems += unreadable
+        generation, _ = read_json(target, "generation_config.json")
+        if isinstance(target_config, dict) and isinstance(generation, dict) and generation.get("eos_token_id") is not None:
+            target_config = {**target_config, "eos_token_id": generation["eos_token_id"]}  # where answers end
     if is_twin(config):
         return problems + verify_twin(config, tensors, target_config) + _verify_belonging(config, target)
     check = check_of(config)

@@ -127,7 +127,7 @@ class IncrementalModel:
             head_norm = torch.cat((attention.q_norm.weight.data.expand(self.heads, -1),
                                    attention.k_norm.weight.data.expand(self.kv_heads, -1)))
         kinds = getattr(self.config, "layer_types", None)
-        window = getattr(self.config, "sliding_window", None)
+        window = getattr(self.config, "sliding_window", None) if self.config.model_type != "llama" else None  # it has none
         if kinds is not None and kinds[index] == "full_attention":
             window = None
         return _Block(layer.input_layernorm.weight, fuse([attention.q_proj, attention.k_proj, attention.v_proj]),

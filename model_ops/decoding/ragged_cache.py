@@ -79,7 +79,7 @@ class RaggedCache:
         """
         self.store(layer, key, value, positions)
         tokens = query.shape[1]
-        if self.longest == 0 and window is None and causal:
+        if self.longest == 0 and causal and (window is None or tokens <= window):
             return _causal(query, key, value)
         span = self.longest + tokens
         seen = torch.arange(span, device=positions.device)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from jaxtyping import Float, Int
 from pydantic import BaseModel
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -141,6 +142,8 @@ def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> Dra
         weights = load_file(directory / "model.safetensors")
     except FileNotFoundError as error:
         raise ModelError(f"{error.filename} is missing: {directory} is no drafter") from error
+    except SafetensorError as error:
+        raise ModelError(f"{directory / 'model.safetensors'} is cut or broken ({error}): copy it again") from error
     except ValueError as error:
         raise ModelError(f"{directory / 'config.json'} is not JSON: copy it again") from error
     if not isinstance(raw, dict):

@@ -238,3 +238,11 @@ class Eagle3(DraftModel):
         from model_ops.speculators.export_eagle3 import read_midlayer_config
 
         return cls(read_midlayer_config(directory, raw))
+
+    def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Raises ModelError for a tensor that the module has no place for: a further layer, or a bias, cannot be left out."""
+        strange = sorted(name for name in weights if name not in self.state_dict() and not name.endswith(".inv_freq"))
+        if strange:
+            raise ModelError(f"{strange[0]} belongs to a head of another build: heads without biases, of the layers that their "
+                             "config names, are known here")
+        return weights

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from model_ops.errors import ModelError
 from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
@@ -108,34 +109,46 @@ def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype:
 
 def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
     """The module's config from a midlayer config.json; layer ids default to what servers default to."""
+    where, eagle = directory / "config.json", raw.get("eagle_config")
     layer_ids = raw.get("eagle_aux_hidden_state_layer_ids")
     if layer_ids is None:
-        outputs = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-        layer_ids = [output + 1 for output in outputs] if outputs else None
-    if layer_ids is None:
-        raise ModelError(f"{directory / 'config.json'} names no eagle_aux_hidden_state_layer_ids; add the boundaries")
-    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 10_000.0),
-                                          **(raw.get("rope_scaling") or {"rope_type": "default"})}
+        layer_ids = eagle.get("eagle_aux_hidden_state_layer_ids") if isinstance(eagle, dict) else None
+        if layer_ids is None:
+            raise ModelError(f"{where} names no eagle_aux_hidden_state_layer_ids; add the boundaries")
+        layer_ids = [output + 1 if type(output) is int else output for output in layer_ids]
     names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
              "draft_vocab_size", "max_position_embeddings", "rms_norm_eps")
     missing = [name for name in names if raw.get(name) is None]
-    if missing or len(layer_ids) != 3:
-        what = f"lacks {missing[0]}" if missing else f"names {len(layer_ids)} layer ids, not 3"
-        raise ModelError(f"{directory / 'config.json'} {what}")
-    layers = raw.get("num_hidden_layers", 1)
-    if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
-        raise ModelError(f"{directory / 'config.json'}: num_hidden_layers is {layers!r}, not 1 to {MOST_LAYERS}")
+    if missing:
+        raise ModelError(f"{where} lacks {missing[0]}")
+    wrong = [name for name in names if type(raw[name]) not in (int, float) or raw[name] <= 0]
+    if wrong:
+        raise ModelError(f"{where}: {wrong[0]} is {raw[wrong[0]]!r}, not a number above 0")
+    if not isinstance(layer_ids, list) or len(layer_ids) != 3:
+        found = f"{len(layer_ids)} layer ids" if isinstance(layer_ids, list) else repr(layer_ids)
+        raise ModelError(f"{where} names {found}, not 3")
     for flag in ("norm_before_residual", "norm_before_fc"):
         if raw.get(flag):
-            raise ModelError(f"{directory / 'config.json'}: {flag} is true; such heads are not known here")
-    return Eagle3Config(
-        **{name: raw[name] for name in names},
-        num_layers=layers, fc_norm=bool(raw.get("fc_norm")), norm_output=bool(raw.get("norm_output")),
-        head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
-        rope_parameters=rope, layer_ids=tuple(layer_ids),
-        target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,
-        eos_token_id=raw.get("eos_token_id"), bos_token_id=raw.get("bos_token_id"),
-        pad_token_id=raw.get("pad_token_id"))
+            raise ModelError(f"{where}: {flag} is true; such heads are not known here")
+    if raw.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise ModelError(f"{where}: hidden_act is {raw['hidden_act']!r}; heads of silu MLPs are known here")
+    layers = raw.get("num_hidden_layers", 1)
+    if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
+        raise ModelError(f"{where}: num_hidden_layers is {layers!r}, not 1 to {MOST_LAYERS}")
+    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 10_000.0),
+                                          **(raw.get("rope_scaling") or {"rope_type": "default"})}
+    try:
+        return Eagle3Config(
+            **{name: raw[name] for name in names},
+            num_layers=layers, fc_norm=bool(raw.get("fc_norm")), norm_output=bool(raw.get("norm_output")),
+            head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
+            rope_parameters=rope, layer_ids=tuple(layer_ids),
+            target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,
+            eos_token_id=raw.get("eos_token_id"), bos_token_id=raw.get("bos_token_id"),
+            pad_token_id=raw.get("pad_token_id"))
+    except (ValidationError, TypeError) as error:
+        problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": ("layer_ids",), "msg": str(error)}
+        raise ModelError(f"{where}: {problem['loc'][0]}: {problem['msg']}") from error
 
 
 def _mask_fields(config: Eagle3Config) -> dict[str, int]:

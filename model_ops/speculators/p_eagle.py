@@ -119,7 +119,7 @@ class PEagle(Eagle3):
         mask, found = self.config.mask_token_id, dict(weights)
         if table is not None and table.ndim == 2 and mask < len(table):
             found["mask_embedding"] = table[mask]
-        return found if hidden is None else {**found, "mask_hidden": hidden.flatten()}
+        return super().stored(found if hidden is None else {**found, "mask_hidden": hidden.flatten()})
 
     @staticmethod
     def reads(raw: dict[str, Any]) -> bool:

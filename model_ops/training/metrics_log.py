@@ -12,7 +12,7 @@ class MetricsLog:
 
     def __init__(self, path: Path | None, phase: str, first: int):
         """`path` None: nowhere, for processes that do not lead."""
-        self.path = path
+        self.path, self.phase = path, phase
         if path is None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,6 +28,14 @@ class MetricsLog:
         beside = path.with_name(f".{path.name}")
         beside.write_text("".join(f"{line}\n" for line in kept))
         beside.replace(path)
+
+    def losses(self) -> list[float]:
+        """The loss of every step of the phase that was taken, this process's and those of runs before it."""
+        if self.path is None or not self.path.exists():
+            return []
+        records = (json.loads(line) for line in self.path.read_text().splitlines())
+        return [record["loss"] for record in records
+                if record["phase"] == self.phase and "skipped" not in record and record.get("loss") is not None]
 
     def write(self, record: dict[str, float | str]) -> None:
         """Adds a step's line; a number that is not finite is null, as JSON knows none."""

@@ -51,7 +51,7 @@ DRAWS_APART = 2_654_435_761
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a finished run was. `loss` is the mean over the last tenth of the steps that this process ran; skipped steps
+    """What a finished run was. `loss` is the mean over the last tenth of its steps, whoever ran them; skipped steps
     (Recovery) are counted over the whole run, and are in no loss."""
 
     steps: int
@@ -140,6 +140,7 @@ def train(
         validation = _evaluate(model, validate, world)
     model.eval()
     seconds = time.monotonic() - started_s
+    losses = log.losses() or losses
     tail = losses[-max(1, len(losses) // 10):]
     return TrainingResult(
         steps=steps, resumed_from=first, loss=sum(tail) / len(tail) if tail else math.nan, tokens=tokens,

@@ -235,6 +235,13 @@ BROKEN_FORMS = {
 }
 
 
+def test_every_end_of_text_of_the_generation_config_must_be_draftable(copies):
+    drafted = load_file(copies / "drafter" / "model.safetensors")["t2d"].nonzero().flatten().tolist()
+    outside = next(token for token in range(300) if token not in drafted)
+    edit_json(copies / "model" / "generation_config.json", eos_token_id=[2, outside])
+    assert f"does not hold {outside}, an end of text" in sentences(copies / "drafter", copies / "model")
+
+
 @pytest.mark.parametrize(("form", "expected"), BROKEN_FORMS)
 def test_other_broken_drafters_are_named(copies, form, expected):
     BROKEN_FORMS[form, expected](copies / form)

@@ -19,7 +19,10 @@ ARCHITECTURES = {
     "llama-rope": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0,
                                        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                        "original_max_position_embeddings": 64}},
+    "llama-window": {"sliding_window": 6},  # a field that Llama does not have, whoever wrote it
     "mistral": {"sliding_window": 6},
+    "mistral-wide": {"sliding_window": 12},  # as long as the prompt below
+    "qwen2-window": {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
     "qwen2": {},
     "qwen3": {"rope_parameters": {"rope_type": "default", "rope_theta": 5_000.0}},
 }

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 import torch.nn.functional as F
 from exactness import greedy_text_is_the_targets, sampled_text_is_distributed_as_the_target, six_token_target
 from plain_body import plain_body
+from safetensors.torch import load_file, save_file
 from tiny_drafters import tiny_eagle3
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.speculators import draft_attention
+from model_ops.speculators.draft_model import load_draft_model
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config, default_layer_ids
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 from model_ops.speculators.training_time_test import Documents, unroll
@@ -143,3 +147,31 @@ def test_draft_vocabulary_is_offsets():
     assert torch.equal(model.target_ids, ids) and model.t2d.nonzero().flatten().tolist() == ids.tolist()
     with pytest.raises(ValueError, match="ascending"):
         model.set_draft_vocabulary(torch.tensor([3, 0, 4, 50, 95]))
+
+
+HEAD_FILES = {
+    "cut or broken": lambda d, weights: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:40]),
+    "hidden_size is 'wide', not a number above 0": lambda d, weights: edited(d, hidden_size="wide"),
+    "num_attention_heads is 0, not a number": lambda d, weights: edited(d, num_attention_heads=0),
+    "names 5, not 3": lambda d, weights: edited(d, eagle_aux_hidden_state_layer_ids=5),
+    "layer_ids": lambda d, weights: edited(d, eagle_aux_hidden_state_layer_ids=["a", "b", "c"]),
+    "hidden_act is 'gelu'": lambda d, weights: edited(d, hidden_act="gelu"),
+    "head_dim": lambda d, weights: edited(d, head_dim="wide"),
+    "layers.0.mlp.up_proj.weight belongs to a head of another build": lambda d, weights: save_file(
+        {**weights, "layers.0.mlp.up_proj.weight": torch.zeros(2)}, d / "model.safetensors"),
+    "midlayer.self_attn.q_proj.bias belongs": lambda d, weights: save_file(
+        {**weights, "midlayer.self_attn.q_proj.bias": torch.zeros(32)}, d / "model.safetensors"),
+}
+
+
+def edited(directory, **changes):
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("expected", HEAD_FILES)
+def test_heads_that_would_be_misread_are_refused_in_words(expected, tmp_path):
+    tiny_eagle3(tiny_model(layers=4)).save(tmp_path, 3)
+    HEAD_FILES[expected](tmp_path, load_file(tmp_path / "model.safetensors"))
+    with pytest.raises(ModelError, match=expected):
+        load_draft_model(tmp_path)

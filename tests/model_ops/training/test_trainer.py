@@ -125,6 +125,9 @@ def test_a_stopped_run_continues_to_the_same_weights_bit_for_bit(tmp_path):
         assert torch.equal(value, resumed_model.state_dict()[name]), name
     lines = [json.loads(line) for line in (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 13))
+    # killed after its last step, before what it made was written
+    once_more = train(Toy(), Plan(12), next_token_loss, chosen, tmp_path / "b" / ".work", Progress(), "toy")
+    assert once_more.resumed_from == 12 and once_more.loss == straight.loss
 
 
 def test_a_half_written_checkpoint_is_passed_over_and_two_are_kept(tmp_path):
