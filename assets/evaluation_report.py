@@ -30,6 +30,8 @@ def evaluation_report(
     if policy.speculator:
         inputs["speculator"] = workshop.current("model", "speculator")
         inputs["answers"] = workshop.current("dataset", "speculator_dataset")
+    if policy.student_drafts:
+        inputs["student"] = inputs["draft_model"] = workshop.current("model", "student_model")
     manifest = workshop.train("evaluation_report", "evaluate", evaluate_settings, inputs, context, kind="dataset")
     return shown(manifest, workshop)
 

@@ -12,7 +12,7 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["quantized_model", "speculator_dataset"], group_name=DRAFTER, kinds={"pytorch", "huggingface"},
+    deps=["quantized_model", "student_model", "speculator_dataset"], group_name=DRAFTER, kinds={"pytorch", "huggingface"},
     owners=OWNERS, pool=WORKER_POOL, code_version=source_digest("model_ops/speculator.py")[:12],
 )
 def speculator(
@@ -27,6 +27,11 @@ def speculator(
         "target": workshop.current("model", policy.served),
         "dataset": workshop.current("dataset", "speculator_dataset"),
     }
-    settings = config.applied_to(speculator_settings)
-    manifest = workshop.train("speculator", "speculator", settings, inputs, context, continue_from=settings.continue_from)
+    settings, outside = config.applied_to(speculator_settings), None
+    if policy.student_drafts:
+        inputs["draft_model"] = workshop.current("model", "student_model")
+    else:
+        outside = settings.draft_model
+    manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,
+                              continue_from=settings.continue_from)
     return shown(manifest, workshop)

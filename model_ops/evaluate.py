@@ -160,13 +160,15 @@ def past_answers(job: Job) -> list[list[int]]:
 
 
 def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:
-    """The speculator by its kind, drafting as servers draft with it, and the small language model `draft_model`."""
+    """The speculator by its kind, drafting as servers draft with it, and the small language model `draft_model`, which beside
+    a speculator of that kind is called `draft_model_untrained`."""
     found: dict[str, Drafter] = {}
     if "speculator" in job.inputs:
         model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device).attach(runner)
         found[model.kind] = model.drafter(greedy=model.served_greedily)
     if "draft_model" in job.inputs:
-        found["draft_model"] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
+        name = "draft_model_untrained" if "draft_model" in found else "draft_model"
+        found[name] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
     return found
 
 

@@ -162,7 +162,7 @@ class SpeculatorSettings(TrainingSettings):
     """A draft model for the target that will be served, trained on that target's own answers."""
 
     enabled: bool = True
-    architecture: Literal["eagle3", "eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator"] = "eagle3"
+    architecture: Literal["eagle3", "eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator", "draft_model"] = "eagle3"
     _copies_and_shards = field_validator("mesh")(copies_and_shards)
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
         "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
@@ -202,6 +202,8 @@ class SpeculatorSettings(TrainingSettings):
     anchors: int | None = Field(
         None, ge=1, description="dflash: positions of an answer at which a training step drafts, chosen anew each time; open: "
         "64, 256 or 512 by preset")
+    draft_model: str | None = Field(None, min_length=1, description="draft_model: the small language model to begin from, of "
+                                    "the target's tokenizer: `student`, the recipe's, or a directory; open: student")
     hidden_states: Literal["auto", "online", "cache"] = Field(
         "auto", description="of the target: computed with each batch, or once into a disk cache that is deleted after use; "
         "auto: the cache where answers are read more than once and it fits its budget")
@@ -221,6 +223,7 @@ class SpeculatorSettings(TrainingSettings):
         "tie_weights": "of mlp_speculator alone", "scale_input": "of mlp_speculator alone",
         "block_size": "of dflash alone", "gamma": "of dflash alone", "anchors": "of dflash alone",
         "captured_layers": "5, or as many as a shallow target has",
+        "draft_model": "of draft_model alone",
     }
 
     OWN_FIELDS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -231,20 +234,23 @@ class SpeculatorSettings(TrainingSettings):
         "mlp_speculator": {"inner_dim": None, "tie_weights": True, "scale_input": True},
         "dflash": {"block_size": None, "num_layers": None, "captured_layers": None, "gamma": 4.0, "anchors": None,
                    "mask_token_id": None},
+        "draft_model": {"draft_model": "student"},
     }
     """Fields that not every architecture has, and what fills them where they are open."""
 
     STEP_FOR_EACH_DRAFT: ClassVar[tuple[str, ...]] = ("p_eagle", "dflash", "medusa", "mlp_speculator")
     """Trained for num_speculative_tokens drafts, or a block's; the others repeat their last step."""
 
-    WHOLE_VOCABULARY: ClassVar[tuple[str, ...]] = ("dflash", "medusa", "mlp_speculator")
+    WHOLE_VOCABULARY: ClassVar[tuple[str, ...]] = ("dflash", "medusa", "mlp_speculator", "draft_model")
     """Of which servers take no draft vocabulary."""
 
     OWN_PRESETS: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
         "dflash": {"quick": {"num_layers": 1, "anchors": 64}, "balanced": {"num_layers": 3, "anchors": 256},
                    "thorough": {"num_layers": 5, "anchors": 512}},
+        "draft_model": {"quick": {"learning_rate": 1e-4}, "balanced": {"learning_rate": 4e-5},
+                        "thorough": {"learning_rate": 2e-5}},
     }
-    """Those of them that the preset fills."""
+    """What the preset fills in its own way: those of them, and a learning rate for what is a whole model from the start."""
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 2.0, "ttt_steps": 3, "learning_rate": 1e-3, "tokens_per_step": 4_096, "max_length": 2_048},
@@ -281,6 +287,11 @@ class SpeculatorSettings(TrainingSettings):
                              f"({self._own_steps()}): leave ttt_steps out")
         if self.architecture == "dflash" and self.step_decay != type(self).model_fields["step_decay"].default:
             raise ValueError("step_decay is set, but dflash weighs its drafts by gamma: set gamma, or step_weights")
+        if self.architecture == "draft_model" and (self.mesh.dp_shard == -1 or self.mesh.resolved().processes > 1):
+            raise ValueError("a draft_model is trained in one process: leave mesh out")
+        if self.architecture == "draft_model" and self.ttt_steps not in (None, 1):
+            raise ValueError(f"ttt_steps is {self.ttt_steps}, but a draft_model reads tokens alone: a later draft is trained "
+                             "as the first one of a longer text. Leave ttt_steps out")
         if self.draft_vocab_size is not None and not self.drafts_part_of_the_vocabulary:
             raise ValueError(f"draft_vocab_size is set, but servers take {self.architecture} with the target's whole "
                              "vocabulary only: leave it out")
@@ -301,6 +312,8 @@ class SpeculatorSettings(TrainingSettings):
             own["ttt_steps"] = self._own_steps()
         if "block_size" in own:
             own["block_size"] = self.num_speculative_tokens + 1
+        if self.architecture == "draft_model":
+            own["ttt_steps"] = 1
         if "tie_weights" in own:
             own["tie_weights"] = self.num_speculative_tokens > 1
         own["eta"] = ETA.get(self.architecture, 3.0)

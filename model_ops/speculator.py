@@ -5,7 +5,8 @@
 ANSWERS is what `generate` wrote. settings.architecture says which drafter (`model_ops.speculators.draft_model`). The
 target's hidden states over the answers are computed once and cached in output/.work, or as they are read
 (settings.hidden_states). A draft vocabulary is counted on the answers; the weights start from the target's, or from an
-input "previous", a drafter of the same target. Every token that the target generated is supervised, at every draft step
+input "previous", a drafter of the same target; architecture draft_model begins from an input "draft_model", a small
+language model, or from the directory that the settings name. Every token that the target generated is supervised, at every draft step
 where its index exists, against the target's distribution over its full vocabulary. The output directory is what the
 architecture's servers load; EAGLE-3's holds a second form in `speculators/`, for `vllm serve` with one argument.
 
@@ -42,6 +43,7 @@ from model_ops.speculators.draft_vocabulary import (
 )
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
 from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource
+from model_ops.speculators.standalone_model import check_draft_model
 from model_ops.speculators.state_budget import StateChoice, choose_states
 from model_ops.speculators.target_stamp import stamp
 from model_ops.speculators.teacher import Teacher
@@ -63,9 +65,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
     check_target(target, settings.architecture)
     check_answers(answers, target, rows, left_out)
+    small = _draft_model(job, settings)
     previous = _previous(job, settings)
     runner = load_runner(target)
-    model, coverage = new_drafter(target, runner, rows, held_out, settings)
+    model, coverage = new_drafter(target, runner, rows, held_out, settings.model_copy(update={"draft_model": small}))
     continued = take_over(model, previous) if previous is not None else {}
     world.place_as_one(model)
     states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
@@ -117,6 +120,18 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], h
     except ValueError as error:
         raise ModelError(f"draft_vocab_size cannot be used: {error}") from error
     return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
+
+
+def _draft_model(job: Job, settings: SpeculatorSettings) -> str | None:
+    """The directory of the small model to begin from, checked; None for every other architecture."""
+    if settings.architecture != "draft_model":
+        return None
+    directory = job.inputs.get("draft_model")
+    if directory is None and settings.draft_model == "student":
+        raise ModelError("draft_model is student, the recipe's: give the job the input draft_model, or name a directory")
+    directory = directory or Path(settings.draft_model)
+    check_draft_model(directory, job.inputs["target"])
+    return str(directory)
 
 
 def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:

@@ -18,7 +18,7 @@ from typing import Any
 from model_ops.models.tensor_files import TensorFileError, read_directory
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
 from model_ops.speculators.target_stamp import mismatches
-from model_ops.speculators.verify_drafter import check_of, is_twin, verify_twin
+from model_ops.speculators.verify_drafter import check_of, is_twin, verify_draft_model, verify_twin
 
 SCRATCH = ".work"
 
@@ -99,7 +99,8 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Problem]:
         return problems + verify_twin(config, tensors, target_config) + _verify_belonging(config, target)
     check = check_of(config)
     if check is None:
-        return problems + verify_weights(config, tensors) + verify_files_to_serve(directory, config)
+        problems += verify_weights(config, tensors) + verify_files_to_serve(directory, config)
+        return problems + verify_draft_model(config, target_config) + _verify_belonging(config, target)
     problems += check(config, tensors, target_config) + _verify_belonging(config, target)
     twin = directory / "speculators"
     if twin.is_dir():

@@ -6,7 +6,7 @@ to look; MILLRACE_LAKE says which lake. Importing this module imports no torch: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,16 +121,18 @@ def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
     days = daily_partitions(recipe, place)
 
     def fitted(spec: dg.AssetSpec) -> dg.AssetSpec:
-        spec = spec.replace_attributes(deps=list(_rewired(spec.deps, recipe)))
+        spec = spec.replace_attributes(deps=list(_rewired(spec, recipe)))
         return spec.replace_attributes(partitions_def=days) if spec.partitions_def is not None else spec
 
     return asset.map_asset_specs(fitted)
 
 
-def _rewired(deps: Iterable[dg.AssetDep], recipe: Recipe) -> Iterator[dg.AssetDep]:
-    for dep in deps:
+def _rewired(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
+    for dep in spec.deps:
         name = dep.asset_key.path[-1]
-        if name not in recipe.disabled:
+        if name.endswith("_model"):
+            read = recipe.policy.read_by(spec.key.path[-1], name)
+            if read is not None:
+                yield dep if read == name else dg.AssetDep(dg.AssetKey([recipe.workload, read]))
+        elif name not in recipe.disabled:
             yield dep
-        elif name.endswith("_model"):
-            yield dg.AssetDep(dg.AssetKey([recipe.workload, recipe.policy.stand_in(name)]))

@@ -112,6 +112,13 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _a_student_to_draft_with(self):
+        if self._student_drafts and not self.student.enabled:
+            raise ValueError("speculator.architecture is draft_model, which begins from the student, and student.enabled is "
+                             "false: enable the student, or name a directory in speculator.draft_model")
+        return self
+
+    @model_validator(mode="after")
     def _what_follows_takes_whole_weights(self):
         if self.sft.lora is not None and not self.sft.lora.merge:
             raise ValueError("sft.lora.merge is false, but student, quantization, drafter and endpoint take a whole model: "
@@ -141,7 +148,12 @@ class Recipe(Settings):
 
     @property
     def policy(self) -> ModelPolicy:
-        return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled)
+        return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled, self._student_drafts)
+
+    @property
+    def _student_drafts(self) -> bool:
+        drafter = self.speculator
+        return drafter.enabled and drafter.architecture == "draft_model" and drafter.resolved().draft_model == "student"
 
     @property
     def disabled(self) -> list[str]:
@@ -179,12 +191,13 @@ def load_recipe(path: Path) -> Recipe:
         semantic.model = _absolute(semantic.model, home)
         if semantic.enabled and not Path(semantic.model).is_dir():
             raise RecipeError(f"{path}: curation.semantic_duplicates.model: there is no directory {semantic.model}")
-    previous = recipe.speculator.continue_from
-    if previous not in (None, "last"):
-        recipe.speculator.continue_from = _absolute(previous, home)
-        if not Path(recipe.speculator.continue_from).is_dir():
-            raise RecipeError(f"{path}: speculator.continue_from: there is no directory {recipe.speculator.continue_from}; "
-                              "give that of a drafter, or `last`")
+    for field, word, what in (("continue_from", "last", "a drafter"), ("draft_model", "student", "a small language model")):
+        given = getattr(recipe.speculator, field)
+        if given not in (None, word):
+            place = _absolute(given, home)
+            setattr(recipe.speculator, field, place)
+            if not Path(place).is_dir():
+                raise RecipeError(f"{path}: speculator.{field}: there is no directory {place}; give that of {what}, or `{word}`")
     local_model = home / recipe.base_model
     if recipe.base_model != "tiny" and (recipe.base_model.startswith((".", "/", "~")) or local_model.is_dir()):
         recipe.base_model = str((home / Path(recipe.base_model).expanduser()).resolve())

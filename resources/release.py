@@ -20,8 +20,9 @@ from resources.lake import Lake
 from resources.manifest import Manifest, ManifestError, describe_files, files_digest, read_manifest
 
 DRAFTS = {
-    "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "dflash": "dflash", "medusa": "medusa"},
-    "sglang": {"eagle3": "EAGLE3", "eagle3.1": "EAGLE3", "dflash": "DFLASH"},
+    "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "dflash": "dflash", "medusa": "medusa",
+             "draft_model": "draft_model"},
+    "sglang": {"eagle3": "EAGLE3", "eagle3.1": "EAGLE3", "dflash": "DFLASH", "draft_model": "STANDALONE"},
 }
 """What each server calls the drafter architectures that it runs."""
 

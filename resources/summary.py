@@ -95,8 +95,18 @@ class Summary:
             f"Acceptance length, K = {self.evaluation['settings']['num_speculative_tokens']}",
             ["drafter", "temperature", "tau", "95 % interval", "prompts", "looping answers"], rows,
             "Tokens emitted per target forward pass, by the exact draft-and-verify decoder. Small models loop when they "
-            "are greedy, which flatters an n-gram drafter at temperature 0.",
+            "are greedy, which flatters an n-gram drafter at temperature 0." + self._served_as(),
         )
+
+    def _served_as(self) -> str:
+        """How a small model that drafts is served: it is a model of its own, and needs its own memory."""
+        if self.speculator.config.get("architecture") != "draft_model":
+            return ""
+        note = (" draft_model is a language model of its own, served beside its target with its own keys and values: vLLM's "
+                "method draft_model, SGLang's STANDALONE (the release's scripts say so).")
+        if any(found["drafter"] == "draft_model_untrained" for found in self.evaluation["acceptance"]):
+            note += " draft_model_untrained is the student as it was distilled, before it learnt this target's answers."
+        return note
 
 
 def summarise(lake: Lake, workload: str) -> Summary:

@@ -75,6 +75,14 @@ def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]
     return problems + verify_rope(config) + verify_against_target(config, target)
 
 
+def verify_draft_model(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
+    """A language model as the drafter of another one: both servers refuse vocabularies of two sizes."""
+    if not isinstance(target, Mapping) or config.get("vocab_size") == target.get("vocab_size"):
+        return []
+    return [Problem("config.json", f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "
+                                   "servers refuse the two together")]
+
+
 def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
                 target: Mapping[str, Any] | None = None) -> list[Problem]:
     """A directory in the speculators layout."""

@@ -1,0 +1,141 @@
+"""A small language model as the drafter, trained to be accepted: the distilled student, or any model of the target's tokenizer.
+
+    model = StandaloneModel.new(settings, target, target_ids)     # settings.draft_model names its directory
+    hidden = model.unroll(documents, steps=1)
+
+It reads the text and nothing of the target, and is served beside it (vLLM's method `draft_model`, SGLang's STANDALONE).
+Training goes over the target's own answers, against the target's distribution, as for every other drafter: distillation
+on what will be served, for acceptance itself (Zhou et al. 2023, DistillSpec, arXiv 2310.08461, with the losses of
+`model_ops.speculators.speculator_losses`). At index j of a document its state at x[j+1] predicts x[j+2]. Draft k is fed
+the true tokens before it, so it is what draft 0 is k tokens later, and one step of training is all there is.
+
+Its directory is a plain Hugging Face model with the target's digests in config.json, which is how it is told from one.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.model_drafter import ModelDrafter
+from model_ops.errors import ModelError
+from model_ops.models.model_directory import headers, load_model, load_tokenizer, read_config, save_model
+from model_ops.models.quantized import SUPPORTED_MODEL_TYPES
+from model_ops.models.target_digest import target_digest
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.target_stamp import WEIGHTS
+from model_ops.speculators.training_time_test import Documents
+
+PREFIX = "language_model."
+"""Of the names of the model's tensors in this module's own state."""
+
+
+class StandaloneConfig(BaseModel):
+    """What it shares with its target. Everything else is in the language model's own config."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    vocab_size: int
+
+
+class StandaloneModel(DraftModel):
+    """The draft model. source: the directory whose tokenizer it is saved with."""
+
+    config: StandaloneConfig
+
+    def __init__(self, language_model: nn.Module, source: Path):
+        super().__init__()
+        self.config = StandaloneConfig(vocab_size=language_model.config.vocab_size)
+        self.language_model, self.source = language_model, source
+        self.register_buffer("ids", torch.arange(self.config.vocab_size), persistent=False)
+
+    @property
+    def kind(self) -> str:
+        return "draft_model"
+
+    @property
+    def capture(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def target_ids(self) -> Int[Tensor, " draft_vocab"]:
+        return self.ids
+
+    @classmethod
+    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
+            target_ids: Int[Tensor, " draft_vocab"]) -> StandaloneModel:
+        source = Path(settings.draft_model)
+        return cls(load_model(source, attention="sdpa"), source).to(target.device)
+
+    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+        # padding is on the right, which a causal model's real tokens do not see
+        states = self.language_model.model(input_ids=documents.ids, use_cache=False).last_hidden_state
+        first = documents.start[:, None] + torch.arange(documents.window, device=states.device) + 1
+        last, width = states.shape[1] - 1, states.shape[2]
+        return [states.gather(1, (first + step).clamp(max=last)[:, :, None].expand(-1, -1, width)) for step in range(steps)]
+
+    def scored(self, hidden: Float[Tensor, "rows hidden"],
+               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+        return hidden.float(), self.language_model.lm_head.weight
+
+    def drafter(self, greedy: bool = False) -> ModelDrafter:
+        return ModelDrafter(IncrementalModel(self.language_model), self.config.vocab_size, greedy)
+
+    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
+             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        save_model(self.language_model, load_tokenizer(self.source), directory, dtype)
+
+    @staticmethod
+    def reads(raw: dict[str, Any]) -> bool:
+        return WEIGHTS in raw and raw.get("model_type") in SUPPORTED_MODEL_TYPES and all(
+            name.endswith("ForCausalLM") for name in raw.get("architectures") or [""])
+
+    @classmethod
+    def from_config(cls, directory: Path, raw: dict[str, Any]) -> StandaloneModel:
+        return cls(load_model(directory, attention="sdpa"), directory)
+
+    def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        named = {f"{PREFIX}{name}": tensor for name, tensor in weights.items()}
+        if self.language_model.config.tie_word_embeddings:
+            named[f"{PREFIX}lm_head.weight"] = named.get(f"{PREFIX}model.embed_tokens.weight")
+        return named
+
+
+def check_draft_model(directory: Path, target: Path) -> None:
+    """A language model that can draft for this target, as servers take one. Raises ModelError naming what stands against it."""
+    config, served = read_config(directory), read_config(target)
+    if config.get("quantization_config") is not None:
+        raise ModelError(f"draft_model: {directory} is quantized, and its weights are to be trained: give the model that it was "
+                         "quantized from")
+    if config["model_type"] not in SUPPORTED_MODEL_TYPES:
+        raise ModelError(f"draft_model: {directory} is a {config['model_type']}; drafting is known for "
+                         f"{', '.join(SUPPORTED_MODEL_TYPES)}")
+    if target_digest(directory) == target_digest(target):
+        raise ModelError(f"draft_model: {directory} holds the target's own weights: drafting would cost as much as answering; "
+                         "give a smaller model")
+    if load_tokenizer(directory).get_vocab() != load_tokenizer(target).get_vocab():
+        raise ModelError(f"draft_model: {directory} has another tokenizer than the target: its drafts would be other words; give "
+                         "a model of the target's own family")
+    if config.get("vocab_size") != served.get("vocab_size"):
+        raise ModelError(f"draft_model: {directory} has vocab_size {config.get('vocab_size')} and the target "
+                         f"{served.get('vocab_size')}, and servers refuse the two together: resize the embeddings of one")
+    own, targets = _parameters(directory), _parameters(target)
+    if own >= targets:
+        raise ModelError(f"draft_model: {directory} has {own:,} weights and the target {targets:,}: drafting would cost as much as "
+                         "answering; give a smaller model (for the student: fewer layers)")
+
+
+def _parameters(directory: Path) -> int:
+    """Weights of a directory's files, scales of quantized ones and a second copy of a tied head apart."""
+    tied = read_config(directory).get("tie_word_embeddings", False)
+    return sum(math.prod(shape) for name, shape in headers(directory).items()
+               if not name.endswith("_scale") and not (tied and name == "lm_head.weight"))
