@@ -6,9 +6,10 @@ ANSWERS is what `generate` wrote. settings.architecture says which drafter (`mod
 target's hidden states over the answers are computed once and cached in output/.work, or as they are read
 (settings.hidden_states). A draft vocabulary is counted on the answers; the weights start from the target's, or from an
 input "previous", a drafter of the same target; architecture draft_model begins from an input "draft_model", a small
-language model, or from the directory that the settings name. Every token that the target generated is supervised, at every draft step
-where its index exists, against the target's distribution over its full vocabulary. The output directory is what the
-architecture's servers load; EAGLE-3's holds a second form in `speculators/`, for `vllm serve` with one argument.
+language model, or from the directory that the settings name. Every token that the target generated is supervised, at
+every draft step where its index exists, against the target's distribution over its full vocabulary. The output directory
+is what the architecture's servers load; EAGLE-3's holds a second form in `speculators/`, for `vllm serve` with one
+argument.
 
 Under torchrun (settings.mesh) every process reads the target, which is frozen, makes its share of the hidden states and
 takes its share of each step's rows; the drafter is copied (dp_replicate) or cut (dp_shard). The first process writes.

@@ -197,7 +197,8 @@ def load_recipe(path: Path) -> Recipe:
             place = _absolute(given, home)
             setattr(recipe.speculator, field, place)
             if not Path(place).is_dir():
-                raise RecipeError(f"{path}: speculator.{field}: there is no directory {place}; give that of {what}, or `{word}`")
+                raise RecipeError(f"{path}: speculator.{field}: there is no directory {place}; give that of {what}, or "
+                                  f"`{word}`")
     local_model = home / recipe.base_model
     if recipe.base_model != "tiny" and (recipe.base_model.startswith((".", "/", "~")) or local_model.is_dir()):
         recipe.base_model = str((home / Path(recipe.base_model).expanduser()).resolve())

@@ -114,8 +114,8 @@ def check_draft_model(directory: Path, target: Path) -> None:
     """A language model that can draft for this target, as servers take one. Raises ModelError naming what stands against it."""
     config, served = read_config(directory), read_config(target)
     if config.get("quantization_config") is not None:
-        raise ModelError(f"draft_model: {directory} is quantized, and its weights are to be trained: give the model that it was "
-                         "quantized from")
+        raise ModelError(f"draft_model: {directory} is quantized, and its weights are to be trained: give the model that it "
+                         "was quantized from")
     if config["model_type"] not in SUPPORTED_MODEL_TYPES:
         raise ModelError(f"draft_model: {directory} is a {config['model_type']}; drafting is known for "
                          f"{', '.join(SUPPORTED_MODEL_TYPES)}")
@@ -123,15 +123,15 @@ def check_draft_model(directory: Path, target: Path) -> None:
         raise ModelError(f"draft_model: {directory} holds the target's own weights: drafting would cost as much as answering; "
                          "give a smaller model")
     if load_tokenizer(directory).get_vocab() != load_tokenizer(target).get_vocab():
-        raise ModelError(f"draft_model: {directory} has another tokenizer than the target: its drafts would be other words; give "
-                         "a model of the target's own family")
+        raise ModelError(f"draft_model: {directory} has another tokenizer than the target: its drafts would be other words; "
+                         "give a model of the target's own family")
     if config.get("vocab_size") != served.get("vocab_size"):
         raise ModelError(f"draft_model: {directory} has vocab_size {config.get('vocab_size')} and the target "
                          f"{served.get('vocab_size')}, and servers refuse the two together: resize the embeddings of one")
     own, targets = _parameters(directory), _parameters(target)
     if own >= targets:
-        raise ModelError(f"draft_model: {directory} has {own:,} weights and the target {targets:,}: drafting would cost as much as "
-                         "answering; give a smaller model (for the student: fewer layers)")
+        raise ModelError(f"draft_model: {directory} has {own:,} weights and the target {targets:,}: drafting would cost as "
+                         "much as answering; give a smaller model (for the student: fewer layers)")
 
 
 def _parameters(directory: Path) -> int:

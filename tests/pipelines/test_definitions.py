@@ -167,3 +167,13 @@ def test_a_training_s_curves_are_a_picture(tmp_path):
     lines[-1] |= {"validation_loss": 0.5}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert training_curves(path) != plain
+
+
+@pytest.mark.parametrize("more, served", [("", "quantized_model"), ("quantize: {enabled: false}\n", "sft_model")])
+def test_a_student_that_drafts_is_read_by_the_drafter_and_by_no_stage_before_what_is_served(tmp_path, more, served):
+    found = edges(load(tmp_path, more + "speculator: {architecture: draft_model}\n"))
+    assert found["student_model"] == GRAPH["student_model"]
+    assert found["speculator"] == {served, "student_model", "speculator_dataset"}
+    assert found.get("quantized_model", {"sft_model"}) == {"sft_model"}
+    assert found["release_candidate"] == {served, "speculator", "evaluation_report"}
+    assert "student_model" in found["evaluation_report"]

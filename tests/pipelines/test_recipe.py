@@ -82,3 +82,18 @@ def test_a_recipe_that_is_not_there_or_not_text(tmp_path):
 def test_the_shipped_recipes_load():
     for path in (PROJECT / "recipes").glob("*.yaml"):
         assert load_recipe(path).workload
+
+
+def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_directory(tmp_path):
+    (tmp_path / "small").mkdir()
+    student = load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model}\n"))
+    assert student.policy.student_drafts and student.policy.source_of("quantized_model") == "sft_model"
+    given = load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: small}\n"))
+    assert not given.policy.student_drafts and given.policy.source_of("quantized_model") == "student_model"
+    assert given.speculator.draft_model == str(tmp_path / "small")
+    off = "student: {enabled: false}\nspeculator: {architecture: draft_model"
+    assert not load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.student_drafts
+    with pytest.raises(RecipeError, match="enable the student, or name a directory"):
+        load_recipe(write(tmp_path, SMALLEST + off + "}\n"))
+    with pytest.raises(RecipeError, match=r"speculator.draft_model: there is no directory .*; give that of a small language"):
+        load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n"))

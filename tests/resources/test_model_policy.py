@@ -10,6 +10,7 @@ from resources.model_policy import ModelPolicy
 @pytest.mark.parametrize("student, quantized", list(itertools.product([True, False], repeat=2)))
 def test_each_stage_starts_from_the_one_before(student, quantized):
     policy = ModelPolicy(student, quantized)
+    assert policy.read_by("speculator", "student_model") is None
     for before, stage in itertools.pairwise(policy.stages):
         assert policy.source_of(stage) == before
     assert policy.served == policy.stages[-1]
@@ -27,3 +28,14 @@ def test_a_student_that_is_off_is_replaced_by_its_teacher():
     policy = ModelPolicy(student=False)
     assert policy.stand_in("student_model") == "sft_model"
     assert policy.source_of("quantized_model") == "sft_model"
+
+
+@pytest.mark.parametrize("quantized", [True, False])
+def test_a_student_that_drafts_is_beside_its_teacher_and_no_stage_before_what_is_served(quantized):
+    policy = ModelPolicy(quantized=quantized, student_drafts=True)
+    assert "student_model" not in policy.stages and "student_model" not in policy.disabled
+    assert policy.served == ("quantized_model" if quantized else "sft_model") and policy.reference == "sft_model"
+    assert policy.read_by("speculator", "student_model") == "student_model"
+    assert policy.read_by("evaluation_report", "student_model") == "student_model"
+    assert not quantized or policy.read_by("quantized_model", "student_model") == "sft_model"
+    assert policy.read_by("speculator", "quantized_model") == policy.served

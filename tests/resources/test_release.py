@@ -59,6 +59,7 @@ def test_the_gate_reads_the_drafter_that_is_released():
 @pytest.mark.parametrize(("architecture", "method", "sglang"), [
     ("eagle3", "eagle3", "EAGLE3"), ("eagle3.1", "eagle3", "EAGLE3"), ("p_eagle", "eagle3", None),
     ("dflash", "dflash", "DFLASH"), ("medusa", "medusa", None), ("mlp_speculator", None, None),
+    ("draft_model", "draft_model", "STANDALONE"),
 ])
 def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, architecture, method, sglang):
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
@@ -85,7 +86,7 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, archite
     options = {name: value for name, value in itertools.pairwise(words) if name.startswith("--speculative")}
     assert options.get("--speculative-algorithm") == sglang and bool(done["sglang"].stderr) == (sglang is None)
     assert options.get("--speculative-num-draft-tokens") == (None if sglang is None else "4")
-    assert options.get("--speculative-num-steps") == ("3" if sglang == "EAGLE3" else None)
+    assert options.get("--speculative-num-steps") == ("3" if sglang in ("EAGLE3", "STANDALONE") else None)
 
 
 def test_a_withdrawn_approval_stays_withdrawn(begun):
