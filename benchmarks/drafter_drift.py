@@ -1,6 +1,6 @@
 """Traffic shifts to a new prompt shape: what does retraining the drafter cost when it goes on from the one that served?
 
-    python -m benchmarks.drafter_drift --cache FOLDER [--quick]
+    python -m benchmarks.drafter_drift --folder FOLDER [--quick]
 
 The drafter that served was trained on math and code; then the traffic becomes an airline's tool-calling conversations. Two
 drafters are trained on the new traffic's answers: one from the target alone, in all its steps, and one that goes on from
@@ -15,7 +15,6 @@ tau_share_low is the lower end of its 95 % interval by bootstrap over prompts, b
 from __future__ import annotations
 
 import argparse
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.drafter_material import DrafterMaterial
+from benchmarks.house import House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import RESAMPLES, AcceptanceRow, summarize
 from model_ops.specs import SpeculatorSettings
@@ -32,13 +31,13 @@ from model_ops.torch_environment import set_torch_environment
 BEFORE, AFTER = ("math", "code"), "airline"
 STEP_SHARE = 0.25
 TEMPERATURES = (0.0, 1.0)
-FULL = {"train_prompts": 900, "held_out_prompts": 150, "steps": 240, "tokens_per_step": 8_192, "ttt_steps": 5}
-QUICK = {"train_prompts": 12, "held_out_prompts": 6, "steps": 8, "tokens_per_step": 1_024, "ttt_steps": 2}
+FULL = {"share": 1, "prompts": 150, "steps": 400, "tokens_per_step": 2_048, "ttt_steps": K}
+QUICK = {"share": 60, "prompts": 6, "steps": 8, "tokens_per_step": 1_024, "ttt_steps": 2}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drafter_drift", description=__doc__.splitlines()[0])
-    parser.add_argument("--cache", type=Path, help="where answers and hidden states are kept; open: nowhere")
+    parser.add_argument("--folder", type=Path, help="where answers and hidden states are kept; open: nowhere")
     parser.add_argument("--shared", type=Path, default=Path(__file__).parents[2] / "shared")
     parser.add_argument("--quick", action="store_true", help="a few steps: the figures mean nothing")
     parser.add_argument("--threads", type=int, default=2)
@@ -47,21 +46,21 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     size = QUICK if given.quick else FULL
     with tempfile.TemporaryDirectory(prefix="drafter-drift-") as scratch:
-        cache = given.cache or Path(scratch)
-        material = DrafterMaterial.prepare(cache, given.shared, size["train_prompts"], size["held_out_prompts"])
-        record("drafter_drift", figures(material, size, Path(scratch) / "work"), keep=not given.quick)
+        house = House(given.shared, given.folder or Path(scratch))
+        record("drafter_drift", figures(house, size, Path(scratch) / "work"), keep=not given.quick)
 
 
-def figures(material: DrafterMaterial, size: dict[str, int], work: Path) -> dict[str, Any]:
+def figures(house: House, size: dict[str, int], work: Path) -> dict[str, Any]:
     """Trains the drafters and measures each on the new traffic."""
     few = max(1, int(size["steps"] * STEP_SHARE))
 
     def settings(steps: int) -> SpeculatorSettings:
         return SpeculatorSettings(steps=steps, tokens_per_step=size["tokens_per_step"], ttt_steps=size["ttt_steps"],
-                                  learning_rate=1.5e-3, warmup_share=0.05, max_length=1_024, num_speculative_tokens=5,
-                                  precision="float32", checkpoint_every=10 * size["steps"]).resolved()
+                                  learning_rate=1.5e-3, warmup_share=0.05, max_length=2_048, num_speculative_tokens=K,
+                                  step_decay=1.0, checkpoint_every=10 * size["steps"]).resolved()
 
-    old_rows, new_rows = material.rows(*BEFORE), material.rows(AFTER)
+    old_rows, new_rows = house.rows(*BEFORE, share=size["share"]), house.rows(AFTER, share=size["share"])
+    prompts = house.prompts[AFTER][:size["prompts"]]
     plans = {
         "served": (old_rows, size["steps"], None),
         "from_scratch": (new_rows, size["steps"], None),
@@ -70,10 +69,10 @@ def figures(material: DrafterMaterial, size: dict[str, int], work: Path) -> dict
     }
     models, measured, runs = {}, {}, {}
     for name, (rows, steps, goes_on_from) in plans.items():
-        model, result = material.trained(rows, settings(steps), work / name, models.get(goes_on_from))
+        model, result = house.trained(rows, settings(steps), work / name, models.get(goes_on_from))
         models[name] = model
-        shutil.rmtree(work / name, ignore_errors=True)
-        measured[name] = {temperature: material.taus(model, AFTER, temperature) for temperature in TEMPERATURES}
+        measured[name] = {temperature: house.measured({"drafter": model.drafter()}, prompts, temperature)
+                          for temperature in TEMPERATURES}
         runs[name] = {"steps": result.steps, "seconds": round(result.seconds, 1), "tokens": result.tokens,
                       "draft_vocab_size": len(model.target_ids)}
     taus = {name: {f"t{temperature:g}": {key: round(value, 4) for key, value in summarize(rows).items()

@@ -28,14 +28,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.house import mixed, prepare
+from benchmarks.house import House, K, mixed
 from benchmarks.one_case import PROJECT, one_case
 from benchmarks.record import record
 from benchmarks.vllm_environment import HOME, vllm_python
 from benchmarks.vllm_server import vllm_server
 from model_ops.decoding.served import ServedMeasure, measure_served
 
-K, THREADS, SEEDS, CONCURRENCY = 5, 2, 3, 16
+THREADS, SEEDS, CONCURRENCY = 2, 3, 16
 MAX_MODEL_LEN = 2_048
 QUICK_PROMPT = 300
 """Tokens: a quick run's prompts are shorter."""
@@ -48,10 +48,7 @@ SAMPLED = {"draft_sample_method": "probabilistic", "rejection_sample_method": "s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
-    parser.add_argument("--drafter", type=Path, help="a drafter's directory; one is trained where left out")
-    parser.add_argument("--vllm", type=Path, default=HOME, help="vLLM's environment; made there where it is missing")
+    serving_arguments(parser)
     parser.add_argument("--offline", help="a case, as JSON: what the exact decoder says")
     given = parser.parse_args()
     if given.offline:
@@ -61,19 +58,28 @@ def main() -> None:
     python = vllm_python(given.vllm)
     with tempfile.TemporaryDirectory(prefix="millrace-served-") as made:
         folder = Path(made)
-        material = prepare(folder, given.shared, rows=400 if given.quick else None)
+        house = House(given.shared, folder)
         target = folder / "target"  # beside the drafter, whose twin names it by a path from here
-        shutil.copytree(material.target, target)
-        drafter = trained(folder, target, material.answers, steps) if given.drafter is None else folder / "drafter"
-        if given.drafter is not None:
-            copied(given.drafter, drafter, target)
+        shutil.copytree(house.target, target)
+        if given.drafter is None:
+            trained(folder, target, house.answers(rows=400 if given.quick else None), steps)
+        else:
+            copied(given.drafter, folder / "drafter", target)
         prompts = mixed({name: [prompt for prompt in found if len(prompt.ids) < QUICK_PROMPT or not given.quick]
-                         for name, found in material.prompts.items()}, count)
+                         for name, found in house.prompts.items()}, count)
         (folder / "prompts.json").write_text(json.dumps([[prompt.row_id, prompt.ids] for prompt in prompts]))
         case = {"folder": str(folder), "max_tokens": max_tokens, "seeds": 1 if given.quick else SEEDS}
         decoded = one_case("drafter_served", "--offline", case, OMP_NUM_THREADS=str(THREADS))
         record("drafter_served", measured(folder, python, [prompt.ids for prompt in prompts], max_tokens, decoded, given.quick),
                keep=not given.quick)
+
+
+def serving_arguments(parser: argparse.ArgumentParser) -> None:
+    """What benchmarks that serve a drafter are told."""
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
+    parser.add_argument("--drafter", type=Path, help="a drafter's directory; one is trained where left out")
+    parser.add_argument("--vllm", type=Path, default=HOME, help="vLLM's environment; made there where it is missing")
 
 
 def measured(folder: Path, python: Path, prompts: list[list[int]], max_tokens: int, decoded: dict[str, Any],
@@ -127,8 +133,8 @@ def against(runs: ServedMeasure | list[ServedMeasure], passes: int, decoded: dic
             "gap_standard_error": decoded["standard_error"] and 2**0.5 * decoded["standard_error"] / decoded["tau"]}
 
 
-def trained(folder: Path, target: Path, answers: Path, steps: int | None) -> Path:
-    """A drafter, trained by the project's own worker."""
+def trained(folder: Path, target: Path, answers: Path, steps: int | None) -> None:
+    """A drafter in folder/drafter, trained by the project's own worker."""
     job = folder / "speculator.json"
     job.write_text(json.dumps({
         "operation": "speculator", "output": str(folder / "drafter"), "threads": THREADS,
@@ -138,7 +144,6 @@ def trained(folder: Path, target: Path, answers: Path, steps: int | None) -> Pat
     done = subprocess.run([sys.executable, "-m", "model_ops.worker", str(job)], cwd=PROJECT, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"the drafter was not trained: {done.stdout.splitlines()[-1] if done.stdout else done.stderr[-500:]}")
-    return folder / "drafter"
 
 
 def copied(drafter: Path, place: Path, target: Path) -> None:

@@ -26,11 +26,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drafter_served import MAX_MODEL_LEN, SAMPLED, K, copied, trained
-from benchmarks.house import mixed, prepare
-from benchmarks.one_case import PROJECT
+from benchmarks.drafter_served import MAX_MODEL_LEN, SAMPLED, copied, serving_arguments, trained
+from benchmarks.house import House, K, mixed
 from benchmarks.record import record
-from benchmarks.vllm_environment import HOME, vllm_python
+from benchmarks.vllm_environment import vllm_python
 from benchmarks.vllm_server import vllm_server
 from model_ops.decoding.served import ServedMeasure, ServedModel, measure_served
 
@@ -41,24 +40,21 @@ WIDE_MLP = 32_768
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
-    parser.add_argument("--drafter", type=Path, help="a drafter's directory; one is trained where left out")
-    parser.add_argument("--vllm", type=Path, default=HOME, help="vLLM's environment; made there where it is missing")
+    serving_arguments(parser)
     given = parser.parse_args()
     python = vllm_python(given.vllm)
     with tempfile.TemporaryDirectory(prefix="millrace-speed-") as made:
         folder = Path(made)
-        material = prepare(folder, given.shared, rows=400 if given.quick else None)
-        shutil.copytree(material.target, folder / "house")
+        house = House(given.shared, folder)
+        shutil.copytree(house.target, folder / "house")
         if given.drafter is None:
-            trained(folder, folder / "house", material.answers, 30 if given.quick else None)
+            trained(folder, folder / "house", house.answers(rows=400 if given.quick else None), 30 if given.quick else None)
         else:
             copied(given.drafter, folder / "drafter", folder / "house")
         widen(folder / "house", folder / "wide")
         rows = []
         for target in ("wide",) if given.quick else ("house", "wide"):
-            rows += pair(folder, python, target, material.prompts, given.quick)
+            rows += pair(folder, python, target, house.prompts, given.quick)
             print(json.dumps(rows[-1]), flush=True)
         record("drafter_speed", {"rows": rows, "k": K}, keep=not given.quick)
 

@@ -1,13 +1,17 @@
-"""The house model's material for drafters: answers of its own to train on, and held-out prompts of its three workloads.
+"""The house model's material for drafters: its own answers to train on, their hidden states, and held-out prompts.
 
-    material = prepare(folder, shared)
-    material.target, material.answers                     # what operation `speculator` takes
-    material.prompts["math"]                              # Prompts that neither target nor any drafter has seen
+    house = House(shared, folder)
+    house.target, house.answers()                         # what operation `speculator` takes; answers("math") of one workload
+    house.prompts["math"]                                 # Prompts that neither target nor any drafter has seen
+    rows = house.rows("math", "code")                     # training answers as AnswerRow
+    model, result = house.trained(rows, settings, work)   # a drafter; its target's states are computed once, in the folder
+    house.measured({"eagle3": model.drafter()}, house.prompts["math"], temperature=1.0)     # a row a prompt, K = 5
 
 Training: ../shared/data/house_onpolicy.jsonl, prompts with the model's own answers at temperature 1. Held out: GSM8K's test
 questions; airline conversations of the tasks that were kept out (id modulo 5 is 4), cut before each of the agent's first
 answers; HumanEval's problems, asked as the model was trained to be asked. Rendered by the model's own chat template, long
-system and tool messages cut as in its training.
+system and tool messages cut as in its training. Everything in the folder is named by what determines it: benchmarks that
+name the same folder share it.
 """
 
 from __future__ import annotations
@@ -16,18 +20,37 @@ import ast
 import gzip
 import json
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.decoding.acceptance import AcceptanceRow
+from model_ops.decoding.drafters import Drafter
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.measure_acceptance import measure
 from model_ops.decoding.prompts import Prompt, render_prompt
 from model_ops.models.model_directory import load_tokenizer
+from model_ops.models.target import end_of_text_ids, load_runner
+from model_ops.models.target_digest import target_digest
+from model_ops.progress import Progress
+from model_ops.specs import SpeculatorSettings
+from model_ops.speculator import new_drafter
+from model_ops.speculators.continue_training import take_over
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.speculator_batches import SpeculatorPlan
+from model_ops.speculators.teacher import Teacher
+from model_ops.speculators.training_loss import SpeculatorLoss
 from model_ops.training.conversations import Row
+from model_ops.training.trainer import TrainingResult, train
 
+WORKLOADS = ("math", "airline", "code")
 VALIDATION_EVERY = 20
 LONGEST_PROMPT = 1_536
 AIRLINE_TURNS = 4
@@ -35,23 +58,80 @@ LONGEST_MESSAGE = 600
 """Characters of a system or tool message."""
 
 
+K = 5
+MAX_NEW_TOKENS = 128
+MAX_LENGTH = 2_048
+
+
 @dataclass(frozen=True)
-class HouseMaterial:
-    target: Path
-    answers: Path
-    prompts: dict[str, list[Prompt]]
+class House:
+    """shared: the folder that holds models/house and data. folder: where answers and states are kept.
 
+    Raises SystemExit where the model or its data is not there.
+    """
 
-def prepare(folder: Path, shared: Path, rows: int | None = None, workload: str | None = None) -> HouseMaterial:
-    """rows, workload: train on so many rows, or on one workload's alone. Raises SystemExit where the data is not there."""
-    target = shared / "models" / "house"
-    if not (target / "config.json").exists() or not (shared / "data" / "house_onpolicy.jsonl").exists():
-        raise SystemExit(f"{shared} lacks models/house or data/house_onpolicy.jsonl: give the folder that has them, --shared")
-    return HouseMaterial(target, _answers(folder / "answers", shared, rows, workload), held_out(shared))
+    shared: Path
+    folder: Path
+
+    def __post_init__(self) -> None:
+        if not (self.target / "config.json").exists() or not (self.shared / "data" / "house_onpolicy.jsonl").exists():
+            raise SystemExit(f"{self.shared} lacks models/house or data/house_onpolicy.jsonl: give the folder that has them "
+                             "with --shared")
+
+    @property
+    def target(self) -> Path:
+        return self.shared / "models" / "house"
+
+    @cached_property
+    def runner(self) -> IncrementalModel:
+        return load_runner(self.target)
+
+    @cached_property
+    def prompts(self) -> dict[str, list[Prompt]]:
+        """Held-out prompts by workload, in a seeded order."""
+        return held_out(self.shared)
+
+    def answers(self, workload: str | None = None, rows: int | None = None) -> Path:
+        """A folder as `generate` writes it, of all answers, of one workload's, or of the first so many of a seeded order."""
+        folder = self.folder / f"answers-{workload or 'all'}-{rows or 'all'}"
+        if not (folder / "validation.parquet").exists():
+            _answers(folder, self.shared, rows, workload)
+        return folder
+
+    def rows(self, *workloads: str, share: int = 1) -> list[AnswerRow]:
+        """Training answers of these workloads (of all where none is named), one after the other; of each every `share`th."""
+        found = [read_answers(self.answers(workload) / "train.parquet", MAX_LENGTH)[0] for workload in workloads or WORKLOADS]
+        return [row for rows in found for row in rows[::share]]
+
+    def states(self, rows: Sequence[AnswerRow], layer_ids: Sequence[int]) -> HiddenStates:
+        """The target's hidden states over these rows, computed once."""
+        states = HiddenStates(self.folder / "states", rows, layer_ids, target_digest(self.target))
+        states.compute(self.runner, Progress())
+        return states
+
+    def trained(self, rows: list[AnswerRow], settings: SpeculatorSettings, work: Path,
+                previous: DraftModel | None = None) -> tuple[DraftModel, TrainingResult]:
+        """A drafter trained on these rows by resolved settings; with `previous` it goes on from that one."""
+        model, _ = new_drafter(self.target, self.runner, rows, [], settings)
+        if previous is not None:
+            take_over(model, previous)
+        plan = SpeculatorPlan(rows, self.states(rows, model.capture), settings)
+        loss = SpeculatorLoss(Teacher(self.runner.head.weight, model.target_ids), settings)
+        result = train(model, plan, loss, settings, work, Progress(), "speculator")
+        shutil.rmtree(work, ignore_errors=True)
+        return model.eval(), result
+
+    def measured(self, drafters: dict[str, Drafter], prompts: Sequence[Prompt], temperature: float,
+                 num_speculative_tokens: int = K, max_new_tokens: int = MAX_NEW_TOKENS, seed: int = 0) -> list[AcceptanceRow]:
+        """How the chains of drafters fare on these prompts, in the exact decoder: a row for each drafter and prompt."""
+        found = measure(self.runner, drafters, prompts, eos_ids=end_of_text_ids(self.target), temperature=temperature,
+                        max_new_tokens=max_new_tokens, num_speculative_tokens=num_speculative_tokens, batch_size=64, seed=seed,
+                        target_alone=False)
+        return found.rows
 
 
 def held_out(shared: Path) -> dict[str, list[Prompt]]:
-    """Prompts by workload, in a seeded order."""
+    """See House.prompts."""
     tokenizer = load_tokenizer(shared / "models" / "house")
     chats = {"math": _math(shared), "airline": _airline(shared), "code": _code(shared)}
     prompts = {}
@@ -78,24 +158,23 @@ def mixed(prompts: dict[str, list[Prompt]], count: int) -> list[Prompt]:
     return chosen
 
 
-def _answers(folder: Path, shared: Path, rows: int | None, workload: str | None) -> Path:
+def _answers(folder: Path, shared: Path, rows: int | None, workload: str | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    said = [json.loads(line) for line in (shared / "data" / "house_onpolicy.jsonl").read_text().splitlines()]
-    said = [row for row in said if workload in (None, row["workload"])]
+    lines = (shared / "data" / "house_onpolicy.jsonl").read_text().splitlines()
+    said = [(f"house-{place}", row) for place, row in enumerate(map(json.loads, lines)) if workload in (None, row["workload"])]
     random.Random(1).shuffle(said)
-    records = [{"row_id": f"house-{place}", "session_id": f"house-{place}", "prompt_shape": row["workload"],
+    records = [{"row_id": row_id, "session_id": row_id, "prompt_shape": row["workload"], "workload": row["workload"],
                 "prompt_token_ids": row["prompt"], "answer_token_ids": row["answer"],
                 "finish_reason": "stop" if row["answer"][-1:] == [2] else "length", "temperature": 1.0}
-               for place, row in enumerate(said[:rows])]
+               for row_id, row in said[:rows]]
     _write([row for place, row in enumerate(records) if place % VALIDATION_EVERY], folder / "train.parquet")
     _write([row for place, row in enumerate(records) if place % VALIDATION_EVERY == 0], folder / "validation.parquet")
-    return folder
 
 
 def _write(records: Sequence[dict[str, Any]], path: Path) -> None:
-    schema = pa.schema([("row_id", pa.string()), ("session_id", pa.string()), ("prompt_shape", pa.string()),
-                        ("prompt_token_ids", pa.list_(pa.int32())), ("answer_token_ids", pa.list_(pa.int32())),
-                        ("finish_reason", pa.string()), ("temperature", pa.float64())])
+    words = ("row_id", "session_id", "prompt_shape", "workload", "finish_reason")
+    schema = pa.schema([*((name, pa.string()) for name in words), ("prompt_token_ids", pa.list_(pa.int32())),
+                        ("answer_token_ids", pa.list_(pa.int32())), ("temperature", pa.float64())])
     pq.write_table(pa.Table.from_pylist(list(records), schema=schema), path)
 
 

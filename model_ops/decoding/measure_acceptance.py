@@ -3,7 +3,7 @@
     measured = measure(runner, baselines() | {"eagle3": model.drafter()}, prompts, temperature=1.0, ...)
     summary = summarize([row for row in measured.rows if row.drafter == "eagle3"])
 
-The baselines cost no training: the target alone (`none`, always measured), n-gram lookup, and suffix decoding, whose
+The baselines cost no training: the target alone (`none`), n-gram lookup, and suffix decoding, whose
 cache is cold at the first prompt and fills with the answers in the prompts' order, unless past answers are given.
 """
 
@@ -47,21 +47,26 @@ def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, Drafter]:
 
 def measure(runner: IncrementalModel, drafters: dict[str, Drafter], prompts: Sequence[Prompt], *,
             eos_ids: Collection[int], temperature: float, max_new_tokens: int, num_speculative_tokens: int,
-            batch_size: int, seed: int) -> Measured:
+            batch_size: int, seed: int, target_alone: bool = True) -> Measured:
     """The target alone, then with each drafter, over the same prompts and the same uniforms.
 
     A lookup drafter's text is the target's own: it is replayed over that text instead of decoded again, exactly what
     decoding the prompts one after another would count.
+    target_alone: False leaves the target alone out of the rows, and undecoded where no lookup drafter needs its text.
     """
     ids, row_ids = [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts]
     options = {"eos_ids": eos_ids, "temperature": temperature, "max_new_tokens": max_new_tokens,
                "batch_size": batch_size, "seed": seed}
-    started_s = time.monotonic()
-    alone = decode(runner, ids, row_ids, beyond=num_speculative_tokens, **options)
-    speed = {"none": sum(len(answer.tokens) for answer in alone) / (time.monotonic() - started_s)}
-    rows = [_row("none", temperature, 0, prompt, answer, _counts(answer))
-            for prompt, answer in zip(prompts, alone, strict=True)]
-    identical = {}
+    rows: list[AcceptanceRow] = []
+    speed: dict[str, float] = {}
+    identical: dict[str, float] = {}
+    if target_alone or any(isinstance(drafter, LookupDrafter) for drafter in drafters.values()):
+        started_s = time.monotonic()
+        alone = decode(runner, ids, row_ids, beyond=num_speculative_tokens, **options)
+        speed["none"] = sum(len(answer.tokens) for answer in alone) / (time.monotonic() - started_s)
+    if target_alone:
+        rows += [_row("none", temperature, 0, prompt, answer, _counts(answer))
+                 for prompt, answer in zip(prompts, alone, strict=True)]
     for name, drafter in drafters.items():
         if isinstance(drafter, LookupDrafter):
             for prompt, answer in zip(prompts, alone, strict=True):
@@ -73,7 +78,7 @@ def measure(runner: IncrementalModel, drafters: dict[str, Drafter], prompts: Seq
         speed[name] = sum(len(answer.tokens) for answer in answers) / (time.monotonic() - started_s)
         rows += [_row(name, temperature, num_speculative_tokens, prompt, answer, _counts(answer))
                  for prompt, answer in zip(prompts, answers, strict=True)]
-        if temperature == 0:
+        if target_alone and temperature == 0:
             same = [with_it.tokens == without.tokens for with_it, without in zip(answers, alone, strict=True)]
             identical[name] = float(np.mean(same))
     return Measured(rows, speed, identical)

@@ -1,0 +1,156 @@
+"""One drafter of the house model, trained and measured in a process of its own, and kept: benchmarks compare these.
+
+    cells = [Cell("eagle3", "kl", seed=0), Cell("eagle3", "lk_lambda", seed=0, workloads=("math",))]
+    found = measured(cells, FULL, House(shared, folder), side_by_side=2)
+    found[cells[0]].rows["t1"]                      # AcceptanceRow of every held-out prompt at T = 1
+    tau(found[cells[0]].rows["t1"], "math")
+
+Every cell trains on answers of its workloads (all where none is named) in the same number of steps of as many tokens, K = 5,
+on hidden states that were computed once, one thread each; it is measured by the exact decoder on the held-out prompts of all
+three workloads: t0, t1 (drafts drawn at T = 1), and t1_greedy (its likeliest token at T = 1, as servers draft that are not told
+otherwise, and vLLM's MEDUSA always). What a cell found is a file in the house's folder, named by all that determines it, so an
+ended benchmark goes on, and two benchmarks share what both need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.house import WORKLOADS, House, K
+from benchmarks.one_case import PROJECT, one_case
+from model_ops.decoding.acceptance import AcceptanceRow, summarize
+from model_ops.decoding.drafters import Drafter
+from model_ops.specs import SpeculatorSettings
+
+LEARNING_RATE = {"eagle3": 3e-3, "medusa": 3e-3, "mlp_speculator": 3e-3}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much every cell trains and is measured. share: of the answers every `share`th."""
+
+    steps: int
+    tokens_per_step: int
+    share: int
+    prompts: int
+    max_new_tokens: int
+
+
+FULL = Size(steps=498, tokens_per_step=2_048, share=1, prompts=100, max_new_tokens=128)
+"""2 epochs of all answers."""
+QUICK = Size(steps=6, tokens_per_step=512, share=60, prompts=4, max_new_tokens=16)
+
+
+@dataclass(frozen=True)
+class Cell:
+    drafter: str
+    loss: str
+    seed: int
+    workloads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """rows: of every held-out prompt, by way of decoding. training: steps, tokens, seconds, loss, draft_vocab_size."""
+
+    rows: dict[str, list[AcceptanceRow]]
+    training: dict[str, Any]
+
+
+def cell_arguments(parser: argparse.ArgumentParser) -> None:
+    """What benchmarks made of cells are told."""
+    parser.add_argument("--folder", type=Path, help="where answers, states and finished trainings are kept; open: nowhere")
+    parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
+    parser.add_argument("--quick", action="store_true", help="a few steps: the figures mean nothing")
+    parser.add_argument("--side-by-side", type=int, default=2, help="trainings at once, one thread each")
+
+
+def measured(cells: Sequence[Cell], size: Size, house: House, side_by_side: int) -> dict[Cell, Found]:
+    """Runs the cells that were not run yet. Raises SystemExit with the end of its messages where one fails."""
+    with ThreadPoolExecutor(side_by_side) as pool:
+        missing = [cell for cell in cells if not _file(house, cell, size).exists()]
+        for kind in {(cell.drafter == "eagle3", cell.workloads) for cell in missing}:  # before several ask at once
+            _states(house, size, *kind)
+        list(pool.map(lambda cell: _keep(cell, size, house), missing))
+    found = {cell: json.loads(_file(house, cell, size).read_text()) for cell in cells}
+    return {cell: Found({way: [AcceptanceRow(**row) for row in rows] for way, rows in said["rows"].items()}, said["training"])
+            for cell, said in found.items()}
+
+
+def tau(rows: Sequence[AcceptanceRow], workload: str | None = None) -> float:
+    """Acceptance length over all prompts, or one workload's."""
+    return round(summarize([row for row in rows if workload in (None, row.workload)])["tau"], 4)
+
+
+def decoded(house: House, drafters: dict[str, Drafter], temperature: float, size: Size) -> list[AcceptanceRow]:
+    """The drafters on the held-out prompts of all workloads."""
+    prompts = [prompt for workload in WORKLOADS for prompt in house.prompts[workload][:size.prompts]]
+    return house.measured(drafters, prompts, temperature, max_new_tokens=size.max_new_tokens)
+
+
+def _states(house: House, size: Size, captures: bool, workloads: tuple[str, ...]) -> None:
+    layers = house.runner.config.num_hidden_layers
+    house.states(house.rows(*workloads, share=size.share), (2, layers // 2, layers - 3) if captures else ())
+
+
+def _settings(cell: Cell, size: Size) -> SpeculatorSettings:
+    return SpeculatorSettings(
+        architecture=cell.drafter, loss=cell.loss, seed=cell.seed, learning_rate=LEARNING_RATE[cell.drafter], steps=size.steps,
+        tokens_per_step=size.tokens_per_step, max_length=2_048, num_speculative_tokens=K, ttt_steps=K, step_decay=1.0,
+        warmup_share=0.04, checkpoint_every=100_000).resolved()
+
+
+def _file(house: House, cell: Cell, size: Size) -> Path:
+    key = json.dumps([asdict(cell), asdict(size), _settings(cell, size).model_dump(mode="json")])
+    name = "-".join([cell.drafter, cell.loss, *cell.workloads, str(cell.seed)])
+    return house.folder / "cells" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+
+
+def _keep(cell: Cell, size: Size, house: House) -> None:
+    case = {"cell": asdict(cell), "size": asdict(size), "shared": str(house.shared), "folder": str(house.folder)}
+    found = one_case("drafter_cell", "--cell", case, OMP_NUM_THREADS="1")
+    path = _file(house, cell, size)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(found))
+    unfinished.replace(path)
+    print(f"{path.stem}: {found['training']}", flush=True)
+
+
+def _run(cell: Cell, size: Size, house: House) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    started_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="drafter-cell-") as work:
+        model, result = house.trained(house.rows(*cell.workloads, share=size.share), _settings(cell, size), Path(work) / "work")
+    seconds = time.monotonic() - started_s
+    ways = {"t0": (0.0, False), "t1": (1.0, False), "t1_greedy": (1.0, True)}
+    rows = {way: [asdict(row) for row in decoded(house, {cell.drafter: model.drafter(greedy=greedy)}, temperature, size)]
+            for way, (temperature, greedy) in ways.items()}
+    return {"rows": rows, "training": {
+        "steps": result.steps, "tokens": result.tokens, "seconds": round(seconds, 1), "loss": round(result.loss, 4),
+        "draft_vocab_size": len(model.target_ids)}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.drafter_cell", description=__doc__.splitlines()[0])
+    parser.add_argument("--cell", required=True, help="a case, as JSON")
+    case = json.loads(parser.parse_args().cell)
+    cell = Cell(**{**case["cell"], "workloads": tuple(case["cell"]["workloads"])})
+    os.nice(5)  # several run side by side, and nobody's clock is read
+    print(json.dumps(_run(cell, Size(**case["size"]), House(Path(case["shared"]), Path(case["folder"])))))
+
+
+if __name__ == "__main__":
+    main()
