@@ -6,8 +6,8 @@
 Target ../shared/models/house. Every training sees the same answers (all three workloads, 2 epochs in steps of 2,048 tokens),
 the same hidden states and as many steps (`benchmarks.drafter_cell`); three seeds decide order and first weights, one for
 LK-alpha. K = 5, chain, exact decoder, the same held-out prompts for all; tau is over all workloads' prompts, the mean of the
-seeds (`by_workload` has each). ngram and suffix as in evaluation_report: suffix begins with the training answers, suffix_cold
-with nothing.
+seeds (at T = 0 of the first; `by_workload` has each). ngram and suffix as in evaluation_report: suffix begins with the training
+answers, suffix_cold with nothing.
 
 lk_gain_t1: tau of LK-lambda over tau of KL at T = 1, less 1; `lk_gain_t1_interval` its 95 % interval, prompts and seeds drawn
 with replacement, the same prompts for both losses, and `lk_gain_t1_seeds` the gain of each seed with its interval over
@@ -79,8 +79,9 @@ def figures(found: dict[Cell, Found], untrained: dict[str, dict[str, list[Accept
 
 
 def taus(seeds: Sequence[dict[str, list[AcceptanceRow]]], workload: str | None = None) -> dict[str, float]:
-    """The mean over seeds of tau, for each way of decoding."""
-    return {way: round(sum(tau(found[way], workload) for found in seeds) / len(seeds), 4) for way in seeds[0]}
+    """The mean over seeds of tau, for each way of decoding that they were measured in."""
+    ways = {way: [tau(found[way], workload) for found in seeds if way in found] for way in seeds[0]}
+    return {way: round(sum(each) / len(each), 4) for way, each in sorted(ways.items())}
 
 
 def _kl_and_lk(by_loss: dict[str, list[dict[str, list[AcceptanceRow]]]]) -> tuple[list[list[AcceptanceRow]], ...]:
