@@ -29,14 +29,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from model_ops.decoding.acceptance import AcceptanceRow
 from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.measure_acceptance import measure
 from model_ops.decoding.prompts import Prompt, render_prompt
-from model_ops.models.model_directory import load_tokenizer
-from model_ops.models.target import end_of_text_ids, load_runner
+from model_ops.models.model_directory import load_model, load_tokenizer
+from model_ops.models.target import end_of_text_ids
 from model_ops.models.target_digest import target_digest
 from model_ops.progress import Progress
 from model_ops.specs import SpeculatorSettings
@@ -84,7 +85,8 @@ class House:
 
     @cached_property
     def runner(self) -> IncrementalModel:
-        return load_runner(self.target)
+        """The target as servers run it, in bfloat16; products of whole batches are then three times as fast, too."""
+        return IncrementalModel(load_model(self.target, dtype=torch.bfloat16, attention="sdpa"))
 
     @cached_property
     def prompts(self) -> dict[str, list[Prompt]]:
@@ -111,7 +113,8 @@ class House:
 
     def trained(self, rows: list[AnswerRow], settings: SpeculatorSettings, work: Path,
                 previous: DraftModel | None = None) -> tuple[DraftModel, TrainingResult]:
-        """A drafter trained on these rows by resolved settings; with `previous` it goes on from that one."""
+        """A drafter trained on these rows by resolved settings, in the target's dtype, as it would be served; with `previous`
+        it goes on from that one."""
         model, _ = new_drafter(self.target, self.runner, rows, [], settings)
         if previous is not None:
             take_over(model, previous)
@@ -119,7 +122,7 @@ class House:
         loss = SpeculatorLoss(Teacher(self.runner.head.weight, model.target_ids), settings)
         result = train(model, plan, loss, settings, work, Progress(), "speculator")
         shutil.rmtree(work, ignore_errors=True)
-        return model.eval(), result
+        return model.to(self.runner.dtype).eval(), result
 
     def measured(self, drafters: dict[str, Drafter], prompts: Sequence[Prompt], temperature: float,
                  num_speculative_tokens: int = K, max_new_tokens: int = MAX_NEW_TOKENS, seed: int = 0) -> list[AcceptanceRow]:
