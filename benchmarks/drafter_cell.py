@@ -33,6 +33,7 @@ from benchmarks.one_case import PROJECT, one_case
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
 from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.eagle3 import default_layer_ids
 
 LEARNING_RATE = {"eagle3": 3e-3, "medusa": 3e-3, "mlp_speculator": 3e-3}
 
@@ -101,8 +102,8 @@ def decoded(house: House, drafters: dict[str, Drafter], temperature: float, size
 
 
 def _states(house: House, size: Size, captures: bool, workloads: tuple[str, ...]) -> None:
-    layers = house.runner.config.num_hidden_layers
-    house.states(house.rows(*workloads, share=size.share), (2, layers // 2, layers - 3) if captures else ())
+    layer_ids = default_layer_ids(house.runner.config.num_hidden_layers)
+    house.states(house.rows(*workloads, share=size.share), layer_ids if captures else ())
 
 
 def _settings(cell: Cell, size: Size) -> SpeculatorSettings:

@@ -1,6 +1,6 @@
 """Our EAGLE-3 training beside the trainers of `speculators` 0.9 and `specforge` 0.2: speed, memory, what the heads are worth.
 
-    python -m benchmarks.drafter_peers --peers FOLDER --cache FOLDER          # on 2 cores, nothing beside it
+    python -m benchmarks.drafter_peers --peers FOLDER --folder FOLDER         # on 2 cores, nothing beside it
     python -m benchmarks.drafter_peers --peers FOLDER --quick                 # a few steps: the figures mean nothing
 
 FOLDER of --peers gets an environment for each peer, made where it is missing (requirements-speculators.txt,
@@ -44,7 +44,6 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from benchmarks.drafter_material import WORKLOADS, DrafterMaterial
 from benchmarks.drafter_peer_formats import (
     read_specforge_head,
     read_speculators_head,
@@ -52,6 +51,7 @@ from benchmarks.drafter_peer_formats import (
     write_for_speculators,
     write_rows,
 )
+from benchmarks.house import WORKLOADS, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import summarize
 from model_ops.decoding.incremental import FINAL
@@ -62,10 +62,10 @@ from model_ops.speculators.hidden_states import AnswerRow
 
 PROJECT = Path(__file__).resolve().parent.parent
 PEERS = {"speculators": ("speculators==0.9.0", "hs-connectors==0.9.0"), "specforge": ("specforge==0.2.0",)}
-TOKENS_PER_STEP, TTT_STEPS, K, SEED = 2_048, 3, 5, 0
+TOKENS_PER_STEP, TTT_STEPS, SEED = 2_048, 3, 0
 TEMPERATURES = {"t0": 0.0, "t1": 1.0}
-FULL = {"train_prompts": 900, "held_out_prompts": 48, "steps": 100, "short": 6, "warm": 3}
-QUICK = {"train_prompts": 12, "held_out_prompts": 4, "steps": 2, "short": 0, "warm": 1}
+FULL = {"prompts": 48, "steps": 100, "short": 6, "warm": 3}
+QUICK = {"prompts": 4, "steps": 2, "short": 0, "warm": 1}
 PAPER = ("--no-norm-before-residual", "--no-norm-before-fc", "--no-norm-output", "--optimizer", "adamw", "--lr", "1.5e-3")
 KNOWN_SERVED = {"trainer": "speculators 0.9, KL, eager, 498 steps of up to 2,048 tokens", "tokens_per_s_with_states": 570,
                 "tau": {"math": {"t0": 1.97, "t1": 1.82}, "airline": {"t0": 2.66, "t1": 1.84},
@@ -93,7 +93,7 @@ class Run:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drafter_peers", description=__doc__.splitlines()[0])
     parser.add_argument("--peers", type=Path, required=True, help="holds the peers' environments; they are made there")
-    parser.add_argument("--cache", type=Path, help="where answers and hidden states are kept; open: nowhere")
+    parser.add_argument("--folder", type=Path, help="where answers and hidden states are kept; open: nowhere")
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, help="optimizer steps of every training")
@@ -105,9 +105,8 @@ def main() -> None:
     size["steps"] = given.steps or size["steps"]
     pythons = {peer: environment(given.peers.resolve() / peer, peer) for peer in PEERS if given.only in (None, peer)}
     with tempfile.TemporaryDirectory(prefix="drafter-peers-") as scratch:
-        cache = given.cache or Path(scratch) / "cache"
-        material = DrafterMaterial.prepare(cache, given.shared, size["train_prompts"], size["held_out_prompts"])
-        bench = Bench(material, Path(scratch), size, pythons, given.threads)
+        house = House(given.shared, given.folder or Path(scratch) / "house")
+        bench = Bench(house, Path(scratch), size, pythons, given.threads)
         record("drafter_peers", bench.figures(), keep=not (given.quick or given.only))
 
 
@@ -141,11 +140,11 @@ def rows_for(rows: list[AnswerRow], tokens: int) -> list[AnswerRow]:
 class Bench:
     """Everything of one run of the benchmark. `folder` holds what the trainings read and write."""
 
-    def __init__(self, material: DrafterMaterial, folder: Path, size: dict[str, int], pythons: dict[str, Path], threads: int):
-        self.material, self.folder, self.size, self.pythons, self.threads = material, folder, size, pythons, threads
-        self.config = material.runner.config
+    def __init__(self, house: House, folder: Path, size: dict[str, int], pythons: dict[str, Path], threads: int):
+        self.house, self.folder, self.size, self.pythons, self.threads = house, folder, size, pythons, threads
+        self.config = house.runner.config
         self.layer_ids = default_layer_ids(self.config.num_hidden_layers)
-        self.rows = rows_for(material.rows(*WORKLOADS), size["steps"] * TOKENS_PER_STEP)
+        self.rows = rows_for(house.rows(), size["steps"] * TOKENS_PER_STEP)
         self.lengths = [len(row.ids) for row in self.rows]
 
     def figures(self) -> dict[str, Any]:
@@ -173,8 +172,8 @@ class Bench:
 
     def write_material(self) -> None:
         """Hidden states, once, in each peer's own form. speculators insists on a validation row: the shortest one again."""
-        captured = self.material.states(self.rows, (*self.layer_ids, self.config.num_hidden_layers, FINAL))
-        self.material.states(self.rows, self.layer_ids)
+        captured = self.house.states(self.rows, (*self.layer_ids, self.config.num_hidden_layers, FINAL))
+        self.house.states(self.rows, self.layer_ids)
         write_rows(self.rows, self.folder / "rows.jsonl")
         if "specforge" in self.pythons:
             write_for_specforge(self.rows, captured, self.folder / "specforge")
@@ -197,7 +196,7 @@ class Bench:
         data, output = self.folder / "speculators", self.folder / f"speculators-{name}"
         train_share = (len(self.rows) + 0.5) / (len(self.rows) + 1)
         words = {
-            "verifier-name-or-path": self.material.target, "data-path": data, "hidden-states-path": data / "hidden_states",
+            "verifier-name-or-path": self.house.target, "data-path": data, "hidden-states-path": data / "hidden_states",
             "on-missing": "raise", "speculator-type": "eagle3", "target-layer-ids": self.layer_ids, "ttt-steps": TTT_STEPS,
             "total-seq-len": TOKENS_PER_STEP, "train-data-ratio": train_share, "num-workers": 0, "draft-attn-impl": attention,
             "loss-implementation": "eager", "seed": SEED, "save-path": output, "log-dir": self.folder / "logs",
@@ -221,7 +220,7 @@ class Bench:
     def specforge_run(self, name: str, batch_size: int, accumulation: int, steps: int) -> Run:
         output, target, draft = (self.folder / f"specforge-{name}", self.folder / "indexed-target",
                                  self.folder / "specforge-draft.json")
-        index_target(self.material.target, target)
+        index_target(self.house.target, target)
         draft.write_text(json.dumps(specforge_draft(read_config(target), self.layer_ids)))
         config = self.folder / f"specforge-{name}.config.json"
         head = "lm_head.weight" if not self.config.tie_word_embeddings else "model.embed_tokens.weight"
@@ -240,9 +239,9 @@ class Bench:
 
     def ours(self, name: str, batches: list[list[int]], loss: str) -> Run:
         output = self.folder / f"ours-{name}"
-        states = self.material.states(self.rows, self.layer_ids)
+        states = self.house.states(self.rows, self.layer_ids)
         result = self.child([sys.executable, "-m", "benchmarks.our_drafter"], f"ours-{name}", {
-            "target": str(self.material.target), "rows": str(self.folder / "rows.jsonl"), "states": str(states.folder.parent),
+            "target": str(self.house.target), "rows": str(self.folder / "rows.jsonl"), "states": str(states.folder.parent),
             "batches": batches, "output": str(output),
             "settings": {**OURS, "loss": loss, "draft_vocab_size": self.config.vocab_size}}, {})
         return self.run({**result, "batches": batches}, output)
@@ -283,8 +282,14 @@ class Bench:
         return read_specforge_head(run.head, self.config, self.layer_ids)
 
     def taus(self, model: DraftModel) -> dict[str, dict[str, float]]:
-        return {workload: {name: round(summarize(self.material.taus(model, workload, temperature))["tau"], 3)
-                           for name, temperature in TEMPERATURES.items()} for workload in WORKLOADS}
+        def tau(workload: str, temperature: float) -> float:
+            rows = self.house.measured({"drafter": model.drafter()}, self.house.prompts[workload][:self.size["prompts"]],
+                                       temperature)
+            return round(summarize(rows)["tau"], 3)
+
+        model = model.to(self.house.runner.dtype).eval()
+        return {workload: {name: tau(workload, temperature) for name, temperature in TEMPERATURES.items()}
+                for workload in WORKLOADS}
 
 
 def compared(ours: Run, own: dict[str, dict[str, float]], theirs: dict[str, Run],
