@@ -31,7 +31,7 @@ from model_ops.torch_environment import set_torch_environment
 BEFORE, AFTER = ("math", "code"), "airline"
 STEP_SHARE = 0.25
 TEMPERATURES = (0.0, 1.0)
-FULL = {"share": 1, "prompts": 150, "steps": 400, "tokens_per_step": 2_048, "ttt_steps": K}
+FULL = {"share": 1, "prompts": 150, "steps": 240, "tokens_per_step": 2_048, "ttt_steps": K}
 QUICK = {"share": 60, "prompts": 6, "steps": 8, "tokens_per_step": 1_024, "ttt_steps": 2}
 
 
@@ -56,7 +56,7 @@ def figures(house: House, size: dict[str, int], work: Path) -> dict[str, Any]:
 
     def settings(steps: int) -> SpeculatorSettings:
         return SpeculatorSettings(steps=steps, tokens_per_step=size["tokens_per_step"], ttt_steps=size["ttt_steps"],
-                                  learning_rate=1.5e-3, warmup_share=0.05, max_length=2_048, num_speculative_tokens=K,
+                                  learning_rate=3e-3, warmup_share=0.05, max_length=2_048, num_speculative_tokens=K,
                                   step_decay=1.0, checkpoint_every=10 * size["steps"]).resolved()
 
     old_rows, new_rows = house.rows(*BEFORE, share=size["share"]), house.rows(AFTER, share=size["share"])

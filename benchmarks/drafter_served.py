@@ -41,7 +41,7 @@ QUICK_PROMPT = 300
 """Tokens: a quick run's prompts are shorter."""
 EPSILON = 0.25
 """Logits; two steps of bfloat16 between 16 and 32, where this model's largest logits lie."""
-SETTINGS = {"num_speculative_tokens": K, "loss": "lk_lambda", "learning_rate": 1e-3, "tokens_per_step": 2_048,
+SETTINGS = {"num_speculative_tokens": K, "loss": "lk_lambda", "learning_rate": 3e-3, "tokens_per_step": 2_048,
             "max_length": 2_048, "ttt_steps": K, "step_decay": 1.0, "precision": "float32"}
 SAMPLED = {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
 
