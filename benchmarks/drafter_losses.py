@@ -3,11 +3,11 @@
     python -m benchmarks.drafter_losses --folder FOLDER        # about an hour on 2 cores, two trainings side by side
     python -m benchmarks.drafter_losses --quick                # a few steps of each: the figures mean nothing
 
-Target ../shared/models/house. Every training sees the same answers (all three workloads, one epoch in 249 steps of 2,048 tokens),
-the same hidden states and as many steps (`benchmarks.drafter_cell`); three seeds decide order and first weights, one for
-LK-alpha. K = 5, chain, exact decoder, the same held-out prompts for all; tau is over all workloads' prompts, the mean of the
-seeds (at T = 0 of the first; `by_workload` has each). ngram and suffix as in evaluation_report: suffix begins with the training
-answers, suffix_cold with nothing.
+Target ../shared/models/house. Every training sees the same answers (all three workloads, one epoch in 249 steps of 2,048
+tokens), the same hidden states and as many steps (`benchmarks.drafter_cell`); three seeds decide order and first weights, one
+for LK-alpha. K = 5, chain, exact decoder, the same held-out prompts for all; tau is over all workloads' prompts, the mean of
+the seeds (at T = 0 of the first; `by_workload` has each). ngram and suffix as in evaluation_report: suffix begins with the
+training answers, suffix_cold with nothing.
 
 lk_gain_t1: tau of LK-lambda over tau of KL at T = 1, less 1; `lk_gain_t1_interval` its 95 % interval, prompts and seeds drawn
 with replacement, the same prompts for both losses, and `lk_gain_t1_seeds` the gain of each seed with its interval over
