@@ -120,8 +120,7 @@ class _Session:
                  answers: Answerer, counts: Counts, progress: Progress):
         self.job, self.settings, self.tokenizer, self.served = job, settings, tokenizer, served
         self.answers, self.counts, self.progress = answers, counts, progress
-        config = read_config(job.inputs["target"])
-        self.positions, self.vocabulary = config["max_position_embeddings"], config["vocab_size"]
+        self.positions, self.vocabulary = answers.positions, read_config(job.inputs["target"])["vocab_size"]
         self.eos_ids, self.done = end_of_text_ids(job.inputs["target"]), 0
 
     def answer_all(self, name: str, conversations: Sequence[Conversation]) -> pa.Table:
@@ -142,6 +141,9 @@ class _Session:
                     self.counts.too_long += len(each.turns) - turn  # later turns are longer still
                     going.remove(each)
                     continue
+                if max(ids) >= self.vocabulary:
+                    raise ModelError(f"row {each.row_id}: the target's tokenizer makes token id {max(ids)} of its prompt, "
+                                     f"outside the target's vocabulary of {self.vocabulary}: the tokenizer is of another model")
                 sampling = self._sampling(known)
                 refused = self.answers.refused(sampling)
                 self.counts.refused.update(refused[:1])

@@ -22,6 +22,7 @@ from model_ops.answering.completions_endpoint import CompletionsEndpoint, Reply
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.answering.turns import Conversation
 from model_ops.decoding.decode import decode
+from model_ops.models.model_directory import read_config
 from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.specs import GenerateSettings
 
@@ -49,7 +50,9 @@ class Asked:
 
 
 class Answerer(Protocol):
-    """What `generate` asks."""
+    """What `generate` asks. positions: the longest prompt and answer together that can be had."""
+
+    positions: int
 
     def refused(self, sampling: Sampling) -> list[str]:
         """Parameters of a request that cannot be done here."""
@@ -68,8 +71,8 @@ def answerer(target: Path, settings: GenerateSettings) -> Iterator[Answerer]:
         yield OwnGenerator(target, settings)
         return
     with CompletionsEndpoint(settings.endpoint) as endpoint:
-        endpoint.check()
-        yield Served(endpoint, settings)
+        positions = read_config(target)["max_position_embeddings"]
+        yield Served(endpoint, settings, min(positions, endpoint.check() or positions))
 
 
 class OwnGenerator:
@@ -77,6 +80,7 @@ class OwnGenerator:
 
     def __init__(self, target: Path, settings: GenerateSettings):
         self.target, self.settings, self.runner = target, settings, None
+        self.positions = read_config(target)["max_position_embeddings"]
 
     def refused(self, sampling: Sampling) -> list[str]:
         return sampling.other_names
@@ -112,8 +116,8 @@ class OwnGenerator:
 class Served:
     """A server's answers, many requests at a time."""
 
-    def __init__(self, endpoint: CompletionsEndpoint, settings: GenerateSettings):
-        self.endpoint, self.settings = endpoint, settings
+    def __init__(self, endpoint: CompletionsEndpoint, settings: GenerateSettings, positions: int):
+        self.endpoint, self.settings, self.positions = endpoint, settings, positions
 
     def refused(self, sampling: Sampling) -> list[str]:
         # a forced tool call needs the chat API, and prompts are sent as token ids
@@ -125,9 +129,12 @@ class Served:
         return [ordered[start:start + size] for start in range(0, len(ordered), size)]
 
     def answer(self, asked: Sequence[Asked]) -> list[Reply]:
+        def ask(each: Asked) -> Reply:
+            room = min(room_of(each, self.settings), self.positions - len(each.ids))  # more is refused by many servers
+            return self.endpoint.answer(each.ids, each.sampling, room)
+
         with ThreadPoolExecutor(self.endpoint.settings.concurrency) as pool:
-            return list(pool.map(
-                lambda each: self.endpoint.answer(each.ids, each.sampling, room_of(each, self.settings)), asked))
+            return list(pool.map(ask, asked))
 
 
 def room_of(asked: Asked, settings: GenerateSettings) -> int:

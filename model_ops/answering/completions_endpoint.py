@@ -49,22 +49,28 @@ class CompletionsEndpoint:
     def __exit__(self, *_: object) -> None:
         self._api.close()
 
-    def check(self) -> None:
-        """Raises ModelError where the server cannot be reached or does not serve the model that the recipe names."""
+    def check(self) -> int | None:
+        """The longest prompt and answer together that the server takes, where it says so (vLLM's max_model_len).
+
+        Raises ModelError where it cannot be reached or does not serve the model that the recipe names."""
         listed = self._asked("GET", "/models", None)
-        names = [entry.get("id") for entry in listed.get("data") or [] if isinstance(entry, dict)]
+        served = {entry.get("id"): entry for entry in listed.get("data") or [] if isinstance(entry, dict)}
+        names = list(served)
         if self.settings.model not in names:
             raise ModelError(f"answers.endpoint: {self.settings.base_url} serves {', '.join(map(str, names)) or 'nothing'}, "
                              f"not {self.settings.model}: start it with the target's weights under that name")
+        longest = served[self.settings.model].get("max_model_len")
+        return longest if type(longest) is int and longest > 0 else None
 
     def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> Reply:
         """The target's answer to a prompt. Raises ModelError for what a server refuses or leaves out."""
+        truncation = sampling.truncation
+        # what is not said, a server fills in from its generation_config.json: a request that switched that off must say so
         body: dict[str, Any] = {
+            "repetition_penalty": 1, "top_k": truncation.top_k or -1, "min_p": truncation.min_p,
             **json.loads(sampling.others), "model": self.settings.model, "prompt": prompt, "max_tokens": max_tokens,
-            "temperature": sampling.temperature, "top_p": sampling.truncation.top_p, "return_token_ids": True,
+            "temperature": sampling.temperature, "top_p": truncation.top_p, "return_token_ids": True,
         }
-        # said only where it changes something: servers differ in what they take
-        body.update({name: value for name, value in sampling.truncation.as_dict().items() if name != "top_p"})
         reply = self._asked("POST", "/completions", body)
         try:
             choice = reply["choices"][0]

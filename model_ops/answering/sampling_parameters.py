@@ -28,6 +28,12 @@ NEUTRAL: dict[str, Any] = {
 
 LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "max_output_tokens")
 
+LEAST_TOP_P = 1e-6
+"""top_p 0, which some APIs take, means the likeliest token alone; servers want a number above 0."""
+
+GREEDY_BELOW = 1e-5
+"""Temperatures below it are greedy, as vLLM has it."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -66,7 +72,7 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
         said = {}
     said = said if isinstance(said, dict) else {}
     truncation = Truncation(
-        top_p=_number(said.get("top_p"), 0, 1) or defaults.truncation.top_p,
+        top_p=max(LEAST_TOP_P, _or(_number(said.get("top_p"), 0, 1), defaults.truncation.top_p)),
         top_k=_whole(said.get("top_k"), defaults.truncation.top_k),
         min_p=_or(_number(said.get("min_p"), 0, 1), defaults.truncation.min_p))
     others = {**json.loads(defaults.others), **{
@@ -78,7 +84,8 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
     if said.get("tool_choice") == "required" or isinstance(said.get("tool_choice"), dict):
         others["tool_choice"] = said["tool_choice"]
     limits = [limit for name in LIMITS if (limit := _whole(said.get(name), 0)) > 0]
-    return Sampling(_or(_number(said.get("temperature"), 0, 100), defaults.temperature), truncation,
+    temperature = _or(_number(said.get("temperature"), 0, 100), defaults.temperature)
+    return Sampling(temperature if temperature >= GREEDY_BELOW else 0.0, truncation,
                     limits[0] if limits else defaults.max_tokens, json.dumps(others, sort_keys=True))
 
 

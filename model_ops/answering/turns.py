@@ -16,6 +16,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
@@ -24,6 +25,11 @@ from model_ops.decoding.prompts import render_prompt
 from model_ops.errors import ModelError
 from model_ops.training.batch import IGNORED
 from model_ops.training.conversations import Row, Split, read_rows
+
+THOUGHTS = ("reasoning_content", "reasoning")
+"""Keys under which a message holds what was thought before it."""
+
+START_OF_THOUGHT, END_OF_THOUGHT = "<think>", "</think>"
 
 LABELS = ("session_id", "prompt_shape", "workload", "interaction_ids")
 
@@ -53,7 +59,7 @@ class Conversation:
         """The token ids before the answer of a turn (its place in `turns`). Raises ModelError as `render_prompt` does."""
         if self.given_ids is not None:
             return self.given_ids
-        messages = [{**message, "content": self._own[place]} if place in self._own else message
+        messages = [_said(message, self._own[place]) if place in self._own else message
                     for place, message in enumerate(self.row.messages[:self.turns[turn]])]
         return render_prompt(tokenizer, replace(self.row, messages=messages))
 
@@ -116,6 +122,18 @@ def choose_conversations(conversations: Sequence[Conversation], limit: int | Non
             chosen.append(each.first_turns(limit))
             limit -= len(chosen[-1].turns)
     return chosen
+
+
+def _said(message: dict[str, Any], text: str) -> dict[str, Any]:
+    """The logged message with the target's text in the place of its own, thoughts apart where the log has them apart."""
+    beside = [name for name in THOUGHTS if message.get(name)]
+    thought, mark, answer = text.rpartition(END_OF_THOUGHT)
+    if not beside:
+        return {**message, "content": text}
+    if not mark:  # it thought nothing this time
+        return {**{name: value for name, value in message.items() if name not in THOUGHTS}, "content": text}
+    thought = thought.removeprefix(START_OF_THOUGHT).strip("\n")
+    return {**message, **dict.fromkeys(beside, thought), "content": answer.lstrip("\n")}
 
 
 def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> list[int] | None:

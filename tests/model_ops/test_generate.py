@@ -13,6 +13,7 @@ from tiny_models import write_dataset, write_target
 from model_ops.answering import answerers
 from model_ops.answering.completions_endpoint import Reply
 from model_ops.answering.served_answers import COLUMNS
+from model_ops.answering.turns import _said
 from model_ops.decoding.decode import decode
 from model_ops.errors import ModelError
 from model_ops.generate import SCHEMA, run
@@ -108,6 +109,17 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
     assert "logged" in prompts["cut", 1] and "logged" in prompts["tool", 1] and "logged" in prompts["dropped", 0]
 
 
+@pytest.mark.parametrize(("mine", "thought", "content"), [
+    ("<think>\nmine\n</think>\n\nsaid", "mine", "said"), ("mine\n</think>\n\nsaid", "mine", "said"), ("said", None, "said")])
+def test_the_targets_thoughts_stand_where_the_log_has_its_own(mine, thought, content):
+    """A logged thought never stands beside another answer's text, and what was thought is no content."""
+    logged = {"role": "assistant", "content": "logged", "reasoning_content": "logged thought", "weight": 1}
+    said = _said(logged, mine)
+    assert said.get("reasoning_content") == thought and said["content"] == content and said["weight"] == 1
+    plain = {"role": "assistant", "content": "logged"}
+    assert _said(plain, mine) == {"role": "assistant", "content": mine}, "the template deals with thoughts in the content"
+
+
 def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
     seen = {}
     whole = decode
@@ -149,7 +161,14 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
     assert rows["train-3", 0]["origin"] == "generated" and rows["train-3", 0]["prompt_token_ids"] != [5, 6, 7]
     assert rows["train-4", 0]["origin"] == "served" and rows["train-4", 0]["temperature"] == 0.3
     assert metrics["train_served_rows"] == 2 and metrics["temperatures"]["0.5"] == 1
-    with pytest.raises(ModelError, match="token id 8 is outside the target's vocabulary of 8"):
+    strange = pa.Table.from_pylist([{**row, "completion_token_ids": row["completion_token_ids"] and [400]} for row in pq.read_table(
+        tmp_path / "served.parquet").to_pylist()], schema=pq.read_schema(tmp_path / "served.parquet"))
+    (tmp_path / "strange").mkdir()
+    pq.write_table(strange, tmp_path / "strange" / "served.parquet")
+    with pytest.raises(ModelError, match="token id 400 is outside the target's vocabulary of 300: these ids are of another model"):
+        run(Job(operation="generate", output=tmp_path / "strange-out", settings={"served_as": ["mine"]},
+                inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"}), Progress())
+    with pytest.raises(ModelError, match=r"tokenizer makes token id \d+ of its prompt, outside the target's vocabulary of 8"):
         write_target(tmp_path / "small", vocab_size=300)
         config = json.loads((tmp_path / "small" / "config.json").read_text())
         (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 8}))

@@ -20,10 +20,10 @@ from model_ops.specs import EndpointSettings, Job
 def server():
     """A completions server: `server.behave(body) -> (status, reply)`; `server.asked` holds the requests."""
 
-    served = SimpleNamespace(behave=lambda body: (200, {"choices": [{
+    served = SimpleNamespace(listed={"id": "tutor"}, behave=lambda body: (200, {"choices": [{
         "token_ids": [len(body["prompt"]) % 7 + 3, 9, 2][:body["max_tokens"]], "prompt_token_ids": body["prompt"],
         "finish_reason": "stop" if body["max_tokens"] > 2 else "length"}]}))
-    with loopback(lambda body, number: served.behave(body), lambda path: (200, {"data": [{"id": "tutor"}]})) as (address, seen):
+    with loopback(lambda body, number: served.behave(body), lambda path: (200, {"data": [served.listed]})) as (address, seen):
         served.base_url, served.asked = f"{address}/v1/", seen
         yield served
 
@@ -42,8 +42,24 @@ def test_a_request_says_what_the_log_said(server, monkeypatch):
         assert endpoint.answer([5, 6, 7], Sampling(), 2) == Reply([6, 9], "length")
     first, second = (request["body"] for request in server.asked)
     assert first == {"model": "tutor", "prompt": [5, 6, 7], "max_tokens": 7, "temperature": 0.4, "top_p": 1.0, "top_k": 20,
-                     "presence_penalty": 1.0, "return_token_ids": True}
-    assert server.asked[0]["headers"]["Authorization"] == "Bearer k1" and "top_k" not in second
+                     "min_p": 0.0, "repetition_penalty": 1, "presence_penalty": 1.0, "return_token_ids": True}
+    assert server.asked[0]["headers"]["Authorization"] == "Bearer k1"
+    # a server takes what is not said from its generation_config.json
+    assert (second["top_k"], second["min_p"], second["repetition_penalty"]) == (-1, 0.0, 1)
+
+
+def test_no_more_is_asked_for_than_the_server_has_room_for(server, tmp_path):
+    """Prompts that fit are answered within what is left; one that does not is left out, and the others are not lost."""
+    write_target(tmp_path / "target")
+    write_dataset(tmp_path / "dataset", rows=8)
+    whole, longest = server.behave, 40
+    server.listed = {"id": "tutor", "max_model_len": longest}
+    server.behave = lambda body: whole(body) if len(body["prompt"]) + body["max_tokens"] <= longest else (400, {})
+    metrics = generate.run(Job(operation="generate", output=tmp_path / "out",
+                               inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
+                               settings={"max_new_tokens": 30, "endpoint": settings_of(server).model_dump()}), Progress())
+    rows = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
+    assert rows and metrics["prompts_too_long"] > 0 and all(len(row["prompt_token_ids"]) < longest for row in rows)
 
 
 def test_a_busy_server_is_asked_again_and_others_are_refused_in_words(server):
@@ -97,4 +113,6 @@ def test_parameters_as_logs_have_them():
                         '"response_format": {"type": "json_object"}, "tool_choice": "auto", "max_completion_tokens": 9}', defaults)
     assert found.temperature == 0 and found.truncation == Truncation() and found.max_tokens == 9
     assert found.other_names == ["response_format", "stop"]
+    assert sampling_of({"top_p": 0, "temperature": 1e-7}, defaults).temperature == 0
+    assert 0 < sampling_of({"top_p": 0}, defaults).truncation.top_p < 1e-5, "the likeliest token alone"
     assert sampling_of({"tool_choice": {"type": "function"}}, defaults).other_names == ["tool_choice"]
