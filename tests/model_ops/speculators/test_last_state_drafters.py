@@ -210,7 +210,7 @@ def test_prefixed_and_older_names_are_read(tmp_path):
     ({"architecture": "mlp_speculator", "draft_vocab_size": 64}, "whole vocabulary only"),
     ({"architecture": "mlp_speculator", "tie_weights": True, "num_speculative_tokens": 1}, "num_speculative_tokens is 1"),
     ({"architecture": "eagle3", "cod_ratio": 0.5}, "only p_eagle has it"),
-    ({"architecture": "medusa", "num_layers": 2}, "eagle3, eagle3.1, p_eagle have it"),
+    ({"architecture": "medusa", "num_layers": 2}, "eagle3, eagle3.1, p_eagle, dflash have it"),
     ({"architecture": "p_eagle", "ttt_steps": 2}, "leave ttt_steps out"),
     ({"architecture": "hydra"}, "eagle3.1"),
 ])
