@@ -135,6 +135,8 @@ def on_processes(count: int, work) -> None:
                 code = 1
                 faulthandler.dump_traceback_later(SECONDS, exit=True)
                 try:
+                    # torch makes a fork's thread pool anew at its first use, and is not made for two threads that come at once
+                    torch.set_num_threads(torch.get_num_threads())
                     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", count), rank=rank, world_size=count)
                     work()
                     dist.barrier()
