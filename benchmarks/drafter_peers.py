@@ -64,9 +64,14 @@ PROJECT = Path(__file__).resolve().parent.parent
 PEERS = {"speculators": ("speculators==0.9.0", "hs-connectors==0.9.0"), "specforge": ("specforge==0.2.0",)}
 TOKENS_PER_STEP, TTT_STEPS, SEED = 2_048, 3, 0
 TEMPERATURES = {"t0": 0.0, "t1": 1.0}
-FULL = {"prompts": 48, "steps": 100, "short": 6, "warm": 3}
-QUICK = {"prompts": 4, "steps": 2, "short": 0, "warm": 1}
-PAPER = ("--no-norm-before-residual", "--no-norm-before-fc", "--no-norm-output", "--optimizer", "adamw", "--lr", "1.5e-3")
+FULL = {"prompts": 48, "max_new_tokens": 128, "steps": 100, "short": 6, "warm": 3}
+QUICK = {"prompts": 2, "max_new_tokens": 8, "steps": 2, "short": 0, "warm": 1}
+SPECULATORS = {
+    "eagle3": ("--no-norm-before-residual", "--no-norm-before-fc", "--no-norm-output",
+               "--optimizer", "adamw", "--lr", "1.5e-3"),
+    "defaults": (),
+}
+"""The flags of each way that speculators is run in."""
 KNOWN_SERVED = {"trainer": "speculators 0.9, KL, eager, 498 steps of up to 2,048 tokens", "tokens_per_s_with_states": 570,
                 "tau": {"math": {"t0": 1.97, "t1": 1.82}, "airline": {"t0": 2.66, "t1": 1.84},
                         "code": {"t0": 1.71, "t1": 1.73}}}
@@ -147,6 +152,11 @@ class Bench:
         self.rows = rows_for(house.rows(), size["steps"] * TOKENS_PER_STEP)
         self.lengths = [len(row.ids) for row in self.rows]
 
+    @property
+    def quick(self) -> bool:
+        """Whether nothing is compared: one way of each peer, and our KL alone."""
+        return not self.size["short"]
+
     def figures(self) -> dict[str, Any]:
         """Writes the material, trains all, measures all."""
         self.write_material()
@@ -161,7 +171,7 @@ class Bench:
             own = self.taus(load_draft_model(ours.head))
             found[peer] = {**compared(ours, own, theirs, taus), "ours": {**ours.told(), "tau": own},
                            "ways": {way: {**run.told(), "tau": taus[way]} for way, run in theirs.items()}}
-            if peer == "speculators":
+            if peer == "speculators" and not self.quick:
                 lambdas = self.ours(f"{peer}-lk", best.batches, "lk_lambda")
                 tau = self.taus(load_draft_model(lambdas.head))
                 found[peer]["lk_lambda"] = {**lambdas.told(), "tau": tau,
@@ -189,8 +199,8 @@ class Bench:
         """Its two ways, with the attention that is faster here."""
         attention = self.faster({name: lambda steps, name=name: self.speculators_run(f"try-{name}", name, (), steps)
                                  for name in ("eager", "sdpa")})
-        return {way: self.speculators_run(way, attention, flags, self.size["steps"])
-                for way, flags in (("defaults", ()), ("eagle3", PAPER))}
+        ways = dict(list(SPECULATORS.items())[:1]) if self.quick else SPECULATORS
+        return {way: self.speculators_run(way, attention, flags, self.size["steps"]) for way, flags in ways.items()}
 
     def speculators_run(self, name: str, attention: str, flags: tuple[str, ...], steps: int) -> Run:
         data, output = self.folder / "speculators", self.folder / f"speculators-{name}"
@@ -247,8 +257,8 @@ class Bench:
         return self.run({**result, "batches": batches}, output)
 
     def faster(self, ways: dict[str, Any]) -> str:
-        """The way whose short run was faster; the first where there are no short runs (--quick)."""
-        if not self.size["short"]:
+        """The way whose short run was faster; the first with --quick."""
+        if self.quick:
             return next(iter(ways))
         return max(ways, key=lambda way: ways[way](self.size["short"]).tokens_per_s)
 
@@ -284,7 +294,7 @@ class Bench:
     def taus(self, model: DraftModel) -> dict[str, dict[str, float]]:
         def tau(workload: str, temperature: float) -> float:
             rows = self.house.measured({"drafter": model.drafter()}, self.house.prompts[workload][:self.size["prompts"]],
-                                       temperature)
+                                       temperature, max_new_tokens=self.size["max_new_tokens"])
             return round(summarize(rows)["tau"], 3)
 
         model = model.to(self.house.runner.dtype).eval()
