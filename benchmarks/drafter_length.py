@@ -1,6 +1,6 @@
 """Memory of an EAGLE-3 training step by the length of its rows.
 
-    python -m benchmarks.drafter_length           # rows of 4,096, 8,192 and 16,384 tokens, about 10 minutes on 2 cores
+    python -m benchmarks.drafter_length           # rows of 4,096, 8,192 and 16,384 tokens, under a minute on 2 cores
     python -m benchmarks.drafter_length --quick   # rows of 512, 1,024 and 2,048 tokens, a smaller model, under a minute
 
 The target is Qwen3-shaped with random weights and 32,768 positions (hidden 256, 10 layers, 4 heads, 2 KV heads of 64, MLP
