@@ -14,10 +14,13 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import urllib3
+
+if TYPE_CHECKING:
+    from model_ops.specs import EndpointSettings
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 """Statuses of a server that may do better a moment later."""
@@ -45,6 +48,12 @@ class OpenAiApi:
         proxy = urllib.request.getproxies().get(address.scheme)
         around = proxy is None or urllib.request.proxy_bypass(address.hostname)
         self._pool = urllib3.PoolManager(**options) if around else urllib3.ProxyManager(proxy, **options)
+
+    @classmethod
+    def of(cls, settings: EndpointSettings) -> OpenAiApi:
+        """The server that a recipe names. Raises MissingKeyError where its key's variable is empty."""
+        return cls(settings.base_url, api_key=key_in(settings.api_key_env), connections=settings.concurrency,
+                   timeout_s=settings.timeout_s, retries=settings.retries)
 
     def close(self) -> None:
         self._pool.clear()

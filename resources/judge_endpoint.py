@@ -19,7 +19,7 @@ from typing import Any
 import urllib3
 from pydantic import Field
 
-from model_ops.openai_api import AGAIN, MissingKeyError, OpenAiApi, key_in
+from model_ops.openai_api import AGAIN, MissingKeyError, OpenAiApi
 from model_ops.specs import EndpointSettings
 
 PROMPT = """You judge examples that a language model may be trained on. You are given a conversation and the answer to it.
@@ -80,11 +80,9 @@ class JudgeEndpoint:
         self.settings = settings
         self._silent = 0
         try:
-            key = key_in(settings.api_key_env)
+            self._api = OpenAiApi.of(settings)
         except MissingKeyError as error:
             raise JudgeError(f"curation.judge: {error}") from error
-        self._api = OpenAiApi(settings.base_url, api_key=key, connections=settings.concurrency, timeout_s=settings.timeout_s,
-                              retries=settings.retries)
 
     def __enter__(self) -> JudgeEndpoint:
         return self

@@ -19,7 +19,7 @@ import urllib3
 
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.errors import ModelError
-from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
+from model_ops.openai_api import MissingKeyError, OpenAiApi
 from model_ops.specs import EndpointSettings
 
 
@@ -37,11 +37,9 @@ class CompletionsEndpoint:
     def __init__(self, settings: EndpointSettings):
         self.settings = settings
         try:
-            key = key_in(settings.api_key_env)
+            self._api = OpenAiApi.of(settings)
         except MissingKeyError as error:
             raise ModelError(f"answers.endpoint: {error}") from error
-        self._api = OpenAiApi(settings.base_url, api_key=key, connections=settings.concurrency, timeout_s=settings.timeout_s,
-                              retries=settings.retries)
 
     def __enter__(self) -> CompletionsEndpoint:
         return self

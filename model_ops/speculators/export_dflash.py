@@ -22,9 +22,10 @@ import torch
 from pydantic import ValidationError
 
 from model_ops.errors import ModelError
+from model_ops.speculators.decoder_config import decoder_fields
 from model_ops.speculators.dflash import DFlash, DFlashConfig
 from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
-from model_ops.speculators.export_eagle3 import ROPE_KEYS_OF_V4, TWIN
+from model_ops.speculators.export_eagle3 import TWIN
 from model_ops.speculators.verify_layers import TRAINED_WITH
 
 
@@ -120,39 +121,5 @@ def _outputs(config: DFlashConfig) -> list[int]:
 
 
 def _qwen3_fields(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
-    rope = config.rope_parameters
-    kind = rope.get("rope_type", "default")
-    scaling = None
-    if kind != "default":
-        scaling = {"rope_type": kind, **{key: rope[key] for key in ROPE_KEYS_OF_V4 if key in rope}}
-    return {
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "bos_token_id": config.bos_token_id,
-        "dtype": name_of(dtype),
-        "eos_token_id": config.eos_token_id,
-        "head_dim": config.head_dim,
-        "hidden_act": "silu",
-        "hidden_size": config.hidden_size,
-        "initializer_range": 0.02,
-        "intermediate_size": config.intermediate_size,
-        "layer_types": ["full_attention"] * config.num_layers,
-        "max_position_embeddings": config.max_position_embeddings,
-        "max_window_layers": config.num_layers,
-        "model_type": "qwen3",
-        "num_attention_heads": config.num_attention_heads,
-        "num_hidden_layers": config.num_layers,
-        "num_key_value_heads": config.num_key_value_heads,
-        "pad_token_id": config.pad_token_id,
-        "rms_norm_eps": config.rms_norm_eps,
-        # both generations of servers: transformers 5 reads rope_parameters, 4 the two fields beside it
-        "rope_parameters": dict(rope),
-        "rope_scaling": scaling,
-        "rope_theta": rope.get("rope_theta", 10_000.0),
-        "sliding_window": None,
-        "tie_word_embeddings": False,
-        "torch_dtype": name_of(dtype),
-        "use_cache": True,
-        "use_sliding_window": False,
-        "vocab_size": config.vocab_size,
-    }
+    return {**decoder_fields(config, dtype), "layer_types": ["full_attention"] * config.num_layers,
+            "max_window_layers": config.num_layers, "model_type": "qwen3", "sliding_window": None, "use_sliding_window": False}

@@ -29,6 +29,7 @@ import torch
 from pydantic import ValidationError
 
 from model_ops.errors import ModelError
+from model_ops.speculators.decoder_config import decoder_fields
 from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
 from model_ops.speculators.p_eagle import PEagleConfig
@@ -36,8 +37,6 @@ from model_ops.speculators.verify_drafter import MOST_LAYERS
 from model_ops.speculators.verify_layers import TRAINED_WITH
 
 TWIN = "speculators"
-ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
-                   "attention_factor", "beta_fast", "beta_slow")
 
 
 def save_eagle3(model: Eagle3, directory: Path, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
@@ -158,36 +157,4 @@ def _mask_fields(config: Eagle3Config) -> dict[str, int]:
 
 
 def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
-    rope = config.rope_parameters
-    kind = rope.get("rope_type", "default")
-    scaling = None
-    if kind != "default":
-        scaling = {"rope_type": kind, **{key: rope[key] for key in ROPE_KEYS_OF_V4 if key in rope}}
-    return {
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "bos_token_id": config.bos_token_id,
-        "dtype": name_of(dtype),
-        "eos_token_id": config.eos_token_id,
-        "head_dim": config.head_dim,
-        "hidden_act": "silu",
-        "hidden_size": config.hidden_size,
-        "initializer_range": 0.02,
-        "intermediate_size": config.intermediate_size,
-        "max_position_embeddings": config.max_position_embeddings,
-        "mlp_bias": False,
-        "model_type": "llama",
-        "num_attention_heads": config.num_attention_heads,
-        "num_hidden_layers": config.num_layers,
-        "num_key_value_heads": config.num_key_value_heads,
-        "pad_token_id": config.pad_token_id,
-        "rms_norm_eps": config.rms_norm_eps,
-        # both generations of servers: transformers 5 reads rope_parameters, 4 the two fields beside it
-        "rope_parameters": dict(rope),
-        "rope_scaling": scaling,
-        "rope_theta": rope.get("rope_theta", 10_000.0),
-        "tie_word_embeddings": False,
-        "torch_dtype": name_of(dtype),
-        "use_cache": True,
-        "vocab_size": config.vocab_size,
-    }
+    return {**decoder_fields(config, dtype), "mlp_bias": False, "model_type": "llama"}

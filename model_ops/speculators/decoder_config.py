@@ -1,0 +1,51 @@
+"""The config.json fields of a drafter's decoder layers, as servers of both transformers' generations read them.
+
+    {**decoder_fields(config, torch.bfloat16), "model_type": "llama", "mlp_bias": False}
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+
+from model_ops.speculators.draft_model import name_of
+
+ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
+                   "attention_factor", "beta_fast", "beta_slow")
+
+
+def decoder_fields(config: BaseModel, dtype: torch.dtype) -> dict[str, Any]:
+    """What layers of every kind have: shapes, positions, ends of text; weights are in `dtype`."""
+    rope = config.rope_parameters
+    kind = rope.get("rope_type", "default")
+    scaling = None
+    if kind != "default":
+        scaling = {"rope_type": kind, **{key: rope[key] for key in ROPE_KEYS_OF_V4 if key in rope}}
+    return {
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": config.bos_token_id,
+        "dtype": name_of(dtype),
+        "eos_token_id": config.eos_token_id,
+        "head_dim": config.head_dim,
+        "hidden_act": "silu",
+        "hidden_size": config.hidden_size,
+        "initializer_range": 0.02,
+        "intermediate_size": config.intermediate_size,
+        "max_position_embeddings": config.max_position_embeddings,
+        "num_attention_heads": config.num_attention_heads,
+        "num_hidden_layers": config.num_layers,
+        "num_key_value_heads": config.num_key_value_heads,
+        "pad_token_id": config.pad_token_id,
+        "rms_norm_eps": config.rms_norm_eps,
+        # both generations of servers: transformers 5 reads rope_parameters, 4 the two fields beside it
+        "rope_parameters": dict(rope),
+        "rope_scaling": scaling,
+        "rope_theta": rope.get("rope_theta", 10_000.0),
+        "tie_word_embeddings": False,
+        "torch_dtype": name_of(dtype),
+        "use_cache": True,
+        "vocab_size": config.vocab_size,
+    }
