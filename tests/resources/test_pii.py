@@ -146,10 +146,13 @@ def test_keys_numbers_and_half_characters_between_escapes(arguments, redacted):
 def test_time_grows_as_the_text_does(unit):
     def seconds(count):
         text = "".join(unit.format(n) for n in range(count))
-        began = time.process_time()
-        might_hold(pa.array([text]))
-        find(text)
-        return time.process_time() - began
+        measured = []
+        for _ in range(3):  # the least of them: the collector may sweep a whole suite's objects in any one
+            began = time.process_time()
+            might_hold(pa.array([text]))
+            find(text)
+            measured.append(time.process_time() - began)
+        return min(measured)
 
     seconds(10)
     assert seconds(16_000) < 8 * seconds(4_000) + 0.2
