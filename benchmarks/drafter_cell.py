@@ -28,14 +28,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.house import WORKLOADS, House, K
+from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.one_case import PROJECT, one_case
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.eagle3 import default_layer_ids
-
-LEARNING_RATE = {"eagle3": 3e-3, "medusa": 3e-3, "mlp_speculator": 3e-3}
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,8 @@ class Size:
     max_new_tokens: int
 
 
-FULL = Size(steps=249, tokens_per_step=2_048, share=1, prompts=100, max_new_tokens=128)
-"""Once through all answers."""
+FULL = Size(steps=498, tokens_per_step=2_048, share=1, prompts=100, max_new_tokens=128)
+"""Twice through all answers."""
 QUICK = Size(steps=6, tokens_per_step=512, share=60, prompts=4, max_new_tokens=16)
 
 
@@ -108,7 +106,7 @@ def _states(house: House, size: Size, captures: bool, workloads: tuple[str, ...]
 
 def _settings(cell: Cell, size: Size) -> SpeculatorSettings:
     return SpeculatorSettings(
-        architecture=cell.drafter, loss=cell.loss, seed=cell.seed, learning_rate=LEARNING_RATE[cell.drafter], steps=size.steps,
+        architecture=cell.drafter, loss=cell.loss, seed=cell.seed, **OPTIMIZER, steps=size.steps,
         tokens_per_step=size.tokens_per_step, max_length=2_048, num_speculative_tokens=K, ttt_steps=K, step_decay=1.0,
         warmup_share=0.04, checkpoint_every=100_000).resolved()
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.house import House, K
+from benchmarks.house import OPTIMIZER, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import RESAMPLES, AcceptanceRow, summarize
 from model_ops.specs import SpeculatorSettings
@@ -56,7 +56,7 @@ def figures(house: House, size: dict[str, int], work: Path) -> dict[str, Any]:
 
     def settings(steps: int) -> SpeculatorSettings:
         return SpeculatorSettings(steps=steps, tokens_per_step=size["tokens_per_step"], ttt_steps=size["ttt_steps"],
-                                  learning_rate=3e-3, warmup_share=0.05, max_length=2_048, num_speculative_tokens=K,
+                                  **OPTIMIZER, warmup_share=0.05, max_length=2_048, num_speculative_tokens=K,
                                   step_decay=1.0, checkpoint_every=10 * size["steps"]).resolved()
 
     old_rows, new_rows = house.rows(*BEFORE, share=size["share"]), house.rows(AFTER, share=size["share"])

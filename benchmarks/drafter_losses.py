@@ -3,7 +3,7 @@
     python -m benchmarks.drafter_losses --folder FOLDER        # about an hour on 2 cores, two trainings side by side
     python -m benchmarks.drafter_losses --quick                # a few steps of each: the figures mean nothing
 
-Target ../shared/models/house. Every training sees the same answers (all three workloads, one epoch in 249 steps of 2,048
+Target ../shared/models/house. Every training sees the same answers (all three workloads, two epochs in 498 steps of 2,048
 tokens), the same hidden states and as many steps (`benchmarks.drafter_cell`); three seeds decide order and first weights, one
 for LK-alpha. K = 5, chain, exact decoder, the same held-out prompts for all; tau is over all workloads' prompts, the mean of
 the seeds (at T = 0 of the first; `by_workload` has each). ngram and suffix as in evaluation_report: suffix begins with the
@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drafter_cell import FULL, LEARNING_RATE, QUICK, Cell, Found, Size, cell_arguments, decoded, measured, tau
-from benchmarks.house import WORKLOADS, House, K
+from benchmarks.drafter_cell import FULL, QUICK, Cell, Found, Size, cell_arguments, decoded, measured, tau
+from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import AcceptanceRow, Gain, paired_gain
 from model_ops.decoding.measure_acceptance import baselines
@@ -74,7 +74,7 @@ def figures(found: dict[Cell, Found], untrained: dict[str, dict[str, list[Accept
         "by_workload": {drafter: {loss: {workload: taus(seeds, workload) for workload in WORKLOADS}
                                   for loss, seeds in by_loss.items()} for drafter, by_loss in runs.items()},
         "training": {f"{cell.drafter} {cell.loss} {cell.seed}": said.training for cell, said in found.items()},
-        "prompts": len(untrained["ngram"]["t1"]), "k": K, "max_new_tokens": size.max_new_tokens, "learning_rate": LEARNING_RATE,
+        "prompts": len(untrained["ngram"]["t1"]), "k": K, "max_new_tokens": size.max_new_tokens, "optimizer": OPTIMIZER,
     }
 
 

@@ -28,7 +28,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.house import House, K, mixed
+from benchmarks.house import OPTIMIZER, House, K, mixed
 from benchmarks.one_case import PROJECT, one_case
 from benchmarks.record import record
 from benchmarks.vllm_environment import HOME, vllm_python
@@ -41,8 +41,8 @@ QUICK_PROMPT = 300
 """Tokens: a quick run's prompts are shorter."""
 EPSILON = 0.25
 """Logits; two steps of bfloat16 between 16 and 32, where this model's largest logits lie."""
-SETTINGS = {"num_speculative_tokens": K, "loss": "lk_lambda", "learning_rate": 3e-3, "tokens_per_step": 2_048,
-            "max_length": 2_048, "ttt_steps": K, "step_decay": 1.0, "precision": "float32"}
+SETTINGS = {"num_speculative_tokens": K, "loss": "lk_lambda", **OPTIMIZER, "tokens_per_step": 2_048, "max_length": 2_048,
+            "ttt_steps": K, "step_decay": 1.0}
 SAMPLED = {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
 
 
