@@ -13,16 +13,18 @@ and OURS IS TRAINED ON EXACTLY THOSE, step by step: the same rows, the same step
 the same number of threads; the loss is each one's KL.
 
 speculators runs its command line in two ways, and each figure is against the better of them: `defaults` (Muon 1e-3, norms
-before the fusion and before the residual, normed feedback) and `eagle3` (the paper's architecture, ours; AdamW 1.5e-3 linear).
+before the fusion and before the residual, normed feedback) and `eagle3` (the paper's architecture, ours; AdamW 3e-3 linear).
 Attention is `eager` or `sdpa`, whichever is faster in a short run; its default is made for GPUs. Data workers: none, its 12
-would be 12 processes. specforge runs with `sdpa`, DDP (NO_SHARD) of one process, learning rate 1e-3 (its default of 1e-4 is for
+would be 12 processes. specforge runs with `sdpa`, DDP (NO_SHARD) of one process, learning rate 3e-3 (its default of 1e-4 is for
 runs a hundred times as long), and rows one by one or as one padded batch, whichever is faster. What was mended so that they
 run without a GPU stands at the head of speculators_peer.py and specforge_peer.py.
 
 speed_ratio: our tokens/s over the peer's, steps after the first few; tokens are those of the rows, no padding. memory_ratio:
 our process's largest resident size over the peer's, everything included. tau_ratio: mean acceptance length (K = 5, exact
 decoder, held-out prompts of three workloads, T = 0 and 1) over the peer's; tau_ratio_lowest is its lowest cell. lk_lambda: the
-same steps with our default loss. known_served: what an earlier, longer run of speculators reached when served by vLLM.
+same steps with our default loss and the optimizer of our other benchmarks (Muon); our KL runs have AdamW 3e-3, as those of the
+peers that have AdamW, the best of 1.5e-3 to 1e-2 for ours. known_served: what an earlier, longer run of speculators reached
+when served by vLLM.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ from benchmarks.drafter_peer_formats import (
     write_for_speculators,
     write_rows,
 )
-from benchmarks.house import WORKLOADS, House, K
+from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import summarize
 from model_ops.decoding.incremental import FINAL
@@ -66,17 +68,18 @@ TOKENS_PER_STEP, TTT_STEPS, SEED = 2_048, 3, 0
 TEMPERATURES = {"t0": 0.0, "t1": 1.0}
 FULL = {"prompts": 48, "max_new_tokens": 128, "steps": 100, "short": 6, "warm": 3}
 QUICK = {"prompts": 2, "max_new_tokens": 8, "steps": 2, "short": 0, "warm": 1}
+ADAMW_RATE = 3e-3
 SPECULATORS = {
     "eagle3": ("--no-norm-before-residual", "--no-norm-before-fc", "--no-norm-output",
-               "--optimizer", "adamw", "--lr", "1.5e-3"),
+               "--optimizer", "adamw", "--lr", str(ADAMW_RATE)),
     "defaults": (),
 }
 """The flags of each way that speculators is run in."""
 KNOWN_SERVED = {"trainer": "speculators 0.9, KL, eager, 498 steps of up to 2,048 tokens", "tokens_per_s_with_states": 570,
                 "tau": {"math": {"t0": 1.97, "t1": 1.82}, "airline": {"t0": 2.66, "t1": 1.84},
                         "code": {"t0": 1.71, "t1": 1.73}}}
-OURS = {"loss": "kl", "learning_rate": 1e-3, "ttt_steps": TTT_STEPS, "num_speculative_tokens": K, "preset": "quick",
-        "tokens_per_step": TOKENS_PER_STEP, "seed": SEED}
+OURS = {"ttt_steps": TTT_STEPS, "num_speculative_tokens": K, "preset": "quick", "tokens_per_step": TOKENS_PER_STEP,
+        "seed": SEED}
 
 
 @dataclass
@@ -166,13 +169,13 @@ class Bench:
             theirs = trainings[peer]()
             best = max(theirs.values(), key=lambda run: run.tokens_per_s)
             # every way of a peer is fed the same steps
-            ours = self.ours(f"{peer}-kl", best.batches, "kl")
+            ours = self.ours(f"{peer}-kl", best.batches, loss="kl", learning_rate=ADAMW_RATE)
             taus = {way: self.taus(self.head(peer, run)) for way, run in theirs.items()}
             own = self.taus(load_draft_model(ours.head))
             found[peer] = {**compared(ours, own, theirs, taus), "ours": {**ours.told(), "tau": own},
                            "ways": {way: {**run.told(), "tau": taus[way]} for way, run in theirs.items()}}
             if peer == "speculators" and not self.quick:
-                lambdas = self.ours(f"{peer}-lk", best.batches, "lk_lambda")
+                lambdas = self.ours(f"{peer}-lk", best.batches, loss="lk_lambda", **OPTIMIZER)
                 tau = self.taus(load_draft_model(lambdas.head))
                 found[peer]["lk_lambda"] = {**lambdas.told(), "tau": tau,
                                             "tau_ratio": compared(lambdas, tau, theirs, taus)["tau_ratio"]}
@@ -240,20 +243,20 @@ class Bench:
                      "cache_dir": str(self.folder / "specforge-cache")},
             "training": {"strategy": "eagle3", "max_steps": steps, "batch_size": batch_size, "accumulation_steps": accumulation,
                          "num_epochs": math.ceil(steps * batch_size * accumulation / len(self.rows)) + 1,
-                         "fsdp_sharding": "NO_SHARD", "learning_rate": 1e-3, "ttt_length": TTT_STEPS,
+                         "fsdp_sharding": "NO_SHARD", "learning_rate": ADAMW_RATE, "ttt_length": TTT_STEPS,
                          "attention_backend": "sdpa", "log_interval": 1, "seed": SEED},
             "run_id": "peer", "output_dir": str(output),
         }))
         result = self.peer("specforge", name, {"config": str(config), "head": str(output / "head")})
         return self.run(result, output / "head")
 
-    def ours(self, name: str, batches: list[list[int]], loss: str) -> Run:
+    def ours(self, name: str, batches: list[list[int]], **settings: Any) -> Run:
         output = self.folder / f"ours-{name}"
         states = self.house.states(self.rows, self.layer_ids)
         result = self.child([sys.executable, "-m", "benchmarks.our_drafter"], f"ours-{name}", {
             "target": str(self.house.target), "rows": str(self.folder / "rows.jsonl"), "states": str(states.folder.parent),
             "batches": batches, "output": str(output),
-            "settings": {**OURS, "loss": loss, "draft_vocab_size": self.config.vocab_size}}, {})
+            "settings": {**OURS, **settings, "draft_vocab_size": self.config.vocab_size}}, {})
         return self.run({**result, "batches": batches}, output)
 
     def faster(self, ways: dict[str, Any]) -> str:
