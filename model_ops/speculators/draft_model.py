@@ -134,7 +134,7 @@ def new_draft_model(settings: SpeculatorSettings, target: IncrementalModel,
 
 
 def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> DraftModel:
-    """The drafter of a directory, in evaluation mode, whatever its architecture.
+    """The drafter of a directory, in evaluation mode, whatever its architecture; its weights in `dtype`.
 
     Raises ModelError where a file is missing, the config is of no known drafter, or a tensor does not fit.
     """
@@ -161,7 +161,9 @@ def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> Dra
             found = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
             raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}")
     model.load_state_dict({name: weights[name] for name in expected})
-    return model.to(dtype).eval().requires_grad_(False)
+    for parameter in model.parameters():  # not the buffers: rotary frequencies in bfloat16 are other positions
+        parameter.data = parameter.data.to(dtype)
+    return model.eval().requires_grad_(False)
 
 
 def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
