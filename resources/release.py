@@ -220,18 +220,21 @@ def _part(manifest: Manifest) -> Part:
     )
 
 
+def vllm_drafts(architecture: str, directory: str, num_speculative_tokens: int) -> dict[str, Any]:
+    """vLLM's --speculative-config for a drafter of a kind that it runs."""
+    options: dict[str, Any] = {"method": DRAFTS["vllm"][architecture], "model": directory,
+                               "num_speculative_tokens": num_speculative_tokens}
+    if architecture == "p_eagle":
+        options["parallel_drafting"] = True
+    if architecture != "medusa":  # whose heads propose their likeliest token whatever is asked for
+        options |= {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
+    return options
+
+
 def _vllm(release: Release) -> str:
     command = f'vllm serve "$LAKE/{release.target.path}" --served-model-name {release.workload}'
-    method = DRAFTS["vllm"].get(release.architecture)
-    if release.speculator and method:
-        options: dict[str, Any] = {
-            "method": method, "model": f"$LAKE/{release.speculator.path}",
-            "num_speculative_tokens": release.num_speculative_tokens,
-        }
-        if release.architecture == "p_eagle":
-            options["parallel_drafting"] = True
-        if method != "medusa":  # whose heads propose their likeliest token whatever is asked for
-            options |= {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
+    if release.speculator and release.architecture in DRAFTS["vllm"]:
+        options = vllm_drafts(release.architecture, f"$LAKE/{release.speculator.path}", release.num_speculative_tokens)
         quoted = json.dumps(options).replace('"', '\\"')
         command += f' --speculative-config "{quoted}"'
     return command
