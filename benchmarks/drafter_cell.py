@@ -7,9 +7,9 @@
 
 Every cell trains on answers of its workloads (all where none is named) in the same number of steps of as many tokens, K = 5,
 on hidden states that were computed once, one thread each; it is measured by the exact decoder on the held-out prompts of all
-three workloads: t1 (drafts drawn at T = 1), and with seed 0 also t0 and t1_greedy (its likeliest token at T = 1, as servers
-draft that are not told otherwise, and vLLM's MEDUSA always). What a cell found is a file in the house's folder, named by all
-that determines it, so an ended benchmark goes on, and two benchmarks share what both need.
+three workloads: t1 (drafts drawn at T = 1), and with seed 0 also t0 and, of a generic drafter that vLLM runs, t1_greedy (its
+likeliest token at T = 1, as a server drafts that is not told otherwise, and MEDUSA's always). What a cell found is a file in
+the house's folder, named by all that determines it, so an ended benchmark goes on, and two benchmarks share what both need.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.eagle3 import default_layer_ids
+
+SERVED = ("eagle3", "medusa")
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,11 @@ def _run(cell: Cell, size: Size, house: House) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="drafter-cell-") as work:
         model, result = house.trained(house.rows(*cell.workloads, share=size.share), _settings(cell, size), Path(work) / "work")
     seconds = time.monotonic() - started_s
-    ways = {"t1": (1.0, False), **({"t0": (0.0, False), "t1_greedy": (1.0, True)} if cell.seed == 0 else {})}
+    ways = {"t1": (1.0, False)}
+    if cell.seed == 0:
+        ways["t0"] = (0.0, False)
+        if cell.drafter in SERVED and not cell.workloads:
+            ways["t1_greedy"] = (1.0, True)
     rows = {way: [asdict(row) for row in decoded(house, {cell.drafter: model.drafter(greedy=greedy)}, temperature, size)]
             for way, (temperature, greedy) in ways.items()}
     return {"rows": rows, "training": {
