@@ -300,7 +300,7 @@ class Bench:
                                        temperature, max_new_tokens=self.size["max_new_tokens"])
             return round(summarize(rows)["tau"], 3)
 
-        model = model.to(self.house.runner.dtype).eval()
+        model = model.ready_to_draft(self.house.runner.dtype)
         return {workload: {name: tau(workload, temperature) for name, temperature in TEMPERATURES.items()}
                 for workload in WORKLOADS}
 

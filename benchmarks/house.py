@@ -125,7 +125,7 @@ class House:
         loss = SpeculatorLoss(Teacher(self.runner.head.weight, model.target_ids), settings)
         result = train(model, plan, loss, settings, work, Progress(), "speculator")
         shutil.rmtree(work, ignore_errors=True)
-        return model.to(self.runner.dtype).eval(), result
+        return model.ready_to_draft(self.runner.dtype), result
 
     def measured(self, drafters: dict[str, Drafter], prompts: Sequence[Prompt], temperature: float,
                  num_speculative_tokens: int = K, max_new_tokens: int = MAX_NEW_TOKENS, seed: int = 0) -> list[AcceptanceRow]:

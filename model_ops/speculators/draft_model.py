@@ -82,6 +82,13 @@ class DraftModel(nn.Module, ABC):
         nor head. `new` has done it; after `load_draft_model` it comes before `drafter`, `unroll` and `scored`."""
         return self
 
+    def ready_to_draft(self, dtype: torch.dtype) -> Self:
+        """Itself for inference, its weights in `dtype`. Buffers stay: rotary frequencies in bfloat16 are other positions,
+        which is why a plain `.to(dtype)` will not do."""
+        for parameter in self.parameters():
+            parameter.data = parameter.data.to(dtype)
+        return self.eval().requires_grad_(False)
+
     @abstractmethod
     def drafter(self, greedy: bool = False) -> Drafter:
         """The decode step, for the decoder. greedy: it proposes its likeliest token at any temperature, as servers do that
@@ -161,9 +168,7 @@ def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> Dra
             found = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
             raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}")
     model.load_state_dict({name: weights[name] for name in expected})
-    for parameter in model.parameters():  # not the buffers: rotary frequencies in bfloat16 are other positions
-        parameter.data = parameter.data.to(dtype)
-    return model.eval().requires_grad_(False)
+    return model.ready_to_draft(dtype)
 
 
 def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

@@ -45,14 +45,15 @@ def served(python, folder, prompts, temperatures, *words):
                 for temperature in temperatures]
 
 
-def offline_tau(target, speculator, prompts, temperature, likeliest=False):
-    """The exact decoder's acceptance length; `likeliest`: of a drafter that proposes its likeliest tokens."""
+def offline_tau(target, speculator, prompts, temperature):
+    """The exact decoder's acceptance length, of a drafter as servers draft with it."""
     torch.set_num_threads(2)
     runner = load_runner(target)
     model = load_draft_model(speculator, runner.dtype).attach(runner)
     answers = decode(
         runner, prompts, [str(number) for number in range(len(prompts))], eos_ids=end_of_text_ids(target),
-        temperature=temperature, max_new_tokens=NEW_TOKENS, num_speculative_tokens=K, drafter=model.drafter(greedy=likeliest),
+        temperature=temperature, max_new_tokens=NEW_TOKENS, num_speculative_tokens=K,
+        drafter=model.drafter(greedy=model.served_greedily),
     )
     return 1 + sum(answer.accepted for answer in answers) / sum(answer.drafts for answer in answers)
 
