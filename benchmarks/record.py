@@ -23,7 +23,7 @@ def record(name: str, figures: dict[str, Any], keep: bool = True) -> None:
     run = {
         "benchmark": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", f"benchmarks.{name}", *map(_told, sys.argv[1:])]),
         "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "memory_gib": _memory_gib(), "system": platform.platform()},
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
         "python": platform.python_version(),
@@ -32,6 +32,11 @@ def record(name: str, figures: dict[str, Any], keep: bool = True) -> None:
     if keep:
         (RESULTS / f"{name}.json").write_text(json.dumps(run, indent=2) + "\n")
     print(json.dumps(figures))
+
+
+def _told(word: str) -> str:
+    """An argument as strangers are told it: where a folder lay on this machine says nothing to them."""
+    return "DIR" if Path(word).is_absolute() else word
 
 
 def _cpu() -> str:
