@@ -42,18 +42,21 @@ SOFTMAX_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 27}
 class Draft:
     """One step of a chain: what its head reads at every supervised position, and the teacher's position of each.
 
-    states: after the final norm; rows: ascending, among the contexts of the teacher's last states.
+    states: after the final norm; rows: ascending, among the contexts of the teacher's last states; stands_for: how many
+    positions each counts as, where they are a sample (None: one).
     """
 
     states: Float[Tensor, "positions width"]
     head: Float[Tensor, "draft_vocab width"]
     rows: Int[Tensor, " positions"]
+    stands_for: Float32[Tensor, " positions"] | None = None
 
 
 @dataclass(frozen=True)
 class ChainLoss:
-    """total: sum over steps of weight * sum of losses, differentiable in states and heads. Not differentiable: losses and
-    alphas of each position, by step, and mass, what the target gives to the draft vocabulary at each position of step 0."""
+    """total: sum over steps of weight * sum of losses, each as often as it stands for, differentiable in states and heads. Not
+    differentiable: losses and alphas of each position, by step, and mass, what the target gives to the draft vocabulary at each
+    position of step 0."""
 
     total: Float32[Tensor, ""]
     losses: list[Float32[Tensor, " positions"]]
@@ -76,7 +79,7 @@ def chain_loss(kind: LossKind, drafts: Sequence[Draft], teacher: Teacher, last: 
     heads = list({id(draft.head): draft.head for draft in drafts}.values())
     of_step = [next(place for place, head in enumerate(heads) if head is draft.head) for draft in drafts]
     plan = _Plan(kind, eta, teacher, last, None if labels is None else teacher.draft_labels(labels),
-                 [draft.rows for draft in drafts], of_step, weights)
+                 [draft.rows for draft in drafts], [draft.stands_for for draft in drafts], of_step, weights)
     total, mass, *by_step = _ChainLoss.apply(plan, *(draft.states for draft in drafts), *heads)
     return ChainLoss(total, by_step[:len(drafts)], by_step[len(drafts):], mass)
 
@@ -89,6 +92,7 @@ class _Plan:
     last: Tensor
     labels: Tensor | None
     rows: list[Tensor]
+    stands_for: list[Tensor | None]
     head_of_step: list[int]
     weights: list[float]
 
@@ -149,7 +153,8 @@ class _ChainLoss(torch.autograd.Function):
             *(None if gradient is None else gradient.to(given.dtype)
               for gradient, given in zip(head_gradients, heads, strict=True))]
         ctx.mark_non_differentiable(mass, *losses, *alphas)
-        total = sum((weight * loss.sum() for weight, loss in zip(plan.weights, losses, strict=True)),
+        total = sum((weight * (loss if times is None else loss * times).sum()
+                     for weight, loss, times in zip(plan.weights, losses, plan.stands_for, strict=True)),
                     start=torch.zeros((), device=plan.last.device))
         return total, mass, *losses, *alphas
 
@@ -180,7 +185,9 @@ def _softmaxes(plan: _Plan, target: TeacherLogits, first: int, parts: list[tuple
             met = rows if high - low == end - start else rows[index]
             if step == 0:
                 mass[where] = met.mass[:, 0]
+            times = plan.stands_for[step]
+            scale = plan.weights[step] if times is None else plan.weights[step] * times[where, None]
             losses[step][where], alphas[step][where], gradient = loss_and_gradient(
-                plan.kind, logits[low:high].float(), met, plan.eta, plan.weights[step], gradient_wanted)
+                plan.kind, logits[low:high].float(), met, plan.eta, scale, gradient_wanted)
             if gradient is not None:
                 logits[low:high] = gradient

@@ -117,7 +117,7 @@ class TargetRows:
 
 
 def loss_and_gradient(kind: LossKind, draft_logits: Float[Tensor, "positions draft_vocab"], target: TargetRows,
-                      eta: float = ETA, scale: float = 1.0, gradient_wanted: bool = True,
+                      eta: float = ETA, scale: float | Float[Tensor, "positions 1"] = 1.0, gradient_wanted: bool = True,
                       ) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"], Tensor | None]:
     """(loss, alpha, scale * d loss / d draft_logits) by the closed forms above; draft_logits are overwritten.
 

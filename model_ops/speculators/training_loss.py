@@ -48,10 +48,7 @@ class SpeculatorLoss:
     def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
         settings, windows = self.settings, batch.extras["windows"]
         drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps), settings.anchors)
-        # a step that was computed at a share of its indices stands for all of them
-        weights = [weight * int((windows - step).clamp(min=0).sum()) / max(1, len(draft.rows))
-                   for step, (weight, draft) in enumerate(zip(settings.weights_of_steps(len(drafts)), drafts, strict=True))]
-        result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"], weights,
+        result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"], settings.weights_of_steps(len(drafts)),
                             batch.labels[batch.labels != IGNORED], settings.eta)
         chains = whole_chains(result, drafts)
         entries = {f"alpha_{step}": alpha for step, alpha in enumerate(result.alphas)}
@@ -94,6 +91,7 @@ def drafts_of(model: DraftModel, batch: Batch, steps: int, shares: Sequence[floa
     """What each draft step's head reads at every supervised index, and the teacher's position of each. shares: at a sample
     of these indices; anchors: at so many of each window's; both drawn by batch.extras["order"]."""
     windows, documents, drafts = batch.extras["windows"], documents_of(batch), []
+    of_a_sample = anchors is not None or any(share < 1 for share in shares)
     if anchors is not None:
         documents = replace(documents, anchors=chosen_anchors(windows, batch.extras["order"], anchors))
     indices = [supervised(windows, step, documents.anchors) for step in range(steps)]
@@ -105,8 +103,20 @@ def drafts_of(model: DraftModel, batch: Batch, steps: int, shares: Sequence[floa
     for step, hidden in enumerate(model.unroll(documents, steps)):
         entries, rows = indices[step]
         states, head = model.scored(hidden.flatten(0, 1)[entries], step)
-        drafts.append(Draft(states, head, rows))
+        stands_for = None
+        if of_a_sample:
+            answer = entries // documents.window
+            stands_for = _stands_for((windows - step).clamp(min=0), answer, by_answer=anchors is not None)
+        drafts.append(Draft(states, head, rows, stands_for))
     return drafts
+
+
+def _stands_for(supervised_of: Tensor, answer: Tensor, by_answer: bool) -> Tensor:
+    """How many supervised positions each of a sample stands for: where anchors were chosen in every answer, of its own answer,
+    for a long one has as many as a short one; else of all."""
+    if not by_answer:
+        supervised_of, answer = supervised_of.sum()[None], torch.zeros_like(answer)
+    return (supervised_of / answer.bincount(minlength=len(supervised_of)))[answer]
 
 
 def whole_chains(result: ChainLoss, drafts: list[Draft]) -> Tensor:

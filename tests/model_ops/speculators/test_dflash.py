@@ -185,19 +185,32 @@ def test_the_loss_is_the_weighted_sum_over_the_anchors_blocks(material, loss):
     total, firsts = 0, [0, 9, 12]
     outputs = model.unroll(documents_at(batch, chosen), 3)
     for step, weight in enumerate([1.0, 0.60653066, 0.36787944]):  # exp(-k / 2)
-        losses = []
         for place, row in enumerate(rows):
+            losses = []
             for entry in chosen[place]:
                 if entry + step < row.window:
                     at = firsts[place] + entry + step
                     logits = logits_of(model, outputs[step][place, entry, None], step)
                     losses.append(speculator_loss(loss, logits, p[at, None], labels[at, None], 3.0).sum())
-        # what was drafted at some positions stands for all that have a teacher
-        total = total + weight * sum(losses) / len(losses) * sum(row.window - step for row in rows)
+            # what was drafted at some positions of an answer stands for all of it that have a teacher
+            total = total + weight * sum(losses) / len(losses) * (row.window - step)
     torch.testing.assert_close(found.sum, total)
     weights = list(model.parameters())
     for one, other in zip(torch.autograd.grad(found.sum, weights), torch.autograd.grad(total, weights), strict=True):
         torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-3)
+
+
+def test_an_answer_weighs_by_its_tokens_whatever_shares_its_micro_batch(material):
+    """Two anchors each of answers of 9, 3 and 14 tokens: together as much as one by one, at the same anchors."""
+    target, _, model, rows, source = material
+    settings = SpeculatorSettings(architecture="dflash", anchors=2).resolved()
+    loss = SpeculatorLoss(Teacher(target.lm_head.weight, model.target_ids), settings)
+    together = make_batch(rows, source, [0, 1, 2], (5, 6, 7))
+    orders = together.extras["order"].split(together.extras["windows"].tolist())
+    alone = [make_batch(rows, source, [place]) for place in range(3)]
+    for batch, order in zip(alone, orders, strict=True):
+        batch.extras["order"] = order
+    torch.testing.assert_close(loss(model, together).sum, sum(loss(model, batch).sum for batch in alone))
 
 
 def test_anchors_are_chosen_anew_each_step_and_again_the_same(material):
