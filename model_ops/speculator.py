@@ -65,7 +65,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     if (answers / "validation.parquet").exists():
         held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
     check_target(target, settings.architecture)
-    check_answers(answers, target, rows, left_out)
+    check_answers(answers, target, rows, left_out, held_out)
     small = _draft_model(job, settings)
     previous = _previous(job, settings)
     runner = load_runner(target)

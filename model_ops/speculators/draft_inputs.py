@@ -1,7 +1,7 @@
 """What would make a drafter's training senseless, told before any weight is loaded.
 
     check_target(target, "eagle3")                     # layers, a head, ends of text
-    check_answers(answers, target, rows, left_out)     # whose answers they are, and whether they teach anything
+    check_answers(answers, target, rows, left_out, held_out)     # whose they are, and whether they teach anything
 
 Each problem is a ModelError of one sentence with its remedy.
 """
@@ -53,14 +53,23 @@ def check_target(target: Path, architecture: str) -> None:
                          "end; set eos_token_id in generation_config.json")
 
 
-def check_answers(answers: Path, target: Path, rows: Sequence[AnswerRow], left_out: Mapping[str, int]) -> None:
-    """Answers that this target gave, with something to learn from. Raises ModelError, see the file's first lines."""
+def check_answers(answers: Path, target: Path, rows: Sequence[AnswerRow], left_out: Mapping[str, int],
+                  held_out: Sequence[AnswerRow] = ()) -> None:
+    """Answers that this target gave, with something to learn from, and held-out ones that it gave, too. Raises ModelError, see
+    the file's first lines."""
     path = answers / "train.parquet"
     if not rows:
         if left_out.get("rows_left_out"):
             raise ModelError(f"none of the {left_out['rows_left_out']} answers in {path} holds a token to predict within "
                              "max_length: raise max_length, or generate answers for shorter prompts")
         raise ModelError(f"{path} holds no answer to train the drafter on; generate more")
+    _check_origin(path, rows, target)
+    if held_out:
+        _check_origin(answers / "validation.parquet", held_out, target)
+
+
+def _check_origin(path: Path, rows: Sequence[AnswerRow], target: Path) -> None:
+    """Raises ModelError where a file's answers are of other weights, of another tokenizer, or no tokens of the target's."""
     named = {name.decode(): value.decode() for name, value in (pq.read_schema(path).metadata or {}).items()}
     digests = {"target_digest": (target_digest, "weights"), "vocabulary_digest": (vocabulary_digest, "tokenizer")}
     for name, (digest, what) in digests.items():

@@ -210,19 +210,23 @@ def test_targets_and_answers_that_make_no_sense_are_refused_before_the_target_is
 
     table = pq.read_table(place / "answers" / "train.parquet")
 
-    def written(name, rows):
+    def written(name, rows, held_out=None):
         (tmp_path / name).mkdir()
         pq.write_table(rows, tmp_path / name / "train.parquet")
+        if held_out is not None:
+            pq.write_table(held_out, tmp_path / name / "validation.parquet")
         return tmp_path / name
 
     refused("holds no answer to train the drafter on", answers=written("empty", table.slice(0, 0)))
     silent = table.set_column(table.schema.get_field_index("answer_token_ids"), "answer_token_ids",
                               pa.array([[]] * table.num_rows, pa.list_(pa.int32())))
     refused(f"none of the {table.num_rows} answers .* holds a token to predict", answers=written("silent", silent))
-    other = {b"target_digest": b"0" * 64}
-    refused("answered with other weights", answers=written("other", table.replace_schema_metadata(other)))
+    other = table.replace_schema_metadata({b"target_digest": b"0" * 64})
+    refused("answered with other weights", answers=written("other", other))
+    refused("validation.parquet was answered with other weights", answers=written("other held out", table, other))
     other = {b"vocabulary_digest": b"0" * 64}
     refused("answered with other tokenizer", answers=written("tokenizer", table.replace_schema_metadata(other)))
     strange = pa.array([[299, 300]] * table.num_rows, pa.list_(pa.int32()))
     strange = table.set_column(table.schema.get_field_index("answer_token_ids"), "answer_token_ids", strange)
     refused("outside the target's vocabulary of 300", answers=written("strange", strange))
+    refused("validation.parquet: row .* outside the target's vocabulary", answers=written("strange held out", table, strange))
