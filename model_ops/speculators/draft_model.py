@@ -161,7 +161,11 @@ def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> Dra
             break
     else:
         raise ModelError(f"{directory} is {raw.get('architectures')}, no drafter that is known here")
-    model = known.from_config(directory, raw)
+    try:
+        model = known.from_config(directory, raw)
+    except (KeyError, TypeError, ValueError) as error:  # of a rotary kind that transformers does not know, for one
+        raise ModelError(f"{directory / 'config.json'} holds a value that no layer can be built from ({type(error).__name__}: "
+                         f"{error}): copy it again") from error
     weights, expected = model.stored(weights), model.state_dict()
     for name, tensor in expected.items():
         if name not in weights or weights[name].shape != tensor.shape:

@@ -68,7 +68,7 @@ class Eagle3Config(BaseModel):
     intermediate_size: int
     num_attention_heads: int
     num_key_value_heads: int
-    head_dim: int
+    head_dim: int = Field(ge=2)
     vocab_size: int
     draft_vocab_size: int
     max_position_embeddings: int

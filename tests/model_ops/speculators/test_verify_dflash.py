@@ -110,6 +110,8 @@ UNREADABLE = {
     "dflash_config.causal: such drafters are not known": {"own__causal": True},
     "without full attention": {"layer_types": ["sliding_attention"] * 2},
     "num_layers: Input should be": {"num_hidden_layers": None},
+    "no layer can be built from .TypeError": {"layer_types": 5},
+    "no layer can be built from .KeyError: 'spiral'": {"rope_parameters": {"rope_type": "spiral", "rope_theta": 10_000.0}},
 }
 
 
