@@ -49,7 +49,7 @@ class Size:
     max_new_tokens: int
 
 
-FULL = Size(steps=373, tokens_per_step=2_048, share=1, prompts=100, max_new_tokens=128)
+FULL = Size(steps=373, tokens_per_step=2_048, share=1, prompts=60, max_new_tokens=128)
 """One and a half times through all answers."""
 QUICK = Size(steps=6, tokens_per_step=512, share=60, prompts=4, max_new_tokens=16)
 
