@@ -31,7 +31,7 @@ from model_ops.torch_environment import set_torch_environment
 BEFORE, AFTER = ("math", "code"), "airline"
 STEP_SHARE = 0.25
 TEMPERATURES = (0.0, 1.0)
-FULL = {"share": 1, "prompts": 150, "steps": 240, "tokens_per_step": 2_048, "ttt_steps": K}
+FULL = {"share": 1, "prompts": 80, "steps": 200, "tokens_per_step": 2_048, "ttt_steps": K}
 QUICK = {"share": 60, "prompts": 6, "steps": 8, "tokens_per_step": 1_024, "ttt_steps": 2}
 
 

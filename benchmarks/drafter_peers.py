@@ -66,7 +66,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 PEERS = {"speculators": ("speculators==0.9.0", "hs-connectors==0.9.0"), "specforge": ("specforge==0.2.0",)}
 TOKENS_PER_STEP, TTT_STEPS, SEED = 2_048, 3, 0
 TEMPERATURES = {"t0": 0.0, "t1": 1.0}
-FULL = {"prompts": 48, "max_new_tokens": 128, "steps": 100, "short": 6, "warm": 3}
+FULL = {"prompts": 24, "max_new_tokens": 128, "steps": 60, "short": 6, "warm": 3}
 QUICK = {"prompts": 2, "max_new_tokens": 8, "steps": 2, "short": 0, "warm": 1}
 ADAMW_RATE = 3e-3
 SPECULATORS = {

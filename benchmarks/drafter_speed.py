@@ -61,7 +61,7 @@ def main() -> None:
 
 def pair(folder: Path, python: Path, target: str, prompts: dict[str, list], quick: bool) -> list[dict[str, Any]]:
     """One server without, then one with the drafter; the same requests to both."""
-    counts = {1: 4, 8: 8} if quick else {1: 24, 8: 96}
+    counts = {1: 4, 8: 8} if quick else {1: 12, 8: 48}
     max_tokens, temperatures = (24, (0,)) if quick else (128, (0, 1))
     config = json.dumps({"method": "eagle3", "model": "drafter", "num_speculative_tokens": K, **SAMPLED})
     runs: dict[str, dict[tuple[int, int], ServedMeasure]] = {}
