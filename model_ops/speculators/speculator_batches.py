@@ -26,6 +26,9 @@ StateSource = HiddenStates | OnlineStates
 MICRO_BATCH_TOKENS = 8_192
 """Padded tokens of one micro-batch where settings.micro_batch_tokens is open; a longer document is one of its own."""
 
+DRAFT_WEIGHT = 3
+"""What a drafted position keeps for the backward pass, in tokens of a prompt, of which keys and values are kept."""
+
 PADDING_ALLOWED = 1.5
 """A micro-batch's longest document may be this many times its shortest."""
 
@@ -37,6 +40,7 @@ class SpeculatorPlan:
         self.rows, self.states, self.seed = rows, states, settings.seed
         self.steps = plan_steps([len(row.ids) for row in rows], settings)
         self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
+        self.anchors, self.drafts = settings.anchors, sum(settings.shares_of_steps(settings.ttt_steps))
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -50,14 +54,16 @@ class SpeculatorPlan:
         return batches + [self._silent(index)] * missing if missing else batches
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
-        """This rank's micro-batch of most padded tokens; the longest documents decide where several have as many."""
+        """This rank's micro-batch that takes most memory: by its padded tokens and, more, by what it drafts, for prompts leave
+        little to the backward pass; the longest documents decide where several weigh as much."""
         groups = [group for index in range(len(self.steps)) for group in self._groups(index, ranks)[rank]]
         if not groups:
             return self._silent(0)
 
-        def weight(group: list[int]) -> tuple[int, int]:
+        def weight(group: list[int]) -> tuple[float, int]:
             longest = max(len(self.rows[row].ids) for row in group)
-            return longest * len(group), longest
+            positions = sum(min(self.rows[row].window, self.anchors or self.rows[row].window) for row in group)
+            return longest * len(group) + DRAFT_WEIGHT * self.drafts * positions, longest
 
         return make_batch(self.rows, self.states, max(groups, key=weight), (self.seed, 0, 0))
 

@@ -10,9 +10,11 @@ from pydantic import ValidationError
 from tiny_drafters import tiny_p_eagle
 from tiny_models import tiny_model
 
+from model_ops.decoding.incremental import IncrementalModel
 from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.draft_model import new_draft_model
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
-from model_ops.speculators.hidden_states import AnswerRow
+from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
 from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, supervised
 from model_ops.speculators.speculator_losses import acceptance, expected_acceptance_length, speculator_loss
 from model_ops.speculators.teacher import Teacher
@@ -118,6 +120,33 @@ def _whole_steps(model, teacher, rows, batch):
     for step, hidden in enumerate(model.unroll(documents_of(batch), STEPS)):
         entries, at = supervised(batch.extras["windows"], step)
         yield model.logits(hidden.flatten(0, 1)[entries]), p[at], labels[at]
+
+
+@pytest.mark.parametrize("own", [{"architecture": "eagle3"}, {"architecture": "p_eagle", "num_speculative_tokens": 5},
+                                 {"architecture": "dflash", "num_speculative_tokens": 5, "anchors": 16}])
+def test_the_heaviest_micro_batch_keeps_most_for_the_backward_pass(own):
+    """Of micro-batches of as many tokens: one long prompt, two long answers, eight short answers, eight longer prompts."""
+    runner = IncrementalModel(tiny_model(layers=8, max_position_embeddings=1_024))
+    shapes = [(480, 32), *[(8, 240)] * 2, *[(2, 60)] * 8, *[(50, 12)] * 8]
+    rows = [AnswerRow(str(n), [3 + n] * (prompt + answer), prompt) for n, (prompt, answer) in enumerate(shapes)]
+    settings = SpeculatorSettings(num_layers=1, steps=1, tokens_per_step=2_000, micro_batch_tokens=512, **own).resolved()
+    model = new_draft_model(settings, runner, torch.arange(96))
+    plan = SpeculatorPlan(rows, OnlineStates(runner, rows, model.capture), settings)
+    loss = SpeculatorLoss(Teacher(runner.head.weight, model.target_ids), settings)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = {}
+    for batch in plan.step(0):
+        held = {}
+
+        def keep(tensor, held=held):
+            storage = tensor.untyped_storage()
+            held[storage.data_ptr()] = 0 if storage.data_ptr() in weights else storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss(model, batch)
+        kept[sum(held.values())] = batch.row_ids
+    assert len(kept) == 4 and plan.heaviest().row_ids == kept[max(kept)]
 
 
 def test_the_order_of_a_batch_is_its_steps_own(material):
