@@ -113,7 +113,8 @@ def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
         elif config[flag] and flag.startswith("norm_before"):
             problems.append(Problem("config.json", f"{flag} is true, these weights were trained without it"))
     problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
-    return problems + verify_proposals(config) + verify_rope(layer) + verify_against_target(layer, target)
+    problems += verify_proposals(config) or _verify_drafts(config)
+    return problems + verify_rope(layer) + verify_against_target(layer, target)
 
 
 def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: str) -> Shapes:
@@ -161,6 +162,15 @@ def _verify_mask(config: Mapping[str, Any], vocab_size: int, names: tuple[str, .
     if depths is not None and (type(depths) is not int or depths < 1):
         problems.append(Problem("config.json", f"num_depths is {depths!r}, not how many drafts the weights were trained for"))
     return problems
+
+
+def _verify_drafts(config: Mapping[str, Any]) -> list[Problem]:
+    """A P-EAGLE's drafts are mask entries: of those past num_depths it has learnt nothing."""
+    tokens, depths = config["speculators_config"]["proposal_methods"][0]["speculative_tokens"], config.get("num_depths")
+    if type(depths) is not int or tokens <= depths:
+        return []
+    return [Problem("config.json", f"speculative_tokens is {tokens}, the weights were trained for {depths} drafts: ask for at "
+                                   "most that")]
 
 
 def _verify_trained_with(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:

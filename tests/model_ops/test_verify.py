@@ -207,6 +207,9 @@ BROKEN_FORMS = {
     ("parallel", "num_depths is 0"): lambda d: edit_json(d / "config.json", num_depths=0),
     ("parallel", "mask_token_id is not there: vLLM does not start"):
         lambda d: edit_json(d / "speculators" / "config.json", mask_token_id=None),
+    ("parallel", "speculative_tokens is 9, the weights were trained for 4 drafts"): lambda d: edit_json(
+        d / "speculators" / "config.json", speculators_config={
+            "proposal_methods": [{"speculative_tokens": 9}], "verifier": {"name_or_path": "target"}}),
     ("parallel", "it is peagle"): lambda d: edit_json(d / "speculators" / "config.json", speculators_model_type="eagle3"),
     ("parallel", "norm_output is true; vLLM does not read it of a peagle config"):
         lambda d: edit_json(d / "speculators" / "config.json", norm_output=True),
