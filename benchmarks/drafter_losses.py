@@ -36,8 +36,9 @@ UNTRAINED = "untrained"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drafter_losses", description=__doc__.splitlines()[0])
     cell_arguments(parser)
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each drafter and loss")
     given = parser.parse_args()
-    size, seeds = (QUICK, 1) if given.quick else (FULL, 3)
+    size, seeds = (QUICK, 1) if given.quick else (FULL, given.seeds)
     with tempfile.TemporaryDirectory(prefix="drafter-losses-") as scratch:
         house = House(given.shared, given.folder or Path(scratch))
         cells = [Cell(drafter, loss, seed) for seed in range(seeds) for drafter in DRAFTERS for loss in ("kl", "lk_lambda")]
