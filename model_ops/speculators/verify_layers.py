@@ -18,11 +18,16 @@ TRAINED_WITH = "trained_with"
 
 
 def verify_rope(config: Mapping[str, Any]) -> list[Problem]:
-    """Servers of two generations read the base in two places; they must agree."""
+    """Servers of two generations read the base, and what scales positions, in two places each; they must agree."""
     modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
     if legacy is None or modern.get("rope_theta", legacy) != legacy:
         return [Problem("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
                                        f"{modern.get('rope_theta')!r}; write both, equal")]
+    older = dict(_mapping(config.get("rope_scaling")))
+    kinds = older.pop("rope_type", older.pop("type", "default")), modern.get("rope_type", "default")
+    if modern and (kinds[0] != kinds[1] or any(modern.get(name) != value for name, value in older.items())):
+        return [Problem("config.json", f"rope_scaling is {config.get('rope_scaling')!r}, where servers of transformers 4 look, "
+                                       f"and rope_parameters.rope_type {kinds[1]!r}; write both, equal")]
     return []
 
 

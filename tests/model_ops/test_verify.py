@@ -207,6 +207,11 @@ BROKEN_FORMS = {
     ("parallel", "num_depths is 0"): lambda d: edit_json(d / "config.json", num_depths=0),
     ("parallel", "mask_token_id is not there: vLLM does not start"):
         lambda d: edit_json(d / "speculators" / "config.json", mask_token_id=None),
+    ("drafter", "rope_scaling is None, where servers of transformers 4 look, and rope_parameters.rope_type 'linear'"):
+        lambda d: edit_json(d / "config.json", rope_parameters={
+            "rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}),
+    ("drafter", "rope_scaling is {'type': 'linear', 'factor': 2.0}"):
+        lambda d: edit_json(d / "config.json", rope_scaling={"type": "linear", "factor": 2.0}),
     ("parallel", "speculative_tokens is 9, the weights were trained for 4 drafts"): lambda d: edit_json(
         d / "speculators" / "config.json", speculators_config={
             "proposal_methods": [{"speculative_tokens": 9}], "verifier": {"name_or_path": "target"}}),
