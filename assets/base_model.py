@@ -6,6 +6,7 @@ from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.specs import ImportBaseSettings, TinyBaseSettings
+from resources.model_policy import ModelPolicy
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
@@ -19,13 +20,13 @@ def base_model(
     config: TrainingOverrides,
     workshop: dg.ResourceParam[Workshop],
     base_name: dg.ResourceParam[str],
+    policy: dg.ResourceParam[ModelPolicy],
     tiny_settings: dg.ResourceParam[TinyBaseSettings],
 ) -> dg.MaterializeResult:
     """The model that fine-tuning starts from, checked tensor by tensor."""
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:
-        manifest = workshop.train(
-            "base_model", "import_base", ImportBaseSettings(model=base_name), {}, context, outside=base_name
-        )
+        settings = ImportBaseSettings(model=base_name, mtp_layer=policy.base_drafts)
+        manifest = workshop.train("base_model", "import_base", settings, {}, context, outside=base_name)
     return shown(manifest, workshop)

@@ -12,8 +12,9 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["quantized_model", "student_model", "speculator_dataset"], group_name=DRAFTER, kinds={"pytorch", "huggingface"},
-    owners=OWNERS, pool=WORKER_POOL, code_version=source_digest("model_ops/speculator.py")[:12],
+    deps=["base_model", "quantized_model", "student_model", "speculator_dataset"], group_name=DRAFTER,
+    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/speculator.py")[:12],
 )
 def speculator(
     context: dg.AssetExecutionContext,
@@ -30,8 +31,10 @@ def speculator(
     settings, outside = config.applied_to(speculator_settings), None
     if policy.student_drafts:
         inputs["draft_model"] = workshop.current("model", "student_model")
+    elif policy.base_drafts:
+        inputs["mtp_layer"] = workshop.current("model", "base_model")
     else:
-        outside = settings.draft_model
+        outside = settings.draft_model or settings.mtp_layer
     manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,
                               continue_from=settings.continue_from)
     return shown(manifest, workshop)

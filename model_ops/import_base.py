@@ -5,7 +5,8 @@
 Only safetensors, JSON, Jinja and tokenizer files are taken, never code or pickles. What arrives is checked tensor by
 tensor against its config, by the files' headers; a tokenizer and a chat template must be there. Files of the Hub's
 cache are hard-linked, files of a directory are copied, since their owner may change them. HF_HUB_OFFLINE and
-HF_ENDPOINT are honoured.
+HF_ENDPOINT are honoured. Of a checkpoint with multi-token-prediction layers (`model_ops.models.mtp_tensors`) the body becomes
+the model, and the layers lie in mtp/ beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import check_model, headers, load_tokenizer, read_config
+from model_ops.models.mtp_tensors import LAYER, has_layers, set_apart
 from model_ops.progress import Progress
 from model_ops.specs import ImportBaseSettings, Job
 
@@ -31,14 +33,20 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     local = Path(settings.model).expanduser()
     from_hub = not local.is_dir()
     source = download(settings.model, settings.revision) if from_hub else local
-    found = check_base(source)
-    files = sorted({path for pattern in TAKEN for path in source.glob(pattern) if path.is_file() and path.name not in LEFT})
+    layered = has_layers(read_config(source))
+    if settings.mtp_layer and not (layered and any(name.startswith(LAYER) for name in headers(source))):
+        raise ModelError(f"{settings.model} carries no multi-token-prediction layer that is known here (MiMo-7B does): take "
+                         "another architecture for the drafter, such as eagle3")
+    found = {} if layered else check_base(source)
+    written = set_apart(source, job.output) if layered else set()
+    left = {*LEFT, *written}
+    files = sorted({path for pattern in TAKEN for path in source.glob(pattern) if path.is_file() and path.name not in left})
     for done, path in enumerate(files):
         progress.report("import", done, len(files), "files")
         progress.stop_if_requested()
         _place(path, job.output / path.name, link=from_hub)
     progress.report("import", len(files), len(files), "files")
-    return found
+    return found or check_base(job.output)
 
 
 def check_base(directory: Path) -> dict[str, int]:

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 
 from model_ops.errors import ModelError
+from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.models.quantized import SUPPORTED_MODEL_TYPES, is_block_linear, quantize_symmetric
 from model_ops.models.tensor_files import TensorFileError, TensorHeader, read_directory, write_stream
 from model_ops.progress import Progress
-from model_ops.specs import Job
+from model_ops.specs import Job, QuantizeSettings
 
 FLOAT_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
@@ -54,14 +55,21 @@ QUANTIZATION_CONFIG = {
 """What compressed-tensors 0.20.0 writes for dynamic int8 W8A8."""
 
 
+def quantization_config(config: dict[str, Any], mtp_layer: bool) -> dict[str, Any]:
+    """QUANTIZATION_CONFIG; with mtp_layer it says, too, that a multi-token-prediction layer beside this model is not int8."""
+    if not mtp_layer:
+        return QUANTIZATION_CONFIG
+    return {**QUANTIZATION_CONFIG, "ignore": [*QUANTIZATION_CONFIG["ignore"], unquantized_layer(config)]}
+
+
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
-    source = job.inputs["model"]
-    return quantize_directory(source, job.output, progress)
+    settings: QuantizeSettings = job.typed_settings()
+    return quantize_directory(job.inputs["model"], job.output, progress, settings.mtp_layer)
 
 
-def quantize_directory(source: Path, output: Path, progress: Progress) -> dict[str, Any]:
-    """Write the int8 W8A8 copy of a model directory.
+def quantize_directory(source: Path, output: Path, progress: Progress, mtp_layer: bool = False) -> dict[str, Any]:
+    """Write the int8 W8A8 copy of a model directory; mtp_layer: see `quantization_config`.
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.
@@ -81,7 +89,8 @@ def quantize_directory(source: Path, output: Path, progress: Progress) -> dict[s
     unfinished = output / "model.safetensors.unfinished"
     written = write_stream(unfinished, layout, _quantized_tensors(headers, errors, progress))
     unfinished.replace(output / "model.safetensors")
-    (output / "config.json").write_text(json.dumps({**config, "quantization_config": QUANTIZATION_CONFIG}, indent=2))
+    scheme = quantization_config(config, mtp_layer)
+    (output / "config.json").write_text(json.dumps({**config, "quantization_config": scheme}, indent=2))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     return {
         "bytes_before": before,

@@ -63,6 +63,8 @@ class ImportBaseSettings(Settings):
 
     model: str = Field(min_length=1, description="a directory, or an id such as Qwen/Qwen3-0.6B")
     revision: str | None = Field(None, description="of a Hub id: a branch, tag or commit; the default branch when open")
+    mtp_layer: bool = Field(False, description="whether it must carry a multi-token-prediction layer that is known here: a "
+                            "drafter is to begin from it")
 
 
 class SftSettings(TrainingSettings):
@@ -117,6 +119,8 @@ class QuantizeSettings(Settings):
 
     enabled: bool = True
     scheme: Literal["w8a8"] = Field("w8a8", description="int8 weights per output channel, int8 activations per token")
+    mtp_layer: bool = Field(False, description="config.json says that a multi-token-prediction layer beside the model is not "
+                            "quantized, which vLLM takes it for otherwise; a recipe whose drafter is such a layer sets it")
 
 
 class EndpointSettings(Settings):
@@ -162,7 +166,8 @@ class SpeculatorSettings(TrainingSettings):
     """A draft model for the target that will be served, trained on that target's own answers."""
 
     enabled: bool = True
-    architecture: Literal["eagle3", "eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator", "draft_model"] = "eagle3"
+    architecture: Literal["eagle3", "eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator", "mtp",
+                          "draft_model"] = "eagle3"
     _copies_and_shards = field_validator("mesh")(copies_and_shards)
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
         "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
@@ -204,6 +209,8 @@ class SpeculatorSettings(TrainingSettings):
         "64, 256 or 512 by preset")
     draft_model: str | None = Field(None, min_length=1, description="draft_model: the small language model to begin from, of "
                                     "the target's tokenizer: `student`, the recipe's, or a directory; open: student")
+    mtp_layer: str | None = Field(None, min_length=1, description="mtp: the model whose own layer is trained further: `base`, "
+                                  "the recipe's base model, or a directory; open: base")
     hidden_states: Literal["auto", "online", "cache"] = Field(
         "auto", description="of the target: computed with each batch, or once into a disk cache that is deleted after use; "
         "auto: the cache where answers are read more than once and it fits its budget")
@@ -223,7 +230,7 @@ class SpeculatorSettings(TrainingSettings):
         "tie_weights": "of mlp_speculator alone", "scale_input": "of mlp_speculator alone",
         "block_size": "of dflash alone", "gamma": "of dflash alone", "anchors": "of dflash alone",
         "captured_layers": "5, or as many as a shallow target has",
-        "draft_model": "of draft_model alone",
+        "draft_model": "of draft_model alone", "mtp_layer": "of mtp alone",
     }
 
     OWN_FIELDS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -235,13 +242,14 @@ class SpeculatorSettings(TrainingSettings):
         "dflash": {"block_size": None, "num_layers": None, "captured_layers": None, "gamma": 4.0, "anchors": None,
                    "mask_token_id": None},
         "draft_model": {"draft_model": "student"},
+        "mtp": {"mtp_layer": "base"},
     }
     """Fields that not every architecture has, and what fills them where they are open."""
 
     STEP_FOR_EACH_DRAFT: ClassVar[tuple[str, ...]] = ("p_eagle", "dflash", "medusa", "mlp_speculator")
     """Trained for num_speculative_tokens drafts, or a block's; the others repeat their last step."""
 
-    WHOLE_VOCABULARY: ClassVar[tuple[str, ...]] = ("dflash", "medusa", "mlp_speculator", "draft_model")
+    WHOLE_VOCABULARY: ClassVar[tuple[str, ...]] = ("dflash", "medusa", "mlp_speculator", "mtp", "draft_model")
     """Of which servers take no draft vocabulary."""
 
     OWN_PRESETS: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
@@ -249,8 +257,9 @@ class SpeculatorSettings(TrainingSettings):
                    "thorough": {"num_layers": 5, "anchors": 512}},
         "draft_model": {"quick": {"learning_rate": 1e-4}, "balanced": {"learning_rate": 4e-5},
                         "thorough": {"learning_rate": 2e-5}},
+        "mtp": {"quick": {"learning_rate": 1e-4}, "balanced": {"learning_rate": 4e-5}, "thorough": {"learning_rate": 2e-5}},
     }
-    """What the preset fills in its own way: those of them, and a learning rate for what is a whole model from the start."""
+    """What the preset fills in its own way: those of them, and a learning rate for what was trained before."""
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 2.0, "ttt_steps": 3, "learning_rate": 1e-3, "tokens_per_step": 4_096, "max_length": 2_048},

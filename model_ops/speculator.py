@@ -6,10 +6,10 @@ ANSWERS is what `generate` wrote. settings.architecture says which drafter (`mod
 target's hidden states over the answers are computed once and cached in output/.work, or as they are read
 (settings.hidden_states). A draft vocabulary is counted on the answers; the weights start from the target's, or from an
 input "previous", a drafter of the same target; architecture draft_model begins from an input "draft_model", a small
-language model, or from the directory that the settings name. Every token that the target generated is supervised, at
-every draft step where its index exists, against the target's distribution over its full vocabulary. The output directory
-is what the architecture's servers load; EAGLE-3's holds a second form in `speculators/`, for `vllm serve` with one
-argument.
+language model, mtp from an input "mtp_layer", the model that carries the layer, or from the directory that the settings
+name. Every token that the target generated is supervised, at every draft step where its index exists, against the target's
+distribution over its full vocabulary. The output directory is what the architecture's servers load; EAGLE-3's holds a
+second form in `speculators/`, for `vllm serve` with one argument.
 
 Under torchrun (settings.mesh) every process reads the target, which is frozen, makes its share of the hidden states and
 takes its share of each step's rows; the drafter is copied (dp_replicate) or cut (dp_shard). The first process writes.
@@ -43,6 +43,7 @@ from model_ops.speculators.draft_vocabulary import (
     unused_token,
 )
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
+from model_ops.speculators.mtp import read_layer
 from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource
 from model_ops.speculators.standalone_model import check_draft_model
 from model_ops.speculators.state_budget import StateChoice, choose_states
@@ -66,10 +67,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
     check_target(target, settings.architecture)
     check_answers(answers, target, rows, left_out, held_out)
-    small = _draft_model(job, settings)
+    settings_to_begin = settings.model_copy(update=_given(job, settings))
     previous = _previous(job, settings)
     runner = load_runner(target)
-    model, coverage = new_drafter(target, runner, rows, held_out, settings.model_copy(update={"draft_model": small}))
+    model, coverage = new_drafter(target, runner, rows, held_out, settings_to_begin)
     continued = take_over(model, previous) if previous is not None else {}
     world.place_as_one(model)
     states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
@@ -123,16 +124,21 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], h
     return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
 
 
-def _draft_model(job: Job, settings: SpeculatorSettings) -> str | None:
-    """The directory of the small model to begin from, checked; None for every other architecture."""
-    if settings.architecture != "draft_model":
-        return None
-    directory = job.inputs.get("draft_model")
-    if directory is None and settings.draft_model == "student":
-        raise ModelError("draft_model is student, the recipe's: give the job the input draft_model, or name a directory")
-    directory = directory or Path(settings.draft_model)
-    check_draft_model(directory, job.inputs["target"])
-    return str(directory)
+def _given(job: Job, settings: SpeculatorSettings) -> dict[str, str]:
+    """The directory that a draft_model or mtp layer begins from, checked; nothing for every other architecture."""
+    field, of_the_recipe = {"draft_model": ("draft_model", "student"), "mtp": ("mtp_layer", "base")}.get(
+        settings.architecture, ("", ""))
+    if not field:
+        return {}
+    named = getattr(settings, field)
+    if field not in job.inputs and named == of_the_recipe:
+        raise ModelError(f"{field} is {named}, the recipe's: give the job the input {field}, or name a directory")
+    directory = job.inputs.get(field) or Path(named)
+    if field == "draft_model":
+        check_draft_model(directory, job.inputs["target"])
+    else:
+        read_layer(directory)
+    return {field: str(directory)}
 
 
 def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:

@@ -116,6 +116,18 @@ class Recipe(Settings):
         if self._student_drafts and not self.student.enabled:
             raise ValueError("speculator.architecture is draft_model, which begins from the student, and student.enabled is "
                              "false: enable the student, or name a directory in speculator.draft_model")
+        if self.speculator.enabled and self.speculator.architecture == "mtp" and self.base_model == "tiny":
+            raise ValueError("speculator.architecture is mtp, which trains the base model's own multi-token-prediction layer, "
+                             "and base_model tiny has none: take eagle3, or a base that has one")
+        return self
+
+    @model_validator(mode="after")
+    def _quantized_beside_a_layer_that_is_not(self):
+        if self.speculator.enabled and self.speculator.architecture == "mtp":
+            if "mtp_layer" in self.quantize.model_fields_set and not self.quantize.mtp_layer:
+                raise ValueError("speculator.architecture is mtp and quantize.mtp_layer false: vLLM would take the layer's "
+                                 "floats for int8 and draft badly; leave quantize.mtp_layer out")
+            self.quantize.mtp_layer = True
         return self
 
     @model_validator(mode="after")
@@ -148,7 +160,13 @@ class Recipe(Settings):
 
     @property
     def policy(self) -> ModelPolicy:
-        return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled, self._student_drafts)
+        return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled, self._student_drafts,
+                           self._base_drafts)
+
+    @property
+    def _base_drafts(self) -> bool:
+        drafter = self.speculator
+        return drafter.enabled and drafter.architecture == "mtp" and drafter.resolved().mtp_layer == "base"
 
     @property
     def _student_drafts(self) -> bool:
@@ -191,7 +209,8 @@ def load_recipe(path: Path) -> Recipe:
         semantic.model = _absolute(semantic.model, home)
         if semantic.enabled and not Path(semantic.model).is_dir():
             raise RecipeError(f"{path}: curation.semantic_duplicates.model: there is no directory {semantic.model}")
-    for field, word, what in (("continue_from", "last", "a drafter"), ("draft_model", "student", "a small language model")):
+    for field, word, what in (("continue_from", "last", "a drafter"), ("draft_model", "student", "a small language model"),
+                              ("mtp_layer", "base", "a model with a multi-token-prediction layer")):
         given = getattr(recipe.speculator, field)
         if given not in (None, word):
             place = _absolute(given, home)

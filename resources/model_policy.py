@@ -17,6 +17,8 @@ class ModelPolicy:
     speculator: bool = True
     student_drafts: bool = False
     """The student is no stage on the way to the served model: it is the drafter of its teacher."""
+    base_drafts: bool = False
+    """The drafter begins from a layer that the base model carries."""
 
     @property
     def stages(self) -> list[str]:
@@ -49,6 +51,8 @@ class ModelPolicy:
         """The model that `asset` reads where the graph of all stages has it read `model`; None where it reads none."""
         if model == "student_model" and asset == "speculator":
             return model if self.student_drafts else None
+        if model == "base_model" and asset == "speculator":
+            return model if self.base_drafts else None
         if asset == "quantized_model" and asset in self.stages:
             return self.source_of(asset)
         return self.stand_in(model) if model in self.disabled else model

@@ -21,7 +21,7 @@ from resources.manifest import Manifest, ManifestError, describe_files, files_di
 
 DRAFTS = {
     "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "dflash": "dflash", "medusa": "medusa",
-             "draft_model": "draft_model"},
+             "mtp": "mtp", "draft_model": "draft_model"},
     "sglang": {"eagle3": "EAGLE3", "eagle3.1": "EAGLE3", "dflash": "DFLASH", "draft_model": "STANDALONE"},
 }
 """What each server calls the drafter architectures that it runs."""
@@ -237,6 +237,8 @@ def _vllm(release: Release) -> str:
         options = vllm_drafts(release.architecture, f"$LAKE/{release.speculator.path}", release.num_speculative_tokens)
         quoted = json.dumps(options).replace('"', '\\"')
         command += f' --speculative-config "{quoted}"'
+        if release.architecture == "mtp":  # vLLM reads how many such layers there are in the target's config, which has none
+            command += """ --hf-overrides '{"num_nextn_predict_layers": 1}'"""
     return command
 
 

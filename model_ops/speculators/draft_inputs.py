@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import read_config
+from model_ops.models.mtp_tensors import BODY_TYPES, takes_layer_for_quantized
 from model_ops.models.target import end_of_text_ids
 from model_ops.models.target_digest import target_digest, vocabulary_digest
 from model_ops.models.tensor_files import TensorFileError, read_directory
@@ -27,11 +29,14 @@ def check_target(target: Path, architecture: str) -> None:
     """A target that a drafter can be built for: it has the layers, a head, and its answers can end.
 
     Raises ModelError for too few layers for the boundaries that the architecture reads, for a target without the output
-    matrix that drafts are scored against (tied to the embedding, or its own), and for an end of text that is no token.
+    matrix that drafts are scored against (tied to the embedding, or its own), for an end of text that is no token, and for
+    a target beside which a server could not run an MTP layer.
     """
     config = read_config(target)
     if architecture in ("eagle3", "eagle3.1", "p_eagle"):
         default_layer_ids(config.get("num_hidden_layers") or 0)
+    if architecture == "mtp":
+        _check_beside_mtp(target, config)
     if architecture == "dflash":
         captured_boundaries(config.get("num_hidden_layers") or 0, None)
     try:
@@ -51,6 +56,16 @@ def check_target(target: Path, architecture: str) -> None:
     if strange:
         raise ModelError(f"{target}: the end of text {strange[0]} is outside the vocabulary of {vocab}, so no draft could ever "
                          "end; set eos_token_id in generation_config.json")
+
+
+def _check_beside_mtp(target: Path, config: Mapping[str, Any]) -> None:
+    """What vLLM asks of a target beside which it runs a multi-token-prediction layer."""
+    if config["model_type"] not in BODY_TYPES:
+        raise ModelError(f"{target} is a {config['model_type']}; architecture mtp is known for {', '.join(BODY_TYPES)}, the "
+                         "body beside MiMo's layer: take eagle3")
+    if takes_layer_for_quantized(config):
+        raise ModelError(f"{target} is quantized and its config.json does not say that the multi-token-prediction layer beside "
+                         "it is not: vLLM would take its floats for int8; quantize the model again with mtp_layer: true")
 
 
 def check_answers(answers: Path, target: Path, rows: Sequence[AnswerRow], left_out: Mapping[str, int],

@@ -91,6 +91,10 @@ class DraftLayer(nn.Module):
             return self.input_layernorm(hidden)
         return torch.cat((self.input_layernorm(embedding), self.hidden_norm(hidden)), dim=-1)
 
+    def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
+        """What attention's output is added to: of a layer's input and of what its projections are given, the first."""
+        return hidden
+
     def finish(self, residual: Float[Tensor, "*tokens hidden"],
                attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
         """The layer's output from its attention's."""

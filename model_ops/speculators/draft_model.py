@@ -126,11 +126,12 @@ def draft_model_classes() -> dict[str, type[DraftModel]]:
     from model_ops.speculators.eagle3 import Eagle3
     from model_ops.speculators.medusa import Medusa
     from model_ops.speculators.mlp_speculator import MlpSpeculator
+    from model_ops.speculators.mtp import Mtp
     from model_ops.speculators.p_eagle import PEagle
     from model_ops.speculators.standalone_model import StandaloneModel
 
     return {"eagle3": Eagle3, "eagle3.1": Eagle3, "p_eagle": PEagle, "dflash": DFlash, "medusa": Medusa,
-            "mlp_speculator": MlpSpeculator, "draft_model": StandaloneModel}
+            "mlp_speculator": MlpSpeculator, "mtp": Mtp, "draft_model": StandaloneModel}
 
 
 def new_draft_model(settings: SpeculatorSettings, target: IncrementalModel,

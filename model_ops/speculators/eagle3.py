@@ -199,8 +199,8 @@ class Eagle3(DraftModel):
         """The last layer's output as the next draft step's `hidden`."""
         return self.norm(hidden) if self.config.norm_output else hidden
 
-    def embed(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
-        """What the first layer reads of the tokens (the target's ids)."""
+    def embed(self, tokens: Int[Tensor, "*tokens"], positions: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
+        """What the first layer reads of the tokens (the target's ids) beside the states at these positions."""
         return self.embed_tokens(tokens)
 
     def file_tensors(self) -> dict[str, Tensor]:

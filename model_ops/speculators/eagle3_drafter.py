@@ -1,4 +1,4 @@
-"""EAGLE-3 inside the decoder: a chain of drafts, with the body's own ragged cache.
+"""EAGLE-3, or a target's own MTP layer, inside the decoder: a chain of drafts, with the body's own ragged cache.
 
     drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
@@ -10,6 +10,7 @@ body's own output; after verification they are overwritten by entries from the s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Float32, Int
@@ -21,6 +22,9 @@ from model_ops.decoding.ragged_cache import RaggedCache
 from model_ops.decoding.sampling import sample
 from model_ops.speculators.eagle3 import Eagle3
 
+if TYPE_CHECKING:
+    from model_ops.speculators.mtp import Mtp
+
 
 class Eagle3Drafter:
     """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature.
@@ -28,7 +32,7 @@ class Eagle3Drafter:
     greedy: it proposes its argmax at any temperature.
     """
 
-    def __init__(self, model: Eagle3, greedy: bool = False):
+    def __init__(self, model: Eagle3 | Mtp, greedy: bool = False):
         self.model, self.greedy = model, greedy
         self.capture = model.capture
         self.target_ids = model.target_ids
@@ -63,7 +67,8 @@ class Eagle3Drafter:
                 indices.append(sample(distributions[-1], uniforms[:, step]))
             if step + 1 < count:
                 tokens = self.target_ids[indices[-1]]
-                hidden = self._body(self.model.fed_back(hidden)[:, None], self.model.embed(tokens[:, None]))[:, 0]
+                embedding = self.model.embed(tokens[:, None], self.cache.positions(1))
+                hidden = self._body(self.model.fed_back(hidden)[:, None], embedding)[:, 0]
                 self.cache.lengths = self.cache.lengths + 1
         self.cache.lengths = lengths
         index = torch.stack(indices, dim=1)
@@ -82,7 +87,8 @@ class Eagle3Drafter:
 
     def _extend(self, following: Tensor, counts: Tensor, captured: Tensor) -> None:
         """Entries from the target's states; the first counts[row] of each row are real."""
-        hidden = self._body(self.model.fuse(captured.to(self.model.fc.weight.dtype)), self.model.embed(following))
+        embedding = self.model.embed(following, self.cache.positions(following.shape[1]))
+        hidden = self._body(self.model.fuse(captured.to(self.model.fc.weight.dtype)), embedding)
         self.cache.lengths = self.cache.lengths + counts
         self.hidden = hidden[torch.arange(len(counts), device=counts.device), counts - 1]
 
@@ -97,5 +103,5 @@ class Eagle3Drafter:
             x = layer.reads(hidden, embedding)
             key, value = layer.self_attn.key_value(x, cos, sin)
             attended = self.cache.attend(number, layer.self_attn.query(x, cos, sin), key, value, positions)
-            hidden = layer.finish(hidden, attended)
+            hidden = layer.finish(layer.residual(hidden, x), attended)
         return hidden

@@ -84,7 +84,7 @@ class PEagle(Eagle3):
             for mask in (self.mask_hidden, self.mask_embedding):
                 nn.init.normal_(mask, std=size)
 
-    def embed(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
+    def embed(self, tokens: Int[Tensor, "*tokens"], positions: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
         """As servers look it up: a text's own token of the mask's id has the mask's embedding."""
         found = self.embed_tokens(tokens)
         return torch.where((tokens == self.config.mask_token_id)[..., None], self.mask_embedding.to(found.dtype), found)

@@ -25,6 +25,7 @@ from model_ops.speculators.draft_attention import WindowLayout, draft_attention
 
 if TYPE_CHECKING:
     from model_ops.speculators.eagle3 import Eagle3
+    from model_ops.speculators.mtp import Mtp
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Documents:
     anchors: Bool[Tensor, "documents window"] | None = None
 
 
-def unroll(model: Eagle3, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+def unroll(model: Eagle3 | Mtp, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
     """The body's outputs (before the final norm) of every step, inside the window; zeros after a window's end."""
     lines = Lines.of(documents)
     cos, sin = lines.rotary(model, steps)
@@ -61,7 +62,8 @@ def unroll(model: Eagle3, documents: Documents, steps: int) -> list[Float[Tensor
             x = layer.reads(hidden, embedding)
             own.append(layer.self_attn.key_value(x, cos[moved], sin[moved]))
             query = layer.self_attn.query(x, cos[moved], sin[moved])
-            hidden = layer.finish(hidden, draft_attention(query, keys, values, own, lines.layout).flatten(1))
+            attended = draft_attention(query, keys, values, own, lines.layout).flatten(1)
+            hidden = layer.finish(layer.residual(hidden, x), attended)
         outputs.append(hidden)
     return [lines.padded(output) for output in outputs]
 
@@ -115,7 +117,7 @@ class Lines:
         """Embeddings of x[j+1+step] at some of the entries."""
         tokens = self.documents.ids
         at = (self.place[entries] + 1 + step).clamp(max=tokens.shape[1] - 1)
-        return model.embed(tokens[self.row[entries], at])
+        return model.embed(tokens[self.row[entries], at], self.place[entries] + step)
 
     def padded(self, output: Float[Tensor, "queries hidden"], at: Tensor | None = None) -> Float[Tensor, "rows window hidden"]:
         """Outputs at the windows' entries (or at some, by their place among these) as the loss finds them; else zeros."""
@@ -139,6 +141,6 @@ def first_step(model: Eagle3, lines: Lines, cos: Tensor, sin: Tensor,
         if number == len(model.body):
             x, hidden = x[lines.of_query], hidden[lines.of_query]
         attended = draft_attention(layer.self_attn.query(x, cos[index], sin[index]), keys, values, [], layout)
-        hidden = layer.finish(hidden, attended.flatten(1))
+        hidden = layer.finish(layer.residual(hidden, x), attended.flatten(1))
         streams.append((keys, values))
     return hidden, streams

@@ -21,6 +21,7 @@ from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missi
 from model_ops.speculators.verify_dflash import verify_dflash, verify_dflash_twin
 from model_ops.speculators.verify_last_state import verify_ends, verify_medusa, verify_mlp
 from model_ops.speculators.verify_layers import NUMBERS, TRAINED_WITH, verify_against_target, verify_proposals, verify_rope
+from model_ops.speculators.verify_mtp import MTP, verify_mtp
 
 MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Where vLLM looks for the mask token of a drafter that drafts all tokens in one pass, in its order; EAGLE-3 has none."""
@@ -43,6 +44,8 @@ def check_of(config: Mapping[str, Any]) -> Check | None:
         return verify_eagle3
     if config.get("architectures") == ["DFlashDraftModel"]:
         return verify_dflash
+    if config.get("architectures") == [MTP] and config.get("model_type") == "qwen2":
+        return verify_mtp
     named = config.get("model_type")
     return {"medusa": verify_medusa, "mlp_speculator": verify_mlp}.get(named) if isinstance(named, str) else None
 

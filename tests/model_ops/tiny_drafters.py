@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import torch
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
+from model_ops.models.mtp_tensors import LAYER
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import new_draft_model
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
@@ -42,6 +44,19 @@ def tiny_dflash(runner, drafts=3, seed=0, **changes):
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
     return model.requires_grad_(False)
+
+
+def mtp_layer_tensors(config, seed=0):
+    """A random multi-token-prediction layer for a Qwen2, by the names that MiMo's checkpoints have."""
+    torch.manual_seed(seed)
+    hidden = config.hidden_size
+    tensors = {f"{name}.weight": 1 + 0.2 * torch.randn(hidden) for name in ("token_layernorm", "hidden_layernorm",
+                                                                           "final_layernorm")}
+    tensors["input_proj.weight"] = torch.randn(hidden, 2 * hidden) / hidden**0.5
+    block = Qwen2DecoderLayer(config, layer_idx=0).state_dict()
+    tensors |= {name: 1 + 0.2 * torch.randn_like(tensor) if "norm" in name else 0.2 * torch.randn_like(tensor)
+                for name, tensor in block.items()}
+    return {f"{LAYER}{name}": tensor for name, tensor in tensors.items()}
 
 
 def tiny_eagle3(target, draft_vocab_size=40, seed=0, newer=False, num_layers=1):

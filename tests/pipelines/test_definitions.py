@@ -36,11 +36,11 @@ GRAPH = {
 }
 
 
-def load(tmp_path, more=""):
+def load(tmp_path, more="", base="tiny"):
     from pipelines.definitions import definitions
 
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(SMALLEST + more)
+    recipe.write_text(SMALLEST.replace("tiny", base) + more)
     return definitions(recipe, tmp_path / "lake")
 
 
@@ -177,3 +177,9 @@ def test_a_student_that_drafts_is_read_by_the_drafter_and_by_no_stage_before_wha
     assert found.get("quantized_model", {"sft_model"}) == {"sft_model"}
     assert found["release_candidate"] == {served, "speculator", "evaluation_report"}
     assert "student_model" in found["evaluation_report"]
+
+
+def test_a_base_whose_own_layer_drafts_is_read_by_the_drafter(tmp_path):
+    (tmp_path / "mimo").mkdir()
+    found = edges(load(tmp_path, "speculator: {architecture: mtp}\n", base="./mimo"))
+    assert found["speculator"] == GRAPH["speculator"] | {"base_model"}

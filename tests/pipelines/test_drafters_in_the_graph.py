@@ -1,4 +1,4 @@
-"""What the graph's own assets hand to the worker for drafters that begin from another stage: the student.
+"""What the graph's own assets hand to the worker for drafters that begin from another stage: the student, the base model.
 
 The real assets, workshop, registry and lake; in the worker's place stands one that writes down its job.
 """
@@ -72,6 +72,13 @@ def test_a_small_model_from_a_directory_leaves_the_student_on_its_way(materializ
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset"}
     assert "draft_model" not in jobs["evaluate"]
     assert ("external", str(small)) in [(item.kind, item.name) for item in registry.current("model", "speculator").inputs]
+
+
+def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
+    jobs, registry = materialized(ModelPolicy(base_drafts=True), SpeculatorSettings(architecture="mtp"))
+    assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset", "mtp_layer": "base_model"}
+    assert "draft_model" not in jobs["evaluate"]
+    assert "tutor/base_model" in {item.name for item in registry.current("model", "speculator").inputs}
 
 
 @pytest.mark.parametrize(("architecture", "said"), [("draft_model", True), ("eagle3", False)])

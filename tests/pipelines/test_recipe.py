@@ -97,3 +97,18 @@ def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_di
         load_recipe(write(tmp_path, SMALLEST + off + "}\n"))
     with pytest.raises(RecipeError, match=r"speculator.draft_model: there is no directory .*; give that of a small language"):
         load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n"))
+
+
+def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
+    (tmp_path / "mimo").mkdir()
+    for drafter in ("{architecture: mtp}", "{architecture: mtp, mtp_layer: mimo}"):
+        with pytest.raises(RecipeError, match="base_model tiny has none"):
+            load_recipe(write(tmp_path, SMALLEST + f"speculator: {drafter}\n"))
+    own = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp}\n"))
+    assert own.policy.base_drafts and own.policy.served == "quantized_model" and not own.policy.student_drafts
+    assert own.quantize.mtp_layer and not load_recipe(write(tmp_path, SMALLEST)).quantize.mtp_layer
+    with pytest.raises(RecipeError, match=r"leave quantize\.mtp_layer out"):
+        load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\n"
+                          "speculator: {architecture: mtp}\n"))
+    given = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n"))
+    assert not given.policy.base_drafts and given.speculator.mtp_layer == str(tmp_path / "mimo")

@@ -39,3 +39,9 @@ def test_a_student_that_drafts_is_beside_its_teacher_and_no_stage_before_what_is
     assert policy.read_by("evaluation_report", "student_model") == "student_model"
     assert not quantized or policy.read_by("quantized_model", "student_model") == "sft_model"
     assert policy.read_by("speculator", "quantized_model") == policy.served
+
+
+def test_a_base_whose_own_layer_drafts_is_read_by_the_drafter():
+    assert ModelPolicy(base_drafts=True).read_by("speculator", "base_model") == "base_model"
+    assert ModelPolicy().read_by("speculator", "base_model") is None
+    assert ModelPolicy().read_by("evaluation_report", "base_model") == "base_model"

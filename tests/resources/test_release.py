@@ -59,7 +59,7 @@ def test_the_gate_reads_the_drafter_that_is_released():
 @pytest.mark.parametrize(("architecture", "method", "sglang"), [
     ("eagle3", "eagle3", "EAGLE3"), ("eagle3.1", "eagle3", "EAGLE3"), ("p_eagle", "eagle3", None),
     ("dflash", "dflash", "DFLASH"), ("medusa", "medusa", None), ("mlp_speculator", None, None),
-    ("draft_model", "draft_model", "STANDALONE"),
+    ("mtp", "mtp", None), ("draft_model", "draft_model", "STANDALONE"),
 ])
 def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, architecture, method, sglang):
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
@@ -82,6 +82,8 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, begun, archite
         assert config["method"] == method and config["num_speculative_tokens"] == 3 and Path(config["model"]).is_dir()
         assert config.get("parallel_drafting", False) == (architecture == "p_eagle")
         assert ("draft_sample_method" in config) == (method != "medusa") and not done["vllm"].stderr
+    overrides = [json.loads(words[at + 1]) for at, word in enumerate(words) if word == "--hf-overrides"]
+    assert overrides == ([{"num_nextn_predict_layers": 1}] if architecture == "mtp" else [])
     words = done["sglang"].stdout.splitlines()
     options = {name: value for name, value in itertools.pairwise(words) if name.startswith("--speculative")}
     assert options.get("--speculative-algorithm") == sglang and bool(done["sglang"].stderr) == (sglang is None)
