@@ -1,4 +1,4 @@
-"""The decoder layers of EAGLE-3's body, which P-EAGLE shares, and the way of documents through a stack of them.
+"""The layers of a drafter's body: what all of them are, and the decoder layers of EAGLE-3, which P-EAGLE shares.
 
     layer = DraftLayer(config, first=True)
     x = layer.reads(hidden, embedding)                             # what attention's projections are given
@@ -11,6 +11,7 @@ further ones layers.1 and so on.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 import torch
@@ -71,7 +72,30 @@ class Mlp(nn.Module):
         return self.down_proj(self.act_fn(self.gate_proj(hidden)) * self.up_proj(hidden))
 
 
-class DraftLayer(nn.Module):
+class BodyLayer(nn.Module, ABC):
+    """A layer of a drafter's body. self_attn: makes queries, keys and values of what `reads` gives; mlp."""
+
+    self_attn: nn.Module
+    post_attention_layernorm: Norm
+    mlp: Mlp
+
+    @abstractmethod
+    def reads(self, hidden: Float[Tensor, "*tokens hidden"],
+              embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:
+        """What attention is given."""
+
+    def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
+        """What attention's output is added to: of a layer's input and of what `reads` made of it, the first."""
+        return hidden
+
+    def finish(self, residual: Float[Tensor, "*tokens hidden"],
+               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+        """The layer's output from its attention's."""
+        hidden = residual + self.self_attn.o_proj(attended)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+
+class DraftLayer(BodyLayer):
     """One layer of the body; the first one reads the embedding, too."""
 
     def __init__(self, config: LayerShape, first: bool):
@@ -90,16 +114,6 @@ class DraftLayer(nn.Module):
         if not self.first:
             return self.input_layernorm(hidden)
         return torch.cat((self.input_layernorm(embedding), self.hidden_norm(hidden)), dim=-1)
-
-    def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
-        """What attention's output is added to: of a layer's input and of what its projections are given, the first."""
-        return hidden
-
-    def finish(self, residual: Float[Tensor, "*tokens hidden"],
-               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
-        """The layer's output from its attention's."""
-        hidden = residual + self.self_attn.o_proj(attended)
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
     def warm_start(self) -> None:
         """Random projections, and outputs small enough that the layer begins as a small change of what it is given."""

@@ -24,7 +24,7 @@ embedding of x[j+1] and the states at j, stands at rotary position j, and predic
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -35,12 +35,8 @@ from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_layers import DraftLayer, Norm
-from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.training_time_test import Documents, unroll
+from model_ops.speculators.repeated_body import RepeatedBody
 from model_ops.speculators.verify_drafter import mask_token
-
-if TYPE_CHECKING:
-    from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 
 CAPTURED = 3
 """How many boundary states are fused."""
@@ -111,7 +107,7 @@ class Eagle3Config(BaseModel):
             max_position_embeddings=self.max_position_embeddings, rope_parameters=self.rope_parameters))
 
 
-class Eagle3(DraftModel):
+class Eagle3(RepeatedBody):
     """The draft model. `embed_tokens` is the target's and stays frozen; `d2t` maps draft ids: target = id + d2t[id]."""
 
     config: Eagle3Config
@@ -137,7 +133,6 @@ class Eagle3(DraftModel):
 
     @property
     def body(self) -> list[DraftLayer]:
-        """All layers, in their order."""
         return [self.midlayer, *(self.layers.values() if self.config.num_layers > 1 else ())]
 
     @property
@@ -189,39 +184,20 @@ class Eagle3(DraftModel):
             layer.warm_start()
 
     def fuse(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        """The target's states as the first layer's `hidden`."""
         if self.config.fc_norm:
             parts = captured.unflatten(-1, (CAPTURED, -1)).unbind(-2)
             captured = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
         return self.fc(captured)
 
     def fed_back(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        """The last layer's output as the next draft step's `hidden`."""
         return self.norm(hidden) if self.config.norm_output else hidden
 
     def embed(self, tokens: Int[Tensor, "*tokens"], positions: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
-        """What the first layer reads of the tokens (the target's ids) beside the states at these positions."""
         return self.embed_tokens(tokens)
 
     def file_tensors(self) -> dict[str, Tensor]:
         """Its tensors by the names of the midlayer layout."""
         return self.state_dict()
-
-    def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens draft_vocab"]:
-        """Logits over the draft vocabulary, float32."""
-        return self.lm_head(self.norm(hidden)).float()
-
-    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-        return unroll(self, documents, steps)
-
-    def scored(self, hidden: Float[Tensor, "rows hidden"],
-               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
-        return self.norm(hidden), self.lm_head.weight
-
-    def drafter(self, greedy: bool = False) -> Eagle3Drafter:
-        from model_ops.speculators.eagle3_drafter import Eagle3Drafter
-
-        return Eagle3Drafter(self, greedy)
 
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:

@@ -10,7 +10,6 @@ body's own output; after verification they are overwritten by entries from the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Float32, Int
@@ -20,10 +19,7 @@ from model_ops.decoding.drafters import Proposal
 from model_ops.decoding.incremental import RotaryTable
 from model_ops.decoding.ragged_cache import RaggedCache
 from model_ops.decoding.sampling import sample
-from model_ops.speculators.eagle3 import Eagle3
-
-if TYPE_CHECKING:
-    from model_ops.speculators.mtp import Mtp
+from model_ops.speculators.repeated_body import RepeatedBody
 
 
 class Eagle3Drafter:
@@ -32,7 +28,7 @@ class Eagle3Drafter:
     greedy: it proposes its argmax at any temperature.
     """
 
-    def __init__(self, model: Eagle3 | Mtp, greedy: bool = False):
+    def __init__(self, model: RepeatedBody, greedy: bool = False):
         self.model, self.greedy = model, greedy
         self.capture = model.capture
         self.target_ids = model.target_ids

@@ -21,7 +21,7 @@ after it; `hidden_layernorm` begins divided by that norm's weights, and training
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -34,13 +34,10 @@ from model_ops.errors import ModelError
 from model_ops.models.model_directory import read_config
 from model_ops.models.mtp_tensors import LAYER
 from model_ops.specs import SpeculatorSettings
-from model_ops.speculators.draft_layers import Mlp, Norm
-from model_ops.speculators.draft_model import DraftModel, in_dtype, name_of, write_directory
-from model_ops.speculators.training_time_test import Documents, unroll
+from model_ops.speculators.draft_layers import BodyLayer, Mlp, Norm
+from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
+from model_ops.speculators.repeated_body import RepeatedBody
 from model_ops.speculators.verify_mtp import MTP
-
-if TYPE_CHECKING:
-    from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 
 SMALLEST_NORM = 1e-3
 """Weights of the final norm nearer to 0 than this are not divided by: such a channel tells the layer nothing."""
@@ -101,7 +98,7 @@ class _Attention(nn.Module):
         return keys, self.v_proj(x).unflatten(-1, (-1, self.head_dim))
 
 
-class _Layer(nn.Module):
+class _Layer(BodyLayer):
     def __init__(self, config: MtpConfig):
         super().__init__()
         hidden = config.hidden_size
@@ -121,14 +118,8 @@ class _Layer(nn.Module):
         """What attention's output is added to."""
         return x
 
-    def finish(self, residual: Float[Tensor, "*tokens hidden"],
-               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
-        """The layer's output from its attention's."""
-        hidden = residual + self.self_attn.o_proj(attended)
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
-
-class Mtp(DraftModel):
+class Mtp(RepeatedBody):
     """The draft model: the layer, and the target's embedding and head, frozen."""
 
     config: MtpConfig
@@ -150,7 +141,6 @@ class Mtp(DraftModel):
 
     @property
     def body(self) -> list[_Layer]:
-        """Its one layer."""
         return [self.midlayer]
 
     @property
@@ -217,22 +207,6 @@ class Mtp(DraftModel):
     def embed(self, tokens: Int[Tensor, "*tokens"], positions: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
         """What the layer reads of tokens at rotary positions: nothing at 0, as servers do."""
         return self.embed_tokens(tokens) * (positions > 0)[..., None]
-
-    def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens vocab"]:
-        """Logits over the target's vocabulary, float32."""
-        return self.lm_head(self.norm(hidden)).float()
-
-    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-        return unroll(self, documents, steps)
-
-    def scored(self, hidden: Float[Tensor, "rows hidden"],
-               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
-        return self.norm(hidden), self.lm_head.weight
-
-    def drafter(self, greedy: bool = False) -> Eagle3Drafter:
-        from model_ops.speculators.eagle3_drafter import Eagle3Drafter
-
-        return Eagle3Drafter(self, greedy)
 
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:

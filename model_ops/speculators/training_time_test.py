@@ -24,8 +24,7 @@ from torch import Tensor
 from model_ops.speculators.draft_attention import WindowLayout, draft_attention
 
 if TYPE_CHECKING:
-    from model_ops.speculators.eagle3 import Eagle3
-    from model_ops.speculators.mtp import Mtp
+    from model_ops.speculators.repeated_body import RepeatedBody
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Documents:
     anchors: Bool[Tensor, "documents window"] | None = None
 
 
-def unroll(model: Eagle3 | Mtp, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+def unroll(model: RepeatedBody, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
     """The body's outputs (before the final norm) of every step, inside the window; zeros after a window's end."""
     lines = Lines.of(documents)
     cos, sin = lines.rotary(model, steps)
@@ -106,14 +105,14 @@ class Lines:
         lengths = [first + window for first, window in zip(layout.before, layout.windows, strict=True)]
         return WindowLayout.of([0] * len(lengths), lengths, layout.device)
 
-    def rotary(self, model: Eagle3, steps: int) -> tuple[Tensor, Tensor]:
+    def rotary(self, model: RepeatedBody, steps: int) -> tuple[Tensor, Tensor]:
         """cos and sin of every position, [positions, 1, head_dim]."""
         device = self.row.device
         places = torch.arange(self.documents.ids.shape[1] + steps, device=device)[None]
         dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else model.fc.weight.dtype
         return tuple(table[0].to(dtype)[:, None] for table in model.rotary(torch.empty(0, device=device), places))
 
-    def following(self, model: Eagle3, entries: Tensor, step: int) -> Float[Tensor, "entries hidden"]:
+    def following(self, model: RepeatedBody, entries: Tensor, step: int) -> Float[Tensor, "entries hidden"]:
         """Embeddings of x[j+1+step] at some of the entries."""
         tokens = self.documents.ids
         at = (self.place[entries] + 1 + step).clamp(max=tokens.shape[1] - 1)
@@ -126,7 +125,7 @@ class Lines:
         return output.new_zeros(rows * window, output.shape[-1]).index_copy(0, where, output).view(rows, window, -1)
 
 
-def first_step(model: Eagle3, lines: Lines, cos: Tensor, sin: Tensor,
+def first_step(model: RepeatedBody, lines: Lines, cos: Tensor, sin: Tensor,
                ) -> tuple[Float[Tensor, "queries hidden"], list[tuple[Tensor, Tensor]]]:
     """Step 0, from the target's states: the body's output inside the windows, and each layer's keys and values of all
     entries. Layers before the last are computed at every entry, since the next one's keys are made of their outputs."""
