@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,14 @@ SERVED = ("eagle3", "medusa")
 
 @dataclass(frozen=True)
 class Size:
-    """How much every cell trains and is measured. share: of the answers every `share`th."""
+    """How much every cell trains and is measured. share: of the answers every `share`th; precision: of training's products."""
 
     steps: int
     tokens_per_step: int
     share: int
     prompts: int
     max_new_tokens: int
+    precision: str = "bfloat16"
 
 
 FULL = Size(steps=373, tokens_per_step=2_048, share=1, prompts=60, max_new_tokens=128)
@@ -64,7 +65,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Found:
-    """rows: of every held-out prompt, by way of decoding. training: steps, tokens, seconds, loss, draft_vocab_size."""
+    """rows: of every held-out prompt, by way of decoding. training: steps, precision, tokens, seconds, loss,
+    draft_vocab_size."""
 
     rows: dict[str, list[AcceptanceRow]]
     training: dict[str, Any]
@@ -76,6 +78,15 @@ def cell_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--quick", action="store_true", help="a few steps: the figures mean nothing")
     parser.add_argument("--side-by-side", type=int, default=2, help="trainings at once, one thread each")
+    parser.add_argument("--steps", type=int, help=f"of every training; open: {FULL.steps}, one and a half times through all")
+    parser.add_argument("--precision", choices=("bfloat16", "float32"), default=FULL.precision,
+                        help="of training's products: float32 is the faster one on some processors without AMX")
+
+
+def size_of(given: argparse.Namespace) -> Size:
+    """What these arguments ask for."""
+    size = QUICK if given.quick else FULL
+    return replace(size, steps=given.steps or size.steps, precision=given.precision)
 
 
 def measured(cells: Sequence[Cell], size: Size, house: House, side_by_side: int) -> dict[Cell, Found]:
@@ -108,7 +119,7 @@ def _states(house: House, size: Size, captures: bool, workloads: tuple[str, ...]
 
 def _settings(cell: Cell, size: Size) -> SpeculatorSettings:
     return SpeculatorSettings(
-        architecture=cell.drafter, loss=cell.loss, seed=cell.seed, **OPTIMIZER, steps=size.steps,
+        architecture=cell.drafter, loss=cell.loss, seed=cell.seed, **OPTIMIZER, precision=size.precision, steps=size.steps,
         tokens_per_step=size.tokens_per_step, max_length=2_048, num_speculative_tokens=K, ttt_steps=K, step_decay=1.0,
         warmup_share=0.04, checkpoint_every=100_000).resolved()
 
@@ -144,8 +155,8 @@ def _run(cell: Cell, size: Size, house: House) -> dict[str, Any]:
     rows = {way: [asdict(row) for row in decoded(house, {cell.drafter: model.drafter(greedy=greedy)}, temperature, size)]
             for way, (temperature, greedy) in ways.items()}
     return {"rows": rows, "training": {
-        "steps": result.steps, "tokens": result.tokens, "seconds": round(seconds, 1), "loss": round(result.loss, 4),
-        "draft_vocab_size": len(model.target_ids)}}
+        "steps": result.steps, "precision": size.precision, "tokens": result.tokens, "seconds": round(seconds, 1),
+        "loss": round(result.loss, 4), "draft_vocab_size": len(model.target_ids)}}
 
 
 def main() -> None:

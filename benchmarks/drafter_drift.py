@@ -1,6 +1,6 @@
 """Traffic shifts to a new prompt shape: what does retraining the drafter cost when it goes on from the one that served?
 
-    python -m benchmarks.drafter_drift --folder FOLDER [--quick]
+    python -m benchmarks.drafter_drift --folder FOLDER [--steps N] [--quick]
 
 The drafter that served was trained on math and code; then the traffic becomes an airline's tool-calling conversations. Two
 drafters are trained on the new traffic's answers: one from the target alone, in all its steps, and one that goes on from
@@ -41,23 +41,26 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path(__file__).parents[2] / "shared")
     parser.add_argument("--quick", action="store_true", help="a few steps: the figures mean nothing")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, help=f"of a training from the target alone; open: {FULL['steps']}")
+    parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16", help="of training's products")
     given = parser.parse_args()
     set_torch_environment()
     torch.set_num_threads(given.threads)
-    size = QUICK if given.quick else FULL
+    size = dict(QUICK if given.quick else FULL)
+    size["steps"] = given.steps or size["steps"]
     with tempfile.TemporaryDirectory(prefix="drafter-drift-") as scratch:
         house = House(given.shared, given.folder or Path(scratch))
-        record("drafter_drift", figures(house, size, Path(scratch) / "work"), keep=not given.quick)
+        record("drafter_drift", figures(house, size, given.precision, Path(scratch) / "work"), keep=not given.quick)
 
 
-def figures(house: House, size: dict[str, int], work: Path) -> dict[str, Any]:
+def figures(house: House, size: dict[str, int], precision: str, work: Path) -> dict[str, Any]:
     """Trains the drafters and measures each on the new traffic."""
     few = max(1, int(size["steps"] * STEP_SHARE))
 
     def settings(steps: int) -> SpeculatorSettings:
         return SpeculatorSettings(steps=steps, tokens_per_step=size["tokens_per_step"], ttt_steps=size["ttt_steps"],
-                                  **OPTIMIZER, warmup_share=0.05, max_length=2_048, num_speculative_tokens=K,
-                                  step_decay=1.0, checkpoint_every=10 * size["steps"]).resolved()
+                                  **OPTIMIZER, precision=precision, warmup_share=0.05, max_length=2_048,
+                                  num_speculative_tokens=K, step_decay=1.0, checkpoint_every=10 * size["steps"]).resolved()
 
     old_rows, new_rows = house.rows(*BEFORE, share=size["share"]), house.rows(AFTER, share=size["share"])
     prompts = house.prompts[AFTER][:size["prompts"]]

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drafter_cell import FULL, QUICK, Cell, Found, Size, cell_arguments, decoded, measured, tau
+from benchmarks.drafter_cell import Cell, Found, Size, cell_arguments, decoded, measured, size_of, tau
 from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import AcceptanceRow, Gain, paired_gain
@@ -38,7 +38,7 @@ def main() -> None:
     cell_arguments(parser)
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each drafter and loss")
     given = parser.parse_args()
-    size, seeds = (QUICK, 1) if given.quick else (FULL, given.seeds)
+    size, seeds = size_of(given), 1 if given.quick else given.seeds
     with tempfile.TemporaryDirectory(prefix="drafter-losses-") as scratch:
         house = House(given.shared, given.folder or Path(scratch))
         cells = [Cell(drafter, loss, seed) for seed in range(seeds) for drafter in DRAFTERS for loss in ("kl", "lk_lambda")]

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.drafter_cell import FULL, QUICK, Cell, Found, cell_arguments, measured, tau
+from benchmarks.drafter_cell import Cell, Found, cell_arguments, measured, size_of, tau
 from benchmarks.house import WORKLOADS, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import paired_gain
@@ -34,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="drafter-workload-") as scratch:
         house = House(given.shared, given.folder or Path(scratch))
-        found = measured([GENERIC, *SPECIAL.values()], QUICK if given.quick else FULL, house, given.side_by_side)
+        found = measured([GENERIC, *SPECIAL.values()], size_of(given), house, given.side_by_side)
         record("drafter_workload", figures(found), keep=not given.quick)
 
 
