@@ -173,6 +173,8 @@ class SpeculatorSettings(TrainingSettings):
         "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
         "the tokens it generated")
     eta: float | None = Field(None, ge=0, description="lk_lambda: KL weighs exp(-eta alpha), TV the rest; open: 3, medusa 10")
+    lambda_of: Literal["step", "position"] = Field(
+        "step", description="lk_lambda: alpha is the running mean of each draft step, or each position's own")
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="K: tokens drafted per verification")
     ttt_steps: int | None = Field(None, ge=1, description="steps of the training-time test")
     step_decay: float = Field(0.8, gt=0, le=1, description="weight of step k is step_decay ** k")

@@ -66,20 +66,24 @@ class ChainLoss:
 
 def chain_loss(kind: LossKind, drafts: Sequence[Draft], teacher: Teacher, last: Float[Tensor, "contexts hidden"],
                weights: Sequence[float] | None = None, labels: Int[Tensor, " contexts"] | None = None,
-               eta: float = ETA) -> ChainLoss:
-    """The loss of every step against the teacher. labels: the tokens that the target generated, in its own ids.
+               eta: float = ETA, kl_shares: Sequence[float] | None = None) -> ChainLoss:
+    """The loss of every step against the teacher. labels: the tokens that the target generated, in its own ids. kl_shares:
+    lk_lambda's lambda of every step (None: each position's own).
 
-    Raises ValueError where weights are not one a step, or rows do not ascend.
+    Raises ValueError where weights or kl_shares are not one a step, or rows do not ascend.
     """
     weights = [1.0] * len(drafts) if weights is None else list(weights)
     if len(weights) != len(drafts):
         raise ValueError(f"there are {len(drafts)} draft steps and {len(weights)} weights; give one for each")
+    if kl_shares is not None and len(kl_shares) != len(drafts):
+        raise ValueError(f"there are {len(drafts)} draft steps and {len(kl_shares)} shares of KL; give one for each")
     if any(bool((draft.rows.diff() <= 0).any()) for draft in drafts):
         raise ValueError("the teacher's rows of a draft step must ascend")
     heads = list({id(draft.head): draft.head for draft in drafts}.values())
     of_step = [next(place for place, head in enumerate(heads) if head is draft.head) for draft in drafts]
     plan = _Plan(kind, eta, teacher, last, None if labels is None else teacher.draft_labels(labels),
-                 [draft.rows for draft in drafts], [draft.stands_for for draft in drafts], of_step, weights)
+                 [draft.rows for draft in drafts], [draft.stands_for for draft in drafts], of_step, weights,
+                 [None] * len(drafts) if kl_shares is None else list(kl_shares))
     total, mass, *by_step = _ChainLoss.apply(plan, *(draft.states for draft in drafts), *heads)
     return ChainLoss(total, by_step[:len(drafts)], by_step[len(drafts):], mass)
 
@@ -95,6 +99,7 @@ class _Plan:
     stands_for: list[Tensor | None]
     head_of_step: list[int]
     weights: list[float]
+    kl_shares: list[float | None]
 
     def pieces(self) -> list[tuple[int, int]]:
         """Contexts [first, after) of every piece that a draft step has a position in."""
@@ -188,6 +193,6 @@ def _softmaxes(plan: _Plan, target: TeacherLogits, first: int, parts: list[tuple
             times = plan.stands_for[step]
             scale = plan.weights[step] if times is None else plan.weights[step] * times[where, None]
             losses[step][where], alphas[step][where], gradient = loss_and_gradient(
-                plan.kind, logits[low:high].float(), met, plan.eta, scale, gradient_wanted)
+                plan.kind, logits[low:high].float(), met, plan.eta, scale, gradient_wanted, plan.kl_shares[step])
             if gradient is not None:
                 logits[low:high] = gradient

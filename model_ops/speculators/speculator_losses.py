@@ -10,7 +10,8 @@ all, there is nothing to renormalise and KL is 0. Cross-entropy is -log q(x) of 
 where x is outside the draft vocabulary no draft can be right, and the position's loss and gradient are 0.
 
 LK losses: Samarin et al. 2026, arXiv 2602.23881. LK-alpha = -log alpha. LK-lambda = lambda KL + (1 - lambda) TV with
-lambda = exp(-eta alpha), alpha not differentiated, per position; eta = 3 for EAGLE-3 and MLP speculators, 10 for MEDUSA.
+lambda = exp(-eta alpha), alpha not differentiated; eta = 3 for EAGLE-3 and MLP speculators, 10 for MEDUSA. lambda is each
+position's own, or `kl_share`, one for all of them: exp(-eta mean alpha), which the trainer follows (`training_loss`).
 Gradients with respect to the logits z, with A = {x: q(x) < p(x)} and Q_A = sum of q over A:
     dKL/dz = q - p;  dTV/dz = -q (1[A] - Q_A);  d(-log alpha)/dz = dTV/dz / alpha;  dCE/dz = q - 1[x]
 """
@@ -64,10 +65,12 @@ def lk_alpha_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
 
 
 def lk_lambda_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
-                   target: Float[Tensor, "*positions draft_vocab"], eta: float = ETA) -> Float[Tensor, "*positions"]:
-    """lambda KL + (1 - lambda) TV, lambda = exp(-eta alpha): KL while p and q are far apart, TV when they are close."""
+                   target: Float[Tensor, "*positions draft_vocab"], eta: float = ETA,
+                   kl_share: float | None = None) -> Float[Tensor, "*positions"]:
+    """lambda KL + (1 - lambda) TV, lambda = kl_share, or each position's exp(-eta alpha): KL while p and q are far apart, TV
+    when they are close."""
     alpha = acceptance(draft_logits, target)
-    weight = torch.exp(-eta * alpha.detach())
+    weight = torch.exp(-eta * alpha.detach()) if kl_share is None else kl_share
     return weight * kl_loss(draft_logits, target) + (1 - weight) * (1 - alpha)
 
 
@@ -80,8 +83,9 @@ def cross_entropy_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
 
 def speculator_loss(kind: LossKind, draft_logits: Float[Tensor, "*positions draft_vocab"],
                     target: Float[Tensor, "*positions draft_vocab"], labels: Int[Tensor, "*positions"] | None = None,
-                    eta: float = ETA) -> Float[Tensor, "*positions"]:
-    """The loss by its definition. labels (draft ids or OUTSIDE) are read by cross_entropy alone, which needs them."""
+                    eta: float = ETA, kl_share: float | None = None) -> Float[Tensor, "*positions"]:
+    """The loss by its definition. labels (draft ids or OUTSIDE) are read by cross_entropy alone, which needs them; eta and
+    kl_share by lk_lambda."""
     match kind:
         case "kl":
             return kl_loss(draft_logits, target)
@@ -90,7 +94,7 @@ def speculator_loss(kind: LossKind, draft_logits: Float[Tensor, "*positions draf
         case "lk_alpha":
             return lk_alpha_loss(draft_logits, target)
         case "lk_lambda":
-            return lk_lambda_loss(draft_logits, target, eta)
+            return lk_lambda_loss(draft_logits, target, eta, kl_share)
         case "cross_entropy":
             return cross_entropy_loss(draft_logits, _needed(labels))
     raise ValueError(f"there is no loss {kind!r} of a drafter")
@@ -118,6 +122,7 @@ class TargetRows:
 
 def loss_and_gradient(kind: LossKind, draft_logits: Float[Tensor, "positions draft_vocab"], target: TargetRows,
                       eta: float = ETA, scale: float | Float[Tensor, "positions 1"] = 1.0, gradient_wanted: bool = True,
+                      kl_share: float | None = None,
                       ) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"], Tensor | None]:
     """(loss, alpha, scale * d loss / d draft_logits) by the closed forms above; draft_logits are overwritten.
 
@@ -152,7 +157,7 @@ def loss_and_gradient(kind: LossKind, draft_logits: Float[Tensor, "positions dra
             floored = alpha.clamp(min=ALPHA_FLOOR)
             loss, c_q, c_a = _negative_log(alpha), mass_a / floored, -1 / floored
         case "lk_lambda":
-            weight = torch.exp(-eta * alpha)
+            weight = torch.exp(-eta * alpha) if kl_share is None else torch.full_like(alpha, kl_share)
             loss = weight * kl + (1 - weight) * (1 - alpha)
             c_q, c_p, c_a = weight * c_q + (1 - weight) * mass_a, weight * c_p, weight - 1
     if not gradient_wanted:

@@ -7,11 +7,18 @@ Every token that the target generated is supervised, at each draft step where it
 training is told: alpha_k, the mean probability that draft k is accepted where the text before it is the target's own;
 draft_mass, the mean of what the target gives to the draft vocabulary, which no alpha can exceed; expected_tau, tokens per
 target forward that these alphas make, 1 + alpha_0 + alpha_0 alpha_1 + ..., position by position.
+
+LK-lambda's lambda of a draft step is exp(-eta alpha_k), alpha_k followed from optimizer step to optimizer step (FOLLOWED of
+what it was, the rest of what the step had; it begins at 0, with KL alone). So every position of a step gets the same mixture,
+and training goes over to TV as a whole when the drafts become acceptable. With a lambda of its own for each position
+(`lambda_of: position`) the gradients of the least acceptable positions, KL's, are the largest, and a training spends itself
+on what no draft can foretell: benchmarks/LOG.md has the figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -35,6 +42,9 @@ from model_ops.speculators.speculator_losses import expected_acceptance_length
 from model_ops.speculators.teacher import Teacher
 from model_ops.training.batch import IGNORED, Batch, LossOutput
 
+FOLLOWED = 0.9
+"""Weight of the past in the running mean of alpha, which is so one of about ten optimizer steps."""
+
 
 class SpeculatorLoss:
     """The trainer's loss: the sum over draft steps of their weight times the loss at every supervised index.
@@ -44,12 +54,28 @@ class SpeculatorLoss:
 
     def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
         self.teacher, self.settings = teacher, settings
+        self._alphas = [0.0] * settings.ttt_steps
+
+    def after_step(self, numbers: Mapping[str, float]) -> None:
+        """Hears what the whole optimizer step told, the same on every process."""
+        told = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
+        self._alphas = [FOLLOWED * before + (1 - FOLLOWED) * now if math.isfinite(now) else before
+                        for before, now in zip(self._alphas, told, strict=True)]
+
+    def state(self) -> dict[str, list[float]]:
+        """What a checkpoint keeps of it."""
+        return {"alphas": self._alphas}
+
+    def resume(self, state: Mapping[str, list[float]]) -> None:
+        """Goes on from what a checkpoint kept."""
+        self._alphas = list(state["alphas"])
 
     def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
         settings, windows = self.settings, batch.extras["windows"]
         drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps), settings.anchors)
         result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"], settings.weights_of_steps(len(drafts)),
-                            batch.labels[batch.labels != IGNORED], settings.eta)
+                            batch.labels[batch.labels != IGNORED], settings.eta,
+                            None if settings.lambda_of == "position" else self._kl_shares(len(drafts)))
         chains = whole_chains(result, drafts)
         entries = {f"alpha_{step}": alpha for step, alpha in enumerate(result.alphas)}
         entries |= {"expected_tau": expected_acceptance_length(chains), "draft_mass": result.mass}
@@ -57,6 +83,9 @@ class SpeculatorLoss:
         return LossOutput(heard * result.total, heard * int(windows.sum()),
                           {name: heard * values.sum() for name, values in entries.items()},
                           {name: heard * len(values) for name, values in entries.items()})
+
+    def _kl_shares(self, steps: int) -> list[float]:
+        return [math.exp(-self.settings.eta * alpha) for alpha in self._alphas[:steps]]
 
 
 @torch.no_grad()

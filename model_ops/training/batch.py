@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -88,3 +88,19 @@ class LossOutput:
 
 
 Loss = Callable[[nn.Module, Batch], LossOutput]
+
+
+@runtime_checkable
+class LearningLoss(Protocol):
+    """A loss that changes with what the training has seen. Its state is part of every checkpoint."""
+
+    def __call__(self, model: nn.Module, batch: Batch) -> LossOutput: ...
+
+    def after_step(self, numbers: Mapping[str, float]) -> None:
+        """Hears the loss and metrics of an optimizer step whose update was made; they are the same on every process."""
+
+    def state(self) -> dict[str, Any]:
+        """What is kept, as JSON takes it."""
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a kept state."""

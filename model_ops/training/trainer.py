@@ -29,7 +29,7 @@ from model_ops.models.lean_layers import make_lean
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import keep_less
-from model_ops.training.batch import BatchPlan, Loss
+from model_ops.training.batch import BatchPlan, LearningLoss, Loss
 from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.dry_run import dry_run
 from model_ops.training.memory import peak_memory_mb
@@ -105,6 +105,9 @@ def train(
     give_back_memory()
     reserve_state(optimizer)
     recovery = Recovery(settings, world, progress, state)
+    learning = loss if isinstance(loss, LearningLoss) else None
+    if learning is not None and "learned" in state:
+        learning.resume(state["learned"])
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or max(1, math.ceil(steps / 4))
     validation: dict[str, float] = {}
@@ -127,6 +130,8 @@ def train(
             shown = {}
             if "skipped" not in numbers:
                 losses.append(numbers["loss"])
+                if learning is not None:
+                    learning.after_step(numbers)
                 shown = {"loss": numbers["loss"]}
             done = index + 1
             if validate is not None and (done % validate_every == 0 or done == steps):
@@ -134,7 +139,8 @@ def train(
                 numbers.update(validation)
             log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
             progress.report(phase, done, steps, "steps", **shown, **measured)
-            if checkpoints.after_step(done, recovery.state(), stop=progress.stop_requested):
+            remembered = recovery.state() if learning is None else {**recovery.state(), "learned": learning.state()}
+            if checkpoints.after_step(done, remembered, stop=progress.stop_requested):
                 raise Stopped
     if first == steps and validate is not None:
         validation = _evaluate(model, validate, world)

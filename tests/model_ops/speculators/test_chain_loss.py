@@ -35,25 +35,27 @@ def a_chain(draft_vocab, heads=1, seed=0):
     return teacher, torch.randn(CONTEXTS, HIDDEN), drafts, torch.randint(VOCAB, (CONTEXTS,)), [*states, *weights]
 
 
-def plain(kind, teacher, last, drafts, labels, eta):
+def plain(kind, teacher, last, drafts, labels, eta, kl_shares=(None, None, None)):
     """The definition: all logits of all positions at once."""
     p = (last @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
     known = {int(target): draft for draft, target in enumerate(teacher.target_ids)}
     own = torch.tensor([known.get(int(label), OUTSIDE) for label in labels])
-    return [speculator_loss(kind, draft.states @ draft.head.T, p[draft.rows], own[draft.rows], eta) for draft in drafts]
+    return [speculator_loss(kind, draft.states @ draft.head.T, p[draft.rows], own[draft.rows], eta, kl_share)
+            for draft, kl_share in zip(drafts, kl_shares, strict=True)]
 
 
-@pytest.mark.parametrize("kind", ["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"])
+@pytest.mark.parametrize(("kind", "kl_shares"), [*((kind, None) for kind in ("kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy")),
+                                                 ("lk_lambda", [0.9, 0.2, 1.0])])
 @pytest.mark.parametrize("draft_vocab", [VOCAB, 21])
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("cut", [True, False])
-def test_pieces_equal_the_plain_formula(kind, draft_vocab, heads, cut, monkeypatch):
+def test_pieces_equal_the_plain_formula(kind, kl_shares, draft_vocab, heads, cut, monkeypatch):
     if cut:
         small_pieces(monkeypatch)
     teacher, last, drafts, labels, leaves = a_chain(draft_vocab, heads)
     weights = [1.0, 0.8, 0.3]
-    result = chain_loss(kind, drafts, teacher, last, weights, labels, eta=2.0)
-    expected = plain(kind, teacher, last, drafts, labels, 2.0)
+    result = chain_loss(kind, drafts, teacher, last, weights, labels, eta=2.0, kl_shares=kl_shares)
+    expected = plain(kind, teacher, last, drafts, labels, 2.0, kl_shares or [None] * 3)
     total = sum(weight * losses.sum() for weight, losses in zip(weights, expected, strict=True))
     torch.testing.assert_close(result.total, total)
     for found, losses in zip(result.losses, expected, strict=True):
@@ -93,6 +95,8 @@ def test_what_does_not_fit_together_is_refused():
     teacher, last, drafts, _, _ = a_chain(21)
     with pytest.raises(ValueError, match="3 draft steps and 2 weights"):
         chain_loss("kl", drafts, teacher, last, [1.0, 0.5])
+    with pytest.raises(ValueError, match="3 draft steps and 1 shares of KL"):
+        chain_loss("lk_lambda", drafts, teacher, last, kl_shares=[0.5])
     turned = Draft(drafts[0].states, drafts[0].head, drafts[0].rows.flip(0))
     with pytest.raises(ValueError, match="ascend"):
         chain_loss("kl", [turned], teacher, last)

@@ -174,7 +174,8 @@ def test_sampled_text_is_distributed_as_the_target(greedy):
 def test_the_loss_is_the_weighted_sum_over_the_anchors_blocks(material, loss):
     target, runner, model, rows, source = material
     model = tiny_dflash(runner).requires_grad_(True)
-    settings = SpeculatorSettings(architecture="dflash", loss=loss, gamma=2.0, anchors=4).resolved()
+    settings = SpeculatorSettings(architecture="dflash", loss=loss, gamma=2.0, anchors=4,
+                                  lambda_of="position").resolved()
     batch, teacher = make_batch(rows, source, [0, 1, 2], (5, 6, 7)), Teacher(target.lm_head.weight, model.target_ids)
     found = SpeculatorLoss(teacher, settings)(model, batch)
     p = (batch.extras["last"].float() @ teacher.head.T).softmax(-1)

@@ -72,6 +72,7 @@ def test_eta_moves_lk_lambda_from_kl_to_tv():
     alpha, weight = acceptance(logits, target), torch.exp(-3 * acceptance(logits, target))
     expected = weight * kl_loss(logits, target) + (1 - weight) * (1 - alpha)
     torch.testing.assert_close(lk_lambda_loss(logits, target), expected)
+    torch.testing.assert_close(lk_lambda_loss(logits, target, kl_share=0.3), 0.3 * kl_loss(logits, target) + 0.7 * (1 - alpha))
 
 
 def the_cases():
@@ -118,13 +119,13 @@ def test_closed_gradients_equal_finite_differences(kind, name, logits, target, l
         assert (gradient.abs().amax(-1) > 0.4).all()  # what TV has lost, the division by alpha restores
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_closed_gradients_equal_autograd_in_float32(kind):
+@pytest.mark.parametrize(("kind", "kl_share"), [*((kind, None) for kind in KINDS), ("lk_lambda", 0.25)])
+def test_closed_gradients_equal_autograd_in_float32(kind, kl_share):
     for name, logits, target, labels in the_cases():
         logits, target = logits.float().requires_grad_(), target.float()
-        losses = speculator_loss(kind, logits, target, labels)
+        losses = speculator_loss(kind, logits, target, labels, kl_share=kl_share)
         (expected,) = torch.autograd.grad(losses.sum(), logits)
-        found, _, gradient = loss_and_gradient(kind, logits.detach().clone(), TargetRows.of(target, labels))
+        found, _, gradient = loss_and_gradient(kind, logits.detach().clone(), TargetRows.of(target, labels), kl_share=kl_share)
         torch.testing.assert_close(found, losses.detach(), atol=1e-5, rtol=1e-4, msg=name)
         torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-3, msg=name)
 

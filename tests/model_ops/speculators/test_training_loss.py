@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from tiny_drafters import tiny_p_eagle
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
+from model_ops.progress import Progress, Stopped
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import new_draft_model
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
@@ -19,10 +22,20 @@ from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_o
 from model_ops.speculators.speculator_losses import acceptance, expected_acceptance_length, speculator_loss
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss
+from model_ops.training.trainer import train
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 STEPS = 3
+
+
+class StopAfter(Progress):
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+
+    def report(self, phase, done, total, unit, **numbers):
+        self.stop_requested = done >= self.steps
 
 
 class DrawnStates:
@@ -52,7 +65,8 @@ def material():
 @pytest.mark.parametrize("loss", ["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"])
 def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
     model, teacher, rows, batch = material
-    settings = SpeculatorSettings(ttt_steps=STEPS, loss=loss, eta=2.0, step_weights=[1.0, 0.25, 0.5]).resolved()
+    settings = SpeculatorSettings(ttt_steps=STEPS, loss=loss, eta=2.0, lambda_of="position",
+                                  step_weights=[1.0, 0.25, 0.5]).resolved()
     found = SpeculatorLoss(teacher, settings)(model, batch)
     p = (batch.extras["last"].float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
     labels = torch.cat([torch.tensor(row.ids[row.prompt_tokens:]) for row in rows])
@@ -83,6 +97,58 @@ def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
     assert means["expected_tau"] == pytest.approx(float(expected), rel=1e-4)
 
 
+def test_lambda_of_a_draft_step_follows_its_mean_alpha(material):
+    """It begins as KL; after optimizer steps that told alphas, every position of draft k has exp(-eta of their running mean)."""
+    model, teacher, _, batch = material
+    losses = {kind: SpeculatorLoss(teacher, SpeculatorSettings(ttt_steps=STEPS, loss=kind, step_decay=1.0).resolved())
+              for kind in ("kl", "tv", "lk_lambda")}
+    torch.testing.assert_close(losses["lk_lambda"](model, batch).sum, losses["kl"](model, batch).sum)
+    for loss in losses.values():
+        loss.after_step({"alpha_0": 0.5, "alpha_1": 0.25, "alpha_2": float("nan"), "loss": 3.0})
+        loss.after_step({"alpha_0": 0.7, "alpha_1": 0.35})
+    assert losses["lk_lambda"].state() == {"alphas": pytest.approx([0.115, 0.0575, 0.0])}
+    shares = [math.exp(-3 * alpha) for alpha in (0.115, 0.0575, 0.0)]
+    of_step = {kind: [_of_step(losses[kind], model, batch, step) for step in range(STEPS)] for kind in losses}
+    for share, kl, tv, mixed in zip(shares, of_step["kl"], of_step["tv"], of_step["lk_lambda"], strict=True):
+        torch.testing.assert_close(mixed, share * kl + (1 - share) * tv)
+    resumed = SpeculatorLoss(teacher, losses["lk_lambda"].settings)
+    resumed.resume(json.loads(json.dumps(losses["lk_lambda"].state())))
+    torch.testing.assert_close(resumed(model, batch).sum, losses["lk_lambda"](model, batch).sum, rtol=0, atol=0)
+
+
+def _of_step(loss, model, batch, step):
+    weights = [float(place == step) for place in range(STEPS)]
+    alone = SpeculatorLoss(loss.teacher, loss.settings.model_copy(update={"step_weights": weights}))
+    alone.resume(loss.state())
+    return alone(model, batch).sum
+
+
+def test_a_stopped_training_goes_on_with_the_lambdas_it_had(material, tmp_path):
+    """Weights to the bit, of a run that was stopped and one that was not; without the lambdas they would differ."""
+    _, teacher, rows, _ = material
+    settings = SpeculatorSettings(ttt_steps=STEPS, loss="lk_lambda", steps=12, tokens_per_step=64, max_length=64,
+                                  checkpoint_every=4).resolved()
+
+    states = DrawnStates(rows, 32)
+
+    def trained(work, progress):
+        torch.manual_seed(0)
+        target = tiny_model(layers=8)
+        model = Eagle3(Eagle3Config.for_target(target.config, 40))
+        model.set_draft_vocabulary(teacher.target_ids)
+        model.warm_start(target.get_input_embeddings().weight, target.lm_head.weight, target.model.norm.weight)
+        plan, loss = SpeculatorPlan(rows, states, settings), SpeculatorLoss(teacher, settings)
+        train(model, plan, loss, settings, work, progress, "speculator")
+        return model.state_dict(), loss.state()
+
+    whole, alphas = trained(tmp_path / "whole" / "work", Progress())
+    with pytest.raises(Stopped):
+        trained(tmp_path / "stopped" / "work", StopAfter(6))
+    again, resumed = trained(tmp_path / "stopped" / "work", Progress())
+    assert resumed == alphas and all(alpha > 0 for alpha in alphas["alphas"])
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
 @pytest.mark.parametrize("loss", ["lk_lambda", "cross_entropy"])
 def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(material, loss):
     """P-EAGLE's conditional drop: exact where all are kept, unbiased where half of them are."""
@@ -95,7 +161,7 @@ def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(mate
 
     def found(ratio, order):
         settings = SpeculatorSettings(architecture="p_eagle", num_speculative_tokens=STEPS, loss=loss, cod_ratio=ratio,
-                                      cod_floor=0.01).resolved()
+                                      cod_floor=0.01, lambda_of="position").resolved()
         output = SpeculatorLoss(teacher, settings)(model, replace(batch, extras={**batch.extras, "order": order}))
         assert output.count == 25
         return output.sum.detach(), torch.autograd.grad(output.sum, model.mask_hidden)[0]
