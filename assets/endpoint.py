@@ -5,15 +5,16 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
-from resources.endpoints import Endpoint
-from resources.release import ReleaseError, ReleaseSettings, approve, approved_by, is_approved, recheck, was_decided
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import ReleaseError, ReleaseSettings, approve, approved_by, is_approved, recheck, was_decided
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
 
 @dg.asset(
     deps=["release_candidate"], group_name=RELEASE, kinds={"json"}, owners=OWNERS, pool=LAKE_POOL,
-    output_required=False, code_version=source_digest("resources/endpoints.py", "resources/release.py")[:12],
+    output_required=False,
+    code_version=source_digest("resources/releasing/endpoints.py", "resources/releasing/release.py")[:12],
 )
 def endpoint(
     context: dg.AssetExecutionContext,

@@ -4,20 +4,20 @@ import dagster as dg
 
 from assets.ownership import OWNERS, TRAFFIC
 from assets.presentation import shown
-from resources.eval_suite import EvalSettings, build_eval_suite
+from resources.composing.eval_suite import EvalSettings, build_eval_suite
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
 
 @dg.asset(
-    group_name=TRAFFIC, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/eval_suite.py")[:12]
+    group_name=TRAFFIC, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/composing/eval_suite.py")[:12]
 )
 def eval_suite(
     workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]
 ) -> dg.MaterializeResult:
     """Every evaluation suite of the recipe as items of prompt and answer."""
     manifest = workshop.build(
-        "dataset", "eval_suite", op="build_eval_suite", sources=("resources/eval_suite.py",),
+        "dataset", "eval_suite", op="build_eval_suite", sources=("resources/composing/eval_suite.py",),
         config={name: settings.model_dump(mode="json") for name, settings in evals.items()},
         inputs=workshop.outside({name: settings.uri for name, settings in evals.items()}),
         work=lambda output: {"items": build_eval_suite(evals, output)},

@@ -7,14 +7,14 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
-from resources.ingest import ingest
 from resources.launcher import relay
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
 from resources.source_digest import source_digest
-from resources.sources import SourceSettings
 from resources.staging import USER_HASH_KEY
 from resources.workshop import Workshop
 
-CODE = source_digest("resources/ingest.py", "sql/ingest")[:12]
+CODE = source_digest("resources/reading/ingest.py", "sql/ingest")[:12]
 
 
 @dg.multi_asset(

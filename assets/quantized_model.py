@@ -5,7 +5,7 @@ import dagster as dg
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.specs import QuantizeSettings
-from resources.model_policy import ModelPolicy
+from resources.releasing.model_policy import ModelPolicy
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 

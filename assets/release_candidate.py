@@ -5,14 +5,14 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
 from model_ops.specs import SpeculatorSettings
-from resources.endpoints import Endpoint
-from resources.model_policy import ModelPolicy
-from resources.release import ReleaseSettings, judge, read_release, recheck, write_release
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.model_policy import ModelPolicy
+from resources.releasing.release import ReleaseSettings, judge, read_release, recheck, write_release
+from resources.releasing.summary import summarise
 from resources.source_digest import source_digest
-from resources.summary import summarise
 from resources.workshop import Workshop
 
-SOURCES = ("resources/release.py", "resources/summary.py")
+SOURCES = ("resources/releasing/release.py", "resources/releasing/summary.py")
 
 
 @dg.asset(

@@ -4,12 +4,12 @@ import dagster as dg
 
 from assets.ownership import DRAFTER, OWNERS
 from assets.presentation import shown
-from resources.curation import CurationSettings
-from resources.served_answers import build_served_answers
+from resources.composing.served_answers import build_served_answers
+from resources.curating.curation import CurationSettings
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
-SOURCES = ("resources/served_answers.py", "sql/datasets/served_answers.sql", "sql/tables")
+SOURCES = ("resources/composing/served_answers.py", "sql/datasets/served_answers.sql", "sql/tables")
 REDACTION = ("pii", "pii_engine")
 
 

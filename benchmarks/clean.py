@@ -24,8 +24,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.record import record
-from resources.clean import clean
-from resources.curation import CurationSettings
+from resources.curating.clean import clean
+from resources.curating.curation import CurationSettings
 from resources.lake import Lake
 from resources.tables import SCHEMAS, Tables
 

@@ -23,7 +23,7 @@ from pipelines.demo import WORKLOAD, run_demo
 from resources.lake import Lake
 from resources.launcher import LocalLauncher
 from resources.registry import Registry
-from resources.summary import summarise
+from resources.releasing.summary import summarise
 
 
 def main() -> None:

@@ -117,9 +117,9 @@ def _duckdb(logs: Path, folder: Path) -> dict:
 
 
 def _ingest(logs: Path, folder: Path) -> dict:
-    from resources.ingest import ingest
     from resources.lake import Lake
-    from resources.sources import SourceSettings
+    from resources.reading.ingest import ingest
+    from resources.reading.sources import SourceSettings
     from resources.tables import Tables
 
     tables = Tables(Lake.open(folder))

@@ -35,9 +35,9 @@ from benchmarks.record import record
 from benchmarks.s3_server import s3_server
 from resources import staging
 from resources.catalog import query, rebuild
-from resources.ingest import ingest
 from resources.lake import Lake
-from resources.sources import SourceSettings
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
 from resources.sql_files import attach_slice, workbench
 from resources.tables import Tables
 

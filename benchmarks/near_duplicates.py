@@ -4,7 +4,7 @@
     python -m benchmarks.near_duplicates --quick    # 4,000 documents: under a minute
     python -m benchmarks.near_duplicates --peers VENV      # an environment that holds the peers already
 
-The stage is `resources.near_duplicates.group_turns` with the recipe's defaults: words, signatures, banding, exact
+The stage is `resources.curating.near_duplicates.group_turns` with the recipe's defaults: words, signatures, banding, exact
 verification, groups, as the pipeline runs them; the texts are in memory when the clock starts, the machine code was
 compiled before, the best of three runs counts, and each one runs on the threads that the pipeline would take. Documents,
 copies and truth: benchmarks/near_corpus.py. Peers: benchmarks/near_peers.py, as installed from the registry into an
@@ -34,9 +34,9 @@ import pyarrow as pa
 
 from benchmarks.near_corpus import Corpus, Truth, expected_recall, make_corpus, true_pairs
 from benchmarks.record import record
-from resources.curation import NearDuplicates
-from resources.near_duplicates import group_turns, groups_of
-from resources.shingles import threads
+from resources.curating.curation import NearDuplicates
+from resources.curating.near_duplicates import group_turns, groups_of
+from resources.curating.shingles import threads
 
 PEERS = {"datatrove": ["datatrove[io,processing]", "spacy"], "text-dedup": ["text-dedup"], "datasketch": ["datasketch"],
          "rensa": ["rensa"]}

@@ -7,7 +7,7 @@ The texts are those of benchmarks/pii_cases.py: some 500 with a value each, in t
 that only look so. A value counts as found where a span of its kind covers exactly it; every other span is a false
 alarm. The patterns and the texts have one author: what the figures show is that no form is lost, not how often people
 use others. Beside them the hits in real texts of ../shared, where there is hardly anything to find: problems, code,
-prompts, an airline's agent. `scan_missed` counts labelled texts that the quick pass over bytes (resources/pii_scan.py)
+prompts, an airline's agent. `scan_missed` counts labelled texts that the quick pass over bytes (resources/curating/pii_scan.py)
 would not let the patterns see; it must be 0.
 """
 
@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from benchmarks.pii_cases import Case, cases
 from benchmarks.record import record
-from resources.pii_patterns import KINDS, find
-from resources.pii_scan import might_hold
+from resources.curating.pii_patterns import KINDS, find
+from resources.curating.pii_scan import might_hold
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

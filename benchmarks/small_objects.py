@@ -27,11 +27,11 @@ import psutil
 
 from benchmarks.record import record
 from benchmarks.s3_server import DAYS, s3_server
-from resources.ingest import ingest
 from resources.lake import Lake
-from resources.new_objects import new_objects
-from resources.prefetch import prefetched
-from resources.sources import SourceSettings, objects_after
+from resources.reading.ingest import ingest
+from resources.reading.new_objects import new_objects
+from resources.reading.prefetch import prefetched
+from resources.reading.sources import SourceSettings, objects_after
 from resources.tables import Tables
 
 WORDS = ["bird", "bread", "sings", "while", "rain", "falls", "over", "the", "long", "road", "where", "people", "sell", "apples"]

@@ -166,8 +166,8 @@ def inspect(
 ) -> None:
     """Looks at logs before anything is built: formats, errors, duplicates, and whether a drafter would pay. No recipe."""
     from pipelines.inspection_text import print_inspection
-    from resources.inspection import inspect as look
-    from resources.inspection_page import write_page
+    from resources.inspecting.inspection import inspect as look
+    from resources.inspecting.inspection_page import write_page
 
     with errors.status("") as status:
         found = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
@@ -276,9 +276,9 @@ def approve(
     lake: LakeOption = None,
 ) -> None:
     """Lets a release through: re-checks its gates and digests, records who approved, moves the endpoint's alias."""
-    from resources.endpoints import Endpoint
-    from resources.release import approve as record_approval
-    from resources.release import find_release, person, read_release
+    from resources.releasing.endpoints import Endpoint
+    from resources.releasing.release import approve as record_approval
+    from resources.releasing.release import find_release, person, read_release
 
     place = _lake(lake)
     directory = find_release(place, release)
@@ -291,8 +291,8 @@ def approve(
 @app.command()
 def rollback(workload: str, lake: LakeOption = None) -> None:
     """Makes the previous release the champion again."""
-    from resources.endpoints import Endpoint
-    from resources.release import ReleaseError, find_release, person, recheck, withdraw
+    from resources.releasing.endpoints import Endpoint
+    from resources.releasing.release import ReleaseError, find_release, person, recheck, withdraw
 
     place = _lake(lake)
     seen = Endpoint(place, workload).read()

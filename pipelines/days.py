@@ -13,7 +13,7 @@ import dagster as dg
 
 from pipelines.recipe import Recipe
 from resources.lake import Lake
-from resources.ledger import Ledger
+from resources.reading.ledger import Ledger
 from resources.tables import Tables
 
 

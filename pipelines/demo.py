@@ -18,11 +18,11 @@ from pipelines.demo_traffic import write_traffic
 from pipelines.follow import Outcome, follow
 from pipelines.settings import RECIPES, lake_location
 from resources.atomic import write_json
-from resources.endpoints import Endpoint
 from resources.lake import Lake
 from resources.registry import Registry
-from resources.release import approve, is_approved, person
-from resources.summary import Section, Summary, summarise
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import approve, is_approved, person
+from resources.releasing.summary import Section, Summary, summarise
 
 BUDGET = {
     "traffic": 10,

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from resources.inspection import Inspection
-from resources.inspection_page import day_bars, headline, sections
+from resources.inspecting.inspection import Inspection
+from resources.inspecting.inspection_page import day_bars, headline, sections
 
 MARKS = {"yes": "green", "possible": "yellow"}
 

@@ -8,13 +8,13 @@ from pipelines.planning import PlanError
 from pipelines.recipe import RecipeError
 from pipelines.sweep import SweepError
 from resources.catalog import CatalogError
-from resources.endpoints import EndpointError
-from resources.inspection import InspectError
-from resources.judge_endpoint import JudgeError
+from resources.curating.judge_endpoint import JudgeError
+from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
 from resources.manifest import ManifestError
-from resources.release import ReleaseError
-from resources.sources import SourceError
+from resources.reading.sources import SourceError
+from resources.releasing.endpoints import EndpointError
+from resources.releasing.release import ReleaseError
 from resources.why import UnknownIdError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,

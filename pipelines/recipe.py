@@ -27,12 +27,12 @@ from model_ops.specs import (
     TinyBaseSettings,
 )
 from model_ops.training.settings import Settings
-from resources.curation import CurationSettings
-from resources.datasets import DatasetSettings
-from resources.eval_suite import EvalSettings
-from resources.model_policy import ModelPolicy
-from resources.release import ReleaseSettings
-from resources.sources import SourceSettings
+from resources.composing.datasets import DatasetSettings
+from resources.composing.eval_suite import EvalSettings
+from resources.curating.curation import CurationSettings
+from resources.reading.sources import SourceSettings
+from resources.releasing.model_policy import ModelPolicy
+from resources.releasing.release import ReleaseSettings
 from resources.tracking import TrackingKind, missing_package
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=63)]

@@ -27,10 +27,10 @@ from pipelines.definitions import definitions
 from pipelines.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
 from pipelines.jobs import DAILY
 from pipelines.recipe import Recipe, RecipeError, load_recipe
-from resources.ingest import observe
 from resources.lake import Lake, LakeError
 from resources.launcher import relay
-from resources.sources import SourceError
+from resources.reading.ingest import observe
+from resources.reading.sources import SourceError
 from resources.tables import Tables
 
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")

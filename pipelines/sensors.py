@@ -15,7 +15,7 @@ import dagster as dg
 from pipelines.days import daily_partitions
 from pipelines.recipe import Recipe
 from resources.lake import Lake
-from resources.new_objects import new_objects
+from resources.reading.new_objects import new_objects
 from resources.tables import Tables
 
 OBJECTS_PER_TICK = 5_000

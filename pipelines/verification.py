@@ -10,7 +10,7 @@ from pathlib import Path
 
 from model_ops.verify import verify
 from resources.lake import Lake, LakeError
-from resources.release import read_release, recheck
+from resources.releasing.release import read_release, recheck
 
 
 def verify_directory(directory: Path) -> list[str]:

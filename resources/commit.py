@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import duckdb
 
-from resources.sources import SourceSettings
+from resources.reading.sources import SourceSettings
 from resources.sql_files import attach_files, run, slice_files, stream
 from resources.staging import Staging
 from resources.tables import PARTITIONS, SCHEMAS, Tables

@@ -23,20 +23,20 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from resources import s3
-from resources.formats import FORMATS, Format
-from resources.halves import place_of
-from resources.json_text import json_text, mended
-from resources.ledger import Entry
-from resources.log_reader import Problem, Records
-from resources.mixed import Kinds, stray, unknown
-from resources.object_reader import read_object
-from resources.otlp import call_told_by
-from resources.prefetch import Opened, prefetched
-from resources.read_ahead import read_ahead
-from resources.remote import RemoteError
-from resources.responses_api import chat_of
-from resources.sources import SourceSettings
+from resources.reading import s3
+from resources.reading.formats import FORMATS, Format
+from resources.reading.halves import place_of
+from resources.reading.json_text import json_text, mended
+from resources.reading.ledger import Entry
+from resources.reading.log_reader import Problem, Records
+from resources.reading.mixed import Kinds, stray, unknown
+from resources.reading.object_reader import read_object
+from resources.reading.otlp import call_told_by
+from resources.reading.prefetch import Opened, prefetched
+from resources.reading.read_ahead import read_ahead
+from resources.reading.remote import RemoteError
+from resources.reading.responses_api import chat_of
+from resources.reading.sources import SourceSettings
 from resources.sql_files import rows, run, sql_text, workbench
 
 PART_BYTES = 48 << 20

@@ -19,8 +19,8 @@ import duckdb
 import pyarrow as pa
 
 from resources.catalog import CatalogError, open_catalog
-from resources.endpoints import Endpoint
 from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
 from resources.sql_files import rows
 
 STEPS = pa.schema(

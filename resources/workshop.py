@@ -20,14 +20,14 @@ import numpy as np
 from model_ops.specs import OPERATIONS, Job
 from model_ops.training.settings import SAME_RESULTS, Settings, TrainingSettings
 from resources.catalog import rebuild
-from resources.curate import slice_digest
-from resources.curation import SemanticDuplicates
+from resources.curating.curate import slice_digest
+from resources.curating.curation import SemanticDuplicates
 from resources.lake import Lake
 from resources.launcher import LocalLauncher
 from resources.manifest import Input, Kind, Manifest, external_input
+from resources.reading.sources import content_digest
 from resources.registry import Registry
 from resources.row_fates import RowFates, row_fates
-from resources.sources import content_digest
 from resources.tables import Tables
 from resources.tracking import TrackingKind, tracked
 

@@ -4,7 +4,7 @@
     served.sampling("interaction id")      # temperature and what else the request asked for
     served.exact("interaction id")         # (prompt ids, answer ids), or None: they are not this target's
 
-served.parquet (resources/served_answers.py): interaction_id, model, served_model_digest, params (JSON text),
+served.parquet (resources/composing/served_answers.py): interaction_id, model, served_model_digest, params (JSON text),
 finish_reason, prompt_token_ids, completion_token_ids (null where personal data was redacted from the row).
 Ids count as the target's own where the log names the digest of these weights, or a model name that the recipe says
 they are served under.

@@ -1,4 +1,4 @@
--- For resources/decontamination.py: seeds as rows to be searched.
+-- For resources/curating/decontamination.py: seeds as rows to be searched.
 create or replace temp view searched_rows as
 select
     row_id,

@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.ingest import ingest
 from resources.lake import Lake
-from resources.sources import SourceSettings
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
 from resources.tables import Tables
 
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")

@@ -14,14 +14,14 @@ from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.training.conversations import Row, read_documents, tokenize
 from model_ops.training.packing import to_batch
-from resources.clean import clean, stale_days
-from resources.curate import curate
-from resources.curation import CurationSettings
-from resources.datasets import DatasetSettings, build_sft_dataset
-from resources.ingest import ingest
+from resources.composing.datasets import DatasetSettings, build_sft_dataset
+from resources.composing.seeds import SeedError, import_seeds
+from resources.curating.clean import clean, stale_days
+from resources.curating.curate import curate
+from resources.curating.curation import CurationSettings
 from resources.lake import Lake
-from resources.seeds import SeedError, import_seeds
-from resources.sources import SourceSettings
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
 from resources.tables import Tables
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures/formats"

@@ -11,9 +11,9 @@ import pytest
 from assets import evaluation_report, quantized_model, speculator
 from model_ops.specs import EvaluateSettings, QuantizeSettings, SpeculatorSettings
 from resources.lake import Lake
-from resources.model_policy import ModelPolicy
 from resources.registry import Registry
-from resources.summary import Summary
+from resources.releasing.model_policy import ModelPolicy
+from resources.releasing.summary import Summary
 from resources.workshop import Workshop
 
 

@@ -7,12 +7,12 @@ import pytest
 from interaction_rows import days_of, interaction, store, thumb
 
 from resources.catalog import CatalogError, rebuild
-from resources.clean import clean
-from resources.curate import curate
-from resources.curation import CurationSettings
-from resources.ingest import ingest
+from resources.curating.clean import clean
+from resources.curating.curate import curate
+from resources.curating.curation import CurationSettings
 from resources.lake import Lake
-from resources.sources import SourceSettings
+from resources.reading.ingest import ingest
+from resources.reading.sources import SourceSettings
 from resources.tables import SCHEMAS, Tables
 from resources.why import UnknownIdError, fate_of
 
@@ -152,7 +152,7 @@ def test_a_log_object_as_a_whole_says_what_came_of_its_records(read):
 
 
 def test_an_object_that_could_not_be_read_says_why(tmp_path, monkeypatch):
-    import resources.prefetch as module
+    import resources.reading.prefetch as module
 
     def shut(item):
         raise PermissionError(13, "Permission denied", item.uri)

@@ -12,7 +12,7 @@ from model_ops.progress import Progress
 from model_ops.specs import Job
 from resources.lake import Lake
 from resources.registry import Registry
-from resources.release import write_release
+from resources.releasing.release import write_release
 from tests.model_ops.tiny_drafters import mtp_layer_tensors
 from tests.model_ops.tiny_models import write_dataset, write_target
 from tests.serving.served_in_vllm import NEW_TOKENS, K, offline_tau, served
@@ -46,7 +46,7 @@ def released(tmp_path_factory):
     drafter, trained = made("speculator", "speculator", {
         "architecture": "mtp", "steps": 150, "learning_rate": 2e-3, "tokens_per_step": 2_048, "max_length": 256, "ttt_steps": K,
         "num_speculative_tokens": K}, target=target, dataset=root / "answers", mtp_layer=root / "base")
-    release = registry.draft("release", "release", "release", ("resources/release.py",), {}, [])
+    release = registry.draft("release", "release", "release", ("resources/releasing/release.py",), {}, [])
     write_release(release.directory, "tutor", quantized, trained, K, [], "mtp")
     prompts = pq.read_table(root / "answers/train.parquet")["prompt_token_ids"].to_pylist()[:PROMPTS]
     return target, drafter, release.directory, prompts

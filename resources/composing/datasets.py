@@ -1,0 +1,226 @@
+"""The supervised dataset: curated conversations, merged with seeds by weight, split by session.
+
+    report = build_sft_dataset(curated / "curated.parquet", seeds / "seeds.parquet", output, DatasetSettings())
+
+Writes train.parquet, validation.parquet and test.parquet into `output`, each with
+
+    row_id           the interaction's id, or the seed's
+    origin           'interaction' or 'seed'; seeds are for training only
+    source, session_id, workload, ts, prompt_shape, content_sha256
+    messages         JSON text: OpenAI messages, the last one the answer; assistant messages carry `weight` 0 or 1
+    tools            JSON text, or null
+    text             what is learnt as it stands, every token of it; or null. The messages of such a row are []
+    token_ids        with labels (-100: not learnt): what is learnt token by token; or null. Its messages are [] too
+    interaction_ids  every interaction whose answer is trained on in this row
+    quality, difficulty   the judge's scores of the last answer, 1 to 10, where there are any
+
+A chat client repeats the conversation with every turn. Where a later row of a session repeats an earlier one whole,
+the longest row carries both: its assistant messages weigh 1 where their own interaction survived curation, 0 where
+not (an answer that got a thumb down stays as context). A split is drawn by the hash of the session's split group,
+never by row.
+
+Where a source has more rows than it may give, each prompt shape gets a quota by the temperature `balance` (its size to the
+power 1, 1/2 or 0), so that a rare kind of request is not drowned by a frequent one; within a shape the draw is by hash.
+
+The fate of every curated row is in `report.decisions` (rows of the table `decisions`, stage "dataset"); given `tables`,
+they are committed there as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import md5
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from resources.composing.seeds import SEEDS
+from resources.curating.clean import MACROS
+from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
+from resources.tables import SCHEMAS, Tables
+
+SPLITS = ("train", "validation", "test")
+
+SFT_ROWS = pa.schema(
+    [("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("session_id", pa.string()),
+     ("workload", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("messages", pa.string()), ("tools", pa.string()),
+     ("text", pa.string()), ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())),
+     ("prompt_shape", pa.string()), ("content_sha256", pa.string()), ("interaction_ids", pa.list_(pa.string())),
+     ("quality", pa.float64()), ("difficulty", pa.float64())]
+)
+
+
+class DatasetError(Exception):
+    """A dataset that cannot be built from these rows and settings; the message says what to change."""
+
+
+class DatasetSettings(BaseModel):
+    """How rows are sampled and split."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mix: dict[str, float] = Field(
+        default_factory=dict,
+        description="shares of the training rows by source or seed name, relative to each other; a source that is not "
+        "named is left out; empty: all of everything",
+    )
+    max_rows: int | None = Field(None, ge=1, description="at most this many training rows")
+    balance: Literal["none", "sqrt", "uniform"] = Field(
+        "sqrt", description="where a source gives fewer rows than it has: rows of each prompt shape in proportion to its size, "
+        "to the square root of its size, or equally; none: drawn as they come"
+    )
+    validation_share: float = Field(0.05, ge=0, lt=1, description="share of the sessions")
+    test_share: float = Field(0.1, ge=0, lt=1, description="share of the sessions that no stage ever trains on")
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _possible(self):
+        if self.validation_share + self.test_share >= 1:
+            raise ValueError("validation_share and test_share leave nothing to train on: their sum must be below 1")
+        if any(weight < 0 for weight in self.mix.values()) or (self.mix and not sum(self.mix.values()) > 0):
+            raise ValueError("mix holds shares of 0 or more, at least one of them above 0")
+        return self
+
+
+@dataclass
+class SftReport:
+    """What is in each split, and what became of every curated row."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    sessions: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
+    """Training rows by source: what the mix asked for, as far as the rows sufficed."""
+    fates: dict[str, int] = field(default_factory=dict)
+    decisions: pa.Table | None = None
+
+    def as_metrics(self) -> dict[str, dict[str, int]]:
+        """The counts, for a manifest."""
+        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "fates": self.fates}
+
+
+def build_sft_dataset(
+    curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None
+) -> SftReport:
+    """Builds the three splits. Raises DatasetError when they leave nothing to train on."""
+    output.mkdir(parents=True, exist_ok=True)
+    report = SftReport()
+    seed = str(settings.seed)
+    with workbench() as connection:
+        attach_parquet(connection, "curated", curated)
+        if seeds is None:
+            connection.register("seeds", SEEDS.empty_table())
+        else:
+            attach_parquet(connection, "seeds", seeds)
+        for macro in MACROS:
+            run(connection, macro)
+        run(connection, "datasets/curated_as_conversations")
+        run(connection, "clean/messages")
+        run(connection, "datasets/beginnings")
+        run(connection, "datasets/held")
+        run(connection, "datasets/chains")
+        run(
+            connection, "datasets/placed", seed=seed, test_share=settings.test_share,
+            validation_share=settings.validation_share,
+        )
+        run(connection, "datasets/clustered", balance=settings.balance)
+        clusters: dict[str, dict[str, int]] = {}
+        for source, cluster, count in run(connection, "datasets/available").fetchall():
+            clusters.setdefault(source, {})[cluster] = count
+        available = {source: sum(sizes.values()) for source, sizes in clusters.items()}
+        quotas = sampling_quotas(available, settings.mix, settings.max_rows)
+        connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
+        run(connection, "datasets/sampled", seed=seed)
+        straddling = run(connection, "datasets/straddling").fetchall()[0][0]
+        if straddling:
+            raise RuntimeError(f"{straddling} sessions lie in two splits of {output.name}")
+        for split in SPLITS:
+            report.rows[split] = write_rows(
+                stream(connection, "datasets/split_rows", split=split), output / f"{split}.parquet", SFT_ROWS
+            )
+            report.sessions[split] = 0
+        for part in rows(connection, "datasets/report").to_pylist():
+            report.sessions[part["split"]] += part["sessions"] if part["origin"] == "interaction" else 0
+            if part["split"] == "train":
+                report.sources[part["source"]] = report.sources.get(part["source"], 0) + part["rows"]
+        report.decisions = rows(connection, "datasets/decisions", version=output.name).cast(SCHEMAS["decisions"])
+        connection.register("decisions", report.decisions)
+        report.fates = dict(run(connection, "datasets/fates").fetchall())
+        curated_rows = run(connection, "datasets/count_curated").fetchall()[0][0]
+    if len(report.decisions) != curated_rows:
+        raise RuntimeError(f"dataset {output.name}: {curated_rows} curated rows, {len(report.decisions)} decisions")
+    if not report.rows["train"]:
+        raise DatasetError(
+            f"no training rows: {curated_rows} curated rows, sources with rows for training: "
+            f"{', '.join(available) or 'none'}, mix: {settings.mix or 'everything'}"
+        )
+    if tables is not None and curated_rows:
+        workload = report.decisions["workload"][0].as_py()
+        tables.replace("decisions", report.decisions, workload=workload, stage="dataset", version=output.name)
+    return report
+
+
+def sessions_in_two_splits(dataset: Path) -> int:
+    """How many sessions have rows in more than one split of a finished dataset. Anything but 0 is a leak."""
+    files = [str(dataset / f"{split}.parquet") for split in SPLITS]
+    with workbench() as connection:
+        return run(connection, "datasets/sessions_in_two_splits", files=files).fetchall()[0][0]
+
+
+def sampling_quotas(available: dict[str, int], mix: dict[str, float], max_rows: int | None) -> dict[str, int]:
+    """How many training rows each source gives.
+
+    Without a mix every row has the same chance: shares are by size. With one, the wanted number of rows (max_rows, or
+    all there are of the sources named) is handed out by weight; a source that has too few gives all it has, and the
+    others share the rest by their weights. No row is taken twice.
+    """
+    weights = {source: (mix.get(source, 0.0) if mix else float(rows)) for source, rows in available.items()}
+    named = sum(rows for source, rows in available.items() if weights[source] > 0)
+    return _handed_out(available, weights, min(max_rows or named, named))
+
+
+TEMPERATURES = {"none": 1.0, "sqrt": 0.5, "uniform": 0.0}
+
+
+def cluster_quotas(sizes: dict[str, int], wanted: int, balance: str) -> dict[str, int]:
+    """How many of `wanted` rows each cluster of prompts gives: in proportion to size ** (1, 1/2 or 0), never more than it has.
+
+    Under `uniform`, a cluster no larger than its equal share is taken whole.
+    """
+    weights = {cluster: float(size) ** TEMPERATURES[balance] for cluster, size in sizes.items()}
+    return _handed_out(sizes, weights, min(wanted, sum(sizes.values())))
+
+
+def _handed_out(available: dict[str, int], weights: dict[str, float], wanted: int) -> dict[str, int]:
+    """Whole numbers that add up to `wanted` as far as there is anything to give: by weight, the rest by largest remainder
+    (of equal ones by the hash of the name). Who has too few gives all, and the others share the rest."""
+    given = dict.fromkeys(available, 0)
+    still = [name for name in available if weights[name] > 0]
+    while still and wanted > 0:
+        total = sum(weights[name] for name in still)
+        exact = {name: wanted * weights[name] / total for name in still}
+        short = {name for name in still if available[name] <= exact[name]}
+        if not short:
+            given.update({name: int(share) for name, share in exact.items()})
+            left = wanted - sum(given[name] for name in still)
+            by_remainder = sorted(still, key=lambda name: (int(exact[name]) - exact[name], md5(name.encode()).hexdigest()))
+            for name in by_remainder[:left]:
+                given[name] += 1
+            return given
+        for name in short:
+            given[name] = available[name]
+            wanted -= available[name]
+        still = [name for name in still if name not in short]
+    return given
+
+
+def _quota_table(clusters: dict[str, dict[str, int]], quotas: dict[str, int], balance: str) -> pa.Table:
+    """Training rows wanted of each cluster of each source, beside what the source gives in all."""
+    found = [
+        {"source": source, "cluster": cluster, "rows": rows, "source_rows": quotas[source]}
+        for source, sizes in clusters.items()
+        for cluster, rows in cluster_quotas(sizes, quotas[source], balance).items()
+    ]
+    columns = [("source", pa.string()), ("cluster", pa.string()), ("rows", pa.int64()), ("source_rows", pa.int64())]
+    return pa.Table.from_pylist(found, schema=pa.schema(columns))

@@ -1,0 +1,175 @@
+"""Held-out evaluation suites as one table: what curation must keep out of the training rows.
+
+    build_eval_suite({"gsm8k": EvalSettings(uri="gsm8k_test.jsonl", format="gsm8k")}, output)   # {"gsm8k": 1319}
+
+Writes items.parquet (suite, item_id, prompt, answer) into `output`. Files are JSON Lines or one JSON array, plain or
+compressed, wherever fsspec reads. A question of several turns (Spec-Bench, MT-bench) becomes an item for each turn,
+since each of them alone gives the question away.
+
+    format      one record holds
+    jsonl       prompt | question | input | instruction | text | problem | messages, and optionally
+                answer | output | response | solution | target | reference | canonical_solution
+    gsm8k       question, answer
+    humaneval   task_id, prompt, canonical_solution
+    spec_bench  question_id, turns, optionally reference
+    auto        whichever of these the first record is
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field
+
+from resources.reading.json_text import whole
+from resources.reading.sources import Uri
+
+EVAL_ITEMS = pa.schema(
+    [("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())]
+)
+
+PROMPTS = ("prompt", "question", "input", "instruction", "text", "problem")
+ANSWERS = ("answer", "output", "response", "solution", "target", "reference", "canonical_solution")
+IDS = ("item_id", "id", "task_id", "question_id")
+
+
+class EvalSuiteError(Exception):
+    """An evaluation file that cannot be read as what it is said to be; the message names file and record."""
+
+
+class EvalSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    uri: Uri = Field(min_length=1, description="a file, or a pattern such as ./evals/*.jsonl")
+    format: Literal["auto", "jsonl", "gsm8k", "humaneval", "spec_bench"] = "auto"
+
+
+def build_eval_suite(evals: dict[str, EvalSettings], output: Path) -> dict[str, int]:
+    """Writes `output`/items.parquet and returns the items of each suite.
+
+    Raises EvalSuiteError for a missing or empty file, a line that is not JSON, or a record without the format's fields.
+    """
+    items: list[dict[str, str | None]] = []
+    counts = {}
+    for suite, settings in sorted(evals.items()):
+        before = len(items)
+        kind: str = settings.format
+        for number, (place, record) in enumerate(records(settings.uri), start=1):
+            if kind == "auto":
+                kind = _guess(record)
+            items.extend(_items(suite, kind, record, number, place))
+        counts[suite] = len(items) - before
+        if not counts[suite]:
+            raise EvalSuiteError(f"evaluation suite {suite}: {settings.uri} holds no items")
+    output.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(items, schema=EVAL_ITEMS), output / "items.parquet", compression="zstd")
+    return counts
+
+
+def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each record of JSON Lines or JSON-array files, with its place for messages."""
+    try:
+        files = fsspec.open_files(uri, "rt", compression="infer", encoding="utf-8-sig")
+        files.sort(key=lambda file: file.path)
+        if not files:
+            raise FileNotFoundError(uri)
+        for file in files:
+            with file as lines:
+                text = lines.read()
+            yield from _records_of(text, file.path)
+    except FileNotFoundError as error:
+        raise EvalSuiteError(f"there is no file {uri}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvalSuiteError(f"{uri} cannot be read as text: {type(error).__name__}: {error}") from error
+
+
+def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if text.lstrip().startswith("["):
+        try:
+            found = [(f"{path} record {number}", record) for number, record in enumerate(json.loads(text), start=1)]
+        except ValueError as error:
+            raise EvalSuiteError(f"{path} begins as a JSON array but is none: {error}") from error
+    else:
+        found = []
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                try:
+                    found.append((f"{path} line {number}", json.loads(line)))
+                except ValueError as error:
+                    raise EvalSuiteError(f"{path} line {number} is not JSON: {error}") from error
+    for place, record in found:
+        if not isinstance(record, dict):
+            raise EvalSuiteError(f"{place} is not a JSON object")
+        yield place, record
+
+
+def _guess(record: dict[str, Any]) -> str:
+    if "turns" in record:
+        return "spec_bench"
+    if "canonical_solution" in record:
+        return "humaneval"
+    return "jsonl"
+
+
+def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: str) -> list[dict[str, str | None]]:
+    """The items of one record."""
+    identity = next((whole(str(record[name])) for name in IDS if record.get(name) is not None), str(number))
+    if kind == "gsm8k":
+        pairs = [(_text(record, "question", kind, place), _text(record, "answer", kind, place))]
+    elif kind == "humaneval":
+        pairs = [(_text(record, "prompt", kind, place), _text(record, "canonical_solution", kind, place))]
+    elif kind == "spec_bench":
+        turns = record.get("turns")
+        if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
+            raise EvalSuiteError(f"{place}: format spec_bench needs `turns`, a list of texts")
+        answers = record.get("reference")
+        answers = answers if isinstance(answers, list) else []
+        pairs = [
+            (turn, answers[at] if at < len(answers) and isinstance(answers[at], str) else None)
+            for at, turn in enumerate(turns)
+        ]
+    else:
+        pairs = [_jsonl_pair(record, place)]
+    many = len(pairs) > 1
+    return [
+        {"suite": suite, "item_id": f"{identity}/{at}" if many else identity, "prompt": whole(prompt),
+         "answer": None if answer is None else whole(answer)}
+        for at, (prompt, answer) in enumerate(pairs, start=1)
+    ]
+
+
+def _text(record: dict[str, Any], name: str, kind: str, place: str) -> str:
+    if not isinstance(record.get(name), str) or not record[name].strip():
+        keys = ", ".join(record) or "none"
+        raise EvalSuiteError(f"{place}: format {kind} needs `{name}`, a text; its keys are {keys}")
+    return record[name]
+
+
+def _jsonl_pair(record: dict[str, Any], place: str) -> tuple[str, str | None]:
+    texts = {name: value for name, value in record.items() if isinstance(value, str) and value.strip()}
+    prompt = next((texts[name] for name in PROMPTS if name in texts), None)
+    answer = next((texts[name] for name in ANSWERS if name in texts), None)
+    if isinstance(record.get("instruction"), str) and isinstance(record.get("input"), str):
+        prompt = f"{record['instruction']}\n{record['input']}".strip()
+    if prompt is None and isinstance(record.get("messages"), list):
+        said = [message for message in record["messages"] if isinstance(message, dict)]
+        users = [message["content"] for message in said if message.get("role") == "user" and _is_text(message)]
+        prompt = "\n".join(users) or None
+        if answer is None and said and said[-1].get("role") == "assistant" and _is_text(said[-1]):
+            answer = said[-1]["content"]
+    if prompt is None:
+        raise EvalSuiteError(
+            f"{place}: no prompt found; one of {', '.join(PROMPTS)} or messages is expected, "
+            f"its keys are {', '.join(record) or 'none'}"
+        )
+    return prompt, answer
+
+
+def _is_text(message: dict[str, Any]) -> bool:
+    return isinstance(message.get("content"), str)

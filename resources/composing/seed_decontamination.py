@@ -1,0 +1,40 @@
+"""Seeds that hold evaluation items leave, as rows of the traffic do.
+
+    left = drop_contaminated_seeds(output, suite / "items.parquet", Decontamination())     # {"handmade": 3}
+
+Rewrites seeds.parquet without them, whole or not at all, and writes
+
+    contaminated_seeds.parquet   row_id, source, source_uri, source_row, suite, item_id, part, share
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from resources.curating.clean import MACROS
+from resources.curating.curate import EVAL_ITEMS
+from resources.curating.curation import Decontamination
+from resources.curating.decontamination import find_items
+from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
+
+
+def drop_contaminated_seeds(seeds: Path, eval_items: Path, settings: Decontamination) -> dict[str, int]:
+    """How many seeds left, by source. `seeds` is the directory that `resources.composing.seeds.import_seeds` filled."""
+    items = pq.read_table(eval_items).select(EVAL_ITEMS.names).cast(EVAL_ITEMS)
+    if not settings.enabled or not len(items):
+        return {}
+    with workbench() as connection:
+        attach_parquet(connection, "seeds", seeds / "seeds.parquet")
+        connection.register("eval_items", items)
+        for macro in MACROS:
+            run(connection, macro)
+        run(connection, "seeds/searched_rows")
+        find_items(connection, settings)
+        counts = dict(run(connection, "seeds/contaminated_by_source").fetchall())
+        write_rows(stream(connection, "seeds/contaminated"), seeds / "contaminated_seeds.parquet")
+        if counts:
+            kept = rows(connection, "seeds/kept")
+            write_rows(kept.to_reader(), seeds / "seeds.parquet", pq.read_schema(seeds / "seeds.parquet"))
+    return counts

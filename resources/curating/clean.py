@@ -1,0 +1,266 @@
+"""Per-row facts of some days: personal data replaced, what the rules on single rows say, measures, MinHash signature.
+
+    report = clean(tables, "math-tutor", [date(2026, 6, 1)], CurationSettings())
+
+Reads `interactions` and `feedback`; replaces those days of `cleaned_interactions` (every row, kept or not) and of the
+`decisions` of stage "clean" (one for each row). Nothing here looks at another day's rows, so days can be cleaned in any
+order, together or apart, and again, with the same result; what compares rows with each other is `resources.curating.curate`.
+
+The rules, one file of sql/clean/rules each, in order: status, tools, language, repetition, length, refusals in words. A
+row's verdict is the first rule it breaks. `cleaned_with` holds the digest of the settings and the code that made a
+row: `stale_days` finds the days that other rules would judge differently.
+
+Placeholders are numbered by first appearance within the session's day. A conversation that goes on after midnight
+keeps its numbers as long as its requests repeat their history, as chat requests do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.curating.curation import CurationSettings
+from resources.curating.languages import detect
+from resources.curating.minhash import signatures
+from resources.curating.pii import Redactor, finder
+from resources.curating.pii_scan import might_hold
+from resources.curating.presidio import model_name
+from resources.curating.quality import measures
+from resources.source_digest import source_digest
+from resources.sql_files import attach_slice, rows, run, stream, workbench
+from resources.tables import SCHEMAS, Tables
+
+BYTES_AT_A_TIME = 256 << 20
+"""Days are cleaned in groups of about this much text; a larger day in parts, each of whole sessions."""
+
+MACROS = tuple(
+    f"clean/macros/{name}"
+    for name in (
+        "one_line", "one_spacing", "message_text", "message_identity", "told_in", "conversation_of", "new_messages",
+        "beginning", "shape_of",
+    )
+)
+
+_REDACTIONS = pa.schema(
+    [("interaction_id", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("completion", pa.string()),
+     ("pii", pa.map_(pa.string(), pa.int32()))]
+)
+
+
+@dataclass
+class CleanReport:
+    """read = kept + the sum of dropped, for every day and in all."""
+
+    read: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    pii: dict[str, int] = field(default_factory=dict)
+    """Values replaced by placeholders, by kind."""
+    days: dict[date, dict[str, int]] = field(default_factory=dict)
+    """For each day: rows, and how many of them each rule took or `kept`."""
+
+    def as_metrics(self) -> dict[str, Any]:
+        return {"read": self.read, "kept": self.kept, "dropped": self.dropped, "pii": self.pii}
+
+    def count(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Adds the rows of the tables `facts` and `decisions`."""
+        for day, rule, count in run(connection, "clean/counts").fetchall():
+            fates = self.days.setdefault(day, {"rows": 0})
+            fates["rows"] += count
+            fates[rule] = fates.get(rule, 0) + count
+            self.read += count
+            if rule == "kept":
+                self.kept += count
+            else:
+                self.dropped[rule] = self.dropped.get(rule, 0) + count
+        for kind, values in run(connection, "clean/pii_counts").fetchall():
+            self.pii[kind] = self.pii.get(kind, 0) + values
+
+
+def clean(tables: Tables, workload: str, days: Sequence[date], settings: CurationSettings) -> CleanReport:
+    """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError should a row's fate go missing."""
+    report = CleanReport(days={day: {"rows": 0} for day in sorted(set(days))})
+    for group, parts in _groups(tables, workload, sorted(set(days))):
+        _clean(tables, workload, group, parts, settings, report)
+    if report.read != report.kept + sum(report.dropped.values()):
+        raise RuntimeError(f"clean {workload}: {report.read} rows read, but {report.kept} kept and {report.dropped}")
+    return report
+
+
+def cleaned_with(settings: CurationSettings) -> str:
+    """The digest of all that cleaning depends on: its settings, its source, and the model that looks for personal data."""
+    asked = settings.model_dump(mode="json", include={
+        "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True, "length": True,
+        "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up"},
+    })
+    if settings.pii_engine == "presidio":
+        asked["pii_model"] = model_name()
+    code = source_digest("resources/curating/clean.py", "sql/clean")
+    return hashlib.sha256(f"{json.dumps(asked, sort_keys=True)}{code}".encode()).hexdigest()[:16]
+
+
+def stale_days(tables: Tables, workload: str, settings: CurationSettings | None = None) -> list[date]:
+    """Days that have to be cleaned again: rows arrived late for them, changed, or went, or they never were cleaned.
+
+    With `settings`, also days that were cleaned by other rules or other code than these.
+    """
+    with workbench() as connection:
+        for name in ("interactions", "cleaned_interactions"):
+            attach_slice(connection, tables, name, workload)
+        digest = cleaned_with(settings) if settings else None
+        stale = {day for (day,) in run(connection, "clean/stale_days", cleaned_with=digest).fetchall()}
+        if settings and settings.feedback.keep_thumbs_up:
+            attach_slice(connection, tables, "feedback", workload)
+            run(connection, "clean/cleaned_as_heard")
+            run(connection, "clean/feedback")
+            stale |= {day for (day,) in run(connection, "clean/stale_opinions").fetchall()}
+    return sorted(stale)
+
+
+def _groups(tables: Tables, workload: str, days: list[date]) -> Iterator[tuple[list[date], int]]:
+    """Days to clean together, and in how many parts."""
+    with workbench() as connection:
+        attach_slice(connection, tables, "interactions", workload, days)
+        sizes = dict(run(connection, "clean/bytes_by_day").fetchall())
+    group: list[date] = []
+    size = 0
+    for day in days:
+        if group and size + sizes.get(day, 0) > BYTES_AT_A_TIME:
+            yield group, -(-size // BYTES_AT_A_TIME) or 1
+            group, size = [], 0
+        group.append(day)
+        size += sizes.get(day, 0)
+    if group:
+        yield group, -(-size // BYTES_AT_A_TIME) or 1
+
+
+def _clean(
+    tables: Tables, workload: str, days: list[date], parts: int, settings: CurationSettings, report: CleanReport
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="millrace-clean-") as folder:
+        with _Spool("cleaned_interactions", folder) as facts, _Spool("decisions", folder) as decisions:
+            for part in range(parts):
+                with workbench() as connection:
+                    attach_slice(connection, tables, "interactions", workload, days)
+                    attach_slice(connection, tables, "feedback", workload)
+                    facts.add(_facts(connection, part, parts, settings))
+                    decisions.add(rows(connection, "clean/decisions"))
+                    report.count(connection)
+        tables.replace("cleaned_interactions", facts.read(), workload=workload, dt=days)
+        tables.replace("decisions", decisions.read(), workload=workload, stage="clean", dt=days)
+
+
+def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> pa.Table:
+    """The cleaned rows of one part of the sessions; they and their verdicts stay as the tables `facts` and `judged`."""
+    for macro in MACROS:
+        run(connection, macro)
+    run(connection, "clean/arrived", part=part, parts=parts)
+    run(connection, "clean/arrived_as_conversations")
+    run(connection, "clean/feedback")
+    connection.register("redactions", _redactions(connection, settings))
+    run(connection, "clean/cleaned")
+    run(connection, "clean/cleaned_as_conversations")
+    run(connection, "clean/texts")
+    connection.register("measured", _measured(connection, settings))
+    status = settings.status.model_dump()
+    in_words = status.pop("drop_refused_in_words")
+    run(connection, "clean/rules/status", **status)
+    run(connection, "clean/rules/tools", **settings.tools.model_dump())
+    run(connection, "clean/rules/language", allow=settings.language.allow)
+    run(connection, "clean/rules/repetition", **settings.repetition.model_dump(exclude={"min_words"}))
+    run(connection, "clean/rules/length", **settings.length.model_dump())
+    run(connection, "clean/rules/refusal", drop_refused_in_words=in_words)
+    run(connection, "clean/judged", keep_thumbs_up=settings.feedback.keep_thumbs_up)
+    facts = rows(connection, "clean/facts", cleaned_with=cleaned_with(settings))
+    connection.register("facts", facts)
+    return facts
+
+
+def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
+    """The rows in which something was replaced, with their new messages, tools and answer."""
+    if settings.pii != "redact":
+        return _REDACTIONS.empty_table()
+    columns = rows(connection, "clean/pii_columns")
+    suspects = np.ones(len(columns), dtype=bool)
+    if settings.pii_engine == "builtin":
+        suspects = might_hold(columns["messages"]) | might_hold(columns["tools"]) | might_hold(columns["completion"])
+    connection.register("suspects", columns.select(["interaction_id"]).filter(pa.array(suspects)))
+    del columns
+    find = finder(settings.pii_engine)
+    changed = []
+    each = (row for batch in stream(connection, "clean/pii_candidates") for row in batch.to_pylist())
+    for _, session in groupby(each, key=lambda row: (row["session_id"], row["dt"])):
+        redactor = Redactor(find)
+        for row in session:
+            redactor.found.clear()
+            new = {
+                column: None if row[column] is None else redactor.redact_json(row[column])
+                for column in ("messages", "tools", "completion")
+            }
+            if redactor.found:
+                changed.append(
+                    {"interaction_id": row["interaction_id"], "pii": list(redactor.found.items()), **new}
+                )
+    return pa.Table.from_pylist(changed, schema=_REDACTIONS)
+
+
+def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
+    """What is measured outside SQL: language, repetition, the MinHash signature of every row's new text."""
+    texts = rows(connection, "clean/measured_texts")
+    found = measures(texts["spoken"], settings.repetition.min_words)
+    if settings.language.detect:
+        language, confidence = detect(texts["spoken"], settings.language.min_confidence)
+    else:
+        language, confidence = pa.nulls(len(texts), pa.string()), np.zeros(len(texts))
+    return (
+        found.append_column("interaction_id", texts["interaction_id"])
+        .append_column("language", language)
+        .append_column("language_confidence", pa.array(confidence))
+        .append_column("signature", signatures(texts["new_turn"], texts["answer"], settings.near_duplicates))
+    )
+
+
+class _Spool:
+    """Rows for one commit that need not fit in memory: parts beyond the first wait in a Parquet file."""
+
+    def __init__(self, name: str, folder: str):
+        self._schema, self._path = SCHEMAS[name], Path(folder) / f"{name}.parquet"
+        self._first: pa.Table | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> _Spool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer:
+            self._writer.close()
+
+    def add(self, part: pa.Table) -> None:
+        part = part.select(self._schema.names).cast(self._schema)
+        if self._first is None and self._writer is None:
+            self._first = part
+            return
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, self._schema, compression="zstd", compression_level=1)
+            self._writer.write_table(self._first)
+            self._first = None
+        self._writer.write_table(part)
+
+    def read(self) -> pa.Table | pa.RecordBatchReader:
+        """All rows; batch by batch where they are many."""
+        if self._first is not None:
+            return self._first
+        file = pq.ParquetFile(self._path)
+        return pa.RecordBatchReader.from_batches(self._schema, file.iter_batches(10_000))

@@ -1,0 +1,225 @@
+"""Which cleaned rows make good training data: one pass over all days of a workload.
+
+    report = curate(tables, "math-tutor", output, CurationSettings(), eval_items=suite / "items.parquet")
+
+Reads the rows that `resources.curating.clean` kept and writes into `output`:
+
+    curated.parquet          the rows that stay, with all that the datasets need
+    preferences/preferences.parquet    with feedback.thumbs_down: prefer: pairs of answers to a prompt, one turned down
+    decontamination.json     by evaluation suite: items found in the traffic, rows that hold them
+
+and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The
+rules, in order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept. Of
+duplicates the best copy stays: people's word first, then the fuller, then the newer, then the id. Feedback is read
+afresh, since it arrives after its day was cleaned. Nothing depends on the order in which days arrived.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.atomic import write_json
+from resources.curating.clean import MACROS
+from resources.curating.curation import CurationSettings, NearDuplicates, SemanticDuplicates
+from resources.curating.decontamination import find_contamination
+from resources.curating.minhash import stamp
+from resources.curating.near_duplicates import ShingleFile, band_hashes, groups_of, link, share_a_bucket
+from resources.curating.semantic_duplicates import group_vectors
+from resources.curating.shingles import shingle_sets, text_buffer
+from resources.manifest import SCRATCH
+from resources.sql_files import attach_slice, rows, run, stream, workbench, write_rows
+from resources.tables import Tables
+
+EVAL_ITEMS = pa.schema(
+    [("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())]
+)
+
+_PROMPTS = pa.schema([("interaction_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])
+_CONTAMINATED = pa.schema(
+    [("interaction_id", pa.string()), ("suite", pa.string()), ("item_id", pa.string()), ("part", pa.string()),
+     ("share", pa.float64())]
+)
+_NEAR = pa.schema([("place", pa.int64()), ("best", pa.int64()), ("likeness", pa.float64())])
+
+
+class CurationError(Exception):
+    """The cleaned rows cannot be curated with these settings; the message says what to do first."""
+
+
+@dataclass
+class CurateReport:
+    """read = kept + the sum of dropped."""
+
+    read: int
+    kept: int
+    dropped: dict[str, int]
+    suites: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By evaluation suite: items, items_found, rows_holding_items."""
+
+    def as_metrics(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def curate(
+    tables: Tables,
+    workload: str,
+    output: Path,
+    settings: CurationSettings,
+    eval_items: Path | None,
+    embed: Callable[[Path], np.ndarray] | None = None,
+) -> CurateReport:
+    """Curates all cleaned rows of a workload.
+
+    embed: given a directory with texts.parquet, their vectors; asked only where semantic duplicates are looked for.
+
+    Raises CurationError where rows were cleaned with other near-duplicate settings than these, RuntimeError should a
+    row's fate go missing.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    with workbench() as connection:
+        for name in ("interactions", "cleaned_interactions", "feedback", "judgements"):
+            attach_slice(connection, tables, name, workload)
+        for macro in MACROS:
+            run(connection, macro)
+        run(connection, "datasets/labels_of")
+        run(connection, "curate/entrants_as_conversations")
+        run(connection, "clean/feedback")
+        judge = settings.judge
+        run(connection, "curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
+        run(
+            connection, "curate/entrants", drop_thumbs_down=settings.feedback.drop_thumbs_down, min_quality=settings.min_quality
+        )
+        suites = _decontaminate(connection, tables, workload, settings, eval_items)
+        run(connection, "curate/standing", exact_duplicates=settings.exact_duplicates)
+        _find_near_duplicates(connection, settings.near_duplicates)
+        _find_semantic_duplicates(connection, settings.semantic_duplicates, output, embed)
+        prefer = settings.feedback.thumbs_down == "prefer"
+        if prefer:
+            run(connection, "curate/prompts")
+        else:
+            connection.register("prompts", _PROMPTS.empty_table())
+        run(connection, "curate/pairs", prefer=prefer)
+        run(connection, "curate/decisions")
+        _group_sessions(connection)
+        kept = write_rows(stream(connection, "curate/curated"), output / "curated.parquet")
+        if prefer:
+            beside = output / "preferences"   # apart: the catalog shows a dataset's own Parquet files as one table
+            beside.mkdir(exist_ok=True)
+            write_rows(stream(connection, "curate/preferences"), beside / "preferences.parquet")
+        decisions = rows(connection, "curate/decision_rows", workload=workload, version=output.name)
+        counts = dict(run(connection, "curate/counts").fetchall())
+        read = run(connection, "curate/count_entrants").fetchall()[0][0]
+    report = CurateReport(read, kept, {rule: count for rule, count in counts.items() if rule != "kept"}, suites)
+    if not read == len(decisions) == kept + sum(report.dropped.values()):
+        raise RuntimeError(f"curate {workload}: {read} rows read, but {kept} kept and {report.dropped}")
+    write_json(output / "decontamination.json", suites)
+    tables.replace("decisions", decisions, workload=workload, stage="curate", version=output.name)
+    return report
+
+
+def _decontaminate(
+    connection: duckdb.DuckDBPyConnection,
+    tables: Tables,
+    workload: str,
+    settings: CurationSettings,
+    eval_items: Path | None,
+) -> dict[str, dict[str, int]]:
+    items = EVAL_ITEMS.empty_table() if eval_items is None else pq.read_table(eval_items).select(EVAL_ITEMS.names)
+    if not settings.decontamination.enabled or not len(items):
+        connection.register("contaminated", _CONTAMINATED.empty_table())
+        return {}
+    connection.register("eval_items", items.cast(EVAL_ITEMS))
+    find_contamination(connection, tables, workload, settings.decontamination)
+    return {suite.pop("suite"): suite for suite in rows(connection, "curate/suite_report").to_pylist()}
+
+
+def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> None:
+    """Leaves `near` (place, best, likeness): rows with a near copy, the best of their group, their highest similarity."""
+    if not settings.enabled:
+        connection.register("near", _NEAR.empty_table())
+        return
+    strangers = run(connection, "curate/other_signatures", stamp=stamp(settings)).fetchall()[0][0]
+    if strangers:
+        raise CurationError(
+            f"near_duplicates asks for {settings.bands} bands of {settings.rows} hashes of {settings.ngram}-grams, and "
+            f"{strangers} rows were cleaned with other settings: materialize cleaned_interactions again for all days"
+        )
+    signed = rows(connection, "curate/signed").combine_chunks()
+    places = signed["place"].to_numpy()
+    bands = band_hashes(signed["signature"].combine_chunks(), settings.bands)
+    suspects = share_a_bucket(bands)
+    connection.register("suspects", pa.table({"place": places[suspects]}))
+    with ShingleFile() as sets:
+        for batch in stream(connection, "curate/suspect_texts"):
+            for group in shingle_sets(text_buffer(batch["new_turn"]), text_buffer(batch["answer"]), settings.ngram):
+                sets.add(*group)
+        links = link(bands, suspects, sets.read(), settings.similarity)
+    found = links.likeness > 0
+    connection.register(
+        "near",
+        pa.table({"place": places[found], "best": places[links.best[found]], "likeness": links.likeness[found]}),
+    )
+
+
+def _find_semantic_duplicates(
+    connection: duckdb.DuckDBPyConnection,
+    settings: SemanticDuplicates,
+    output: Path,
+    embed: Callable[[Path], np.ndarray] | None,
+) -> None:
+    """Leaves `alike` (place, best, likeness): of the rows still standing, those that mean what a better one says."""
+    if not settings.enabled:
+        connection.register("alike", _NEAR.empty_table())
+        return
+    if embed is None:
+        raise CurationError("semantic_duplicates is enabled, and nothing was given that makes embeddings")
+    folder = output / SCRATCH / "semantic"
+    folder.mkdir(parents=True, exist_ok=True)
+    places = rows(connection, "curate/survivors")["place"].to_numpy()
+    connection.register("suspects", pa.table({"place": places}))
+    write_rows(stream(connection, "curate/survivor_texts"), folder / "texts.parquet")
+    best, likeness = group_vectors(embed(folder), settings.similarity)
+    found = likeness > 0
+    connection.register(
+        "alike", pa.table({"place": places[found], "best": places[best[found]], "likeness": likeness[found]})
+    )
+
+
+def _group_sessions(connection: duckdb.DuckDBPyConnection) -> None:
+    """Leaves `session_groups` (place, first): each session and the oldest that it shares texts with."""
+    run(connection, "curate/sessions")
+    edges = rows(connection, "curate/session_edges")
+    sessions = run(connection, "curate/count_sessions").fetchall()[0][0]
+    first = groups_of(edges["a"].to_numpy(), edges["b"].to_numpy(), sessions + 1)
+    connection.register("session_groups", pa.table({"place": np.arange(1, sessions + 1), "first": first[1:]}))
+
+
+DIGESTS = ("interactions", "cleaned_interactions", "feedback", "judgements")
+AS_SERVED = "served"
+
+
+def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = False) -> str:
+    """sha256 over a workload's sorted (interaction_id, content_sha256): the digest of a table slice as an input.
+
+    For cleaned_interactions each row's cleaned facts count as well, and feedback, which has no content_sha256, is
+    hashed record by record. as_served: how each of the interactions was served (parameters, token ids) counts as well.
+    Rewriting or compacting a table leaves it as it is. Raises ValueError for a table without such rows.
+    """
+    if name not in DIGESTS or (as_served and name != "interactions"):
+        raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")
+    digest = hashlib.sha256()
+    with workbench() as connection:
+        attach_slice(connection, tables, name, workload)
+        for batch in stream(connection, f"digests/{AS_SERVED if as_served else name}"):
+            digest.update("".join(f"{line}\n" for line in batch.column(0).to_pylist()).encode())
+    return digest.hexdigest()
+

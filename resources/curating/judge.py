@@ -1,0 +1,124 @@
+"""Scores of quality and difficulty for cleaned rows, from a judge model: the table `judgements`.
+
+    report = judge(tables, "math-tutor", settings.judge)
+
+Only what cleaning made of the rows is shown to the judge, personal data replaced. A text is judged once for each model
+and prompt, whatever the number of its copies; what has its scores is not asked again, in this run or the next. Replies
+are committed as they come, some hundred at a time: a run killed half-way has lost no more than those. A row without a
+score is recorded with none (`answer` says why) and asked again next time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from resources.curating.judge_endpoint import SCORES, JudgeEndpoint, JudgeError, JudgeSettings, Reply
+from resources.sql_files import attach_slice, rows, run, workbench
+from resources.tables import SCHEMAS, Tables
+
+AT_A_TIME = 256
+"""Rows between commits."""
+
+NONSENSE = 32
+"""So many replies between two commits without one score among them: a judge that is not worth asking on."""
+
+
+@dataclass
+class JudgeReport:
+    """wanted: different texts to be judged; known: judged before; scored, unscored: asked now."""
+
+    wanted: int = 0
+    known: int = 0
+    scored: int = 0
+    unscored: int = 0
+
+    def as_metrics(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(
+    tables: Tables, workload: str, settings: JudgeSettings, tell: Callable[[str], None] = lambda said: None
+) -> JudgeReport:
+    """Asks the judge about every wanted row that it has not scored yet.
+
+    Raises JudgeError where the endpoint cannot be reached, refuses, or gives no scores; what it scored before that is kept.
+    """
+    asked_with = {"model": settings.model, "prompt_sha256": settings.prompt_sha256}
+    report = JudgeReport()
+    with workbench() as connection:
+        attach_slice(connection, tables, "cleaned_interactions", workload)
+        attach_slice(connection, tables, "judgements", workload)
+        run(connection, "judge/wanted", max_rows=settings.max_rows, **asked_with)
+        report.wanted, report.known = run(connection, "judge/counts").fetchall()[0]
+        waiting = rows(connection, "judge/waiting")
+        if not len(waiting):
+            return report
+        with JudgeEndpoint(settings) as endpoint, ThreadPoolExecutor(settings.concurrency) as threads:
+            for first in range(0, len(waiting), AT_A_TIME):
+                ids = waiting["interaction_id"].slice(first, AT_A_TIME).to_pylist()
+                part = rows(connection, "judge/texts", ids=ids).to_pylist()
+                _judge_part(tables, endpoint, threads, part, report)
+                tell(f"{report.scored} rows judged, {report.unscored} without a score, {report.wanted - report.known} wanted")
+    _keep_one_each(tables, workload)
+    return report
+
+
+def _judge_part(
+    tables: Tables, endpoint: JudgeEndpoint, threads: ThreadPoolExecutor, part: list[dict[str, Any]], report: JudgeReport
+) -> None:
+    """Asks about some rows and commits what was said, also where the endpoint goes away meanwhile."""
+    settings = endpoint.settings
+    replies: list[Reply] = []
+    refused: JudgeError | None = None
+    try:
+        for reply in threads.map(lambda row: endpoint.ask(row["messages"], row["completion"]), part):
+            replies.append(reply)
+    except JudgeError as error:
+        refused = error
+    answered = list(zip(part, replies, strict=False))
+    if answered:
+        tables.append("judgements", pa.Table.from_pylist(list(_records(answered, settings)), schema=SCHEMAS["judgements"]))
+    scored = sum(reply.complete for reply in replies)
+    report.scored += scored
+    report.unscored += len(replies) - scored
+    if refused is not None:
+        raise refused
+    if replies and (endpoint.gone or all(reply.unreachable for reply in replies)):
+        first = next(reply.answer for reply in replies if reply.unreachable)
+        raise JudgeError(
+            f"the judge at {settings.base_url} does not answer ({first}): {report.scored} rows were judged and "
+            f"kept, {report.wanted - report.known - report.scored} wait; run again when it is up"
+        )
+    if len(replies) >= NONSENSE and not scored:
+        reason = Counter(reply.answer if reply.no_text else "no scores in its text" for reply in replies).most_common(1)[0][0]
+        raise JudgeError(
+            f"the judge {settings.model} at {settings.base_url} gave no score in {len(replies)} replies (mostly: {reason}): "
+            "check its prompt, `request` (max_tokens) and the column `answer` of the table judgements"
+        )
+
+
+def _records(answered: list[tuple[dict[str, Any], Reply]], settings: JudgeSettings) -> Iterator[dict[str, Any]]:
+    now = datetime.now(UTC)
+    for row, reply in answered:
+        for name in SCORES:
+            yield {
+                **{column: row[column] for column in ("workload", "dt", "interaction_id", "content_sha256")}, "name": name,
+                "score": getattr(reply, name), "model": settings.model, "prompt_sha256": settings.prompt_sha256,
+                "prompt": settings.prompt, "answer": reply.answer, "ts": now,
+            }
+
+
+def _keep_one_each(tables: Tables, workload: str) -> None:
+    """Of several judgements of one row by one model and prompt, one with a score stays, else the newest."""
+    with workbench() as connection:
+        attach_slice(connection, tables, "judgements", workload)
+        days = [day for (day,) in run(connection, "judge/crowded_days").fetchall()]
+        for day in days:
+            tables.replace("judgements", rows(connection, "judge/one_each", dt=day), workload=workload, dt=day)

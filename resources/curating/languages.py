@@ -1,0 +1,80 @@
+"""The language of each text, offline: py3langid's byte n-gram model, walked in machine code.
+
+    detect(pa.array(["Wie kann ich mein Passwort ändern?", "ok"]))    # (["de", None], [0.99, 0.0])
+
+Only prose is looked at, its first SAMPLE bytes: code blocks, `code`, URLs, tags and placeholders say nothing of a
+language. A text with fewer than LEAST_LETTERS letters (a third of that in scripts whose letters take three bytes) has
+none, and so has one whose best language stays below `least_confidence`. The confidence is py3langid's probability: a
+softmax whose temperature grows with the root of the text's length. Rare languages are left out of the choice: short
+English is otherwise now and then taken for Walloon.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from resources.curating.shingles import TextBuffer, in_groups, plain_buffer
+
+SAMPLE = 300
+"""Bytes of prose; more change the answer in hardly any text."""
+
+LEAST_LETTERS = 10
+
+_CHOICE = """
+af am ar az be bg bn bs ca cs cy da de el en es et eu fa fi fr ga gl gu he hi hr hu hy id is it ja ka kk km kn ko ky lo lt lv
+mk ml mn mr ms my ne nl no pa pl ps pt ro ru si sk sl so sq sr sv sw ta te th tl tr uk ur uz vi xh yo zh zu zxx
+"""
+LANGUAGES = tuple(code for code in _CHOICE.split() if code != "zxx")
+"""ISO 639 codes that can be told apart."""
+
+
+class Model(NamedTuple):
+    moves: np.ndarray
+    """Next state by row * 256 + byte."""
+    rows: np.ndarray
+    outputs: np.ndarray
+    """By state: the feature that ends there, or -1."""
+    weights: np.ndarray
+    priors: np.ndarray
+    names: tuple[str | None, ...]
+
+
+def detect(
+    texts: pa.Array | pa.ChunkedArray, least_confidence: float = 0.5
+) -> tuple[pa.StringArray, np.ndarray]:
+    """The language of each text, null where it cannot be told, and the confidence."""
+    from resources.curating.language_kernels import classify
+
+    model = _model()
+
+    def work(_: int, part: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
+        return classify(part.content, part.edges, SAMPLE, LEAST_LETTERS, *model[:5])
+
+    groups = list(in_groups(work, plain_buffer(texts)))
+    best = np.concatenate([np.zeros(0, np.int32), *(found for found, _ in groups)])
+    confidence = np.concatenate([np.zeros(0), *(sure for _, sure in groups)])
+    names = pa.array(model.names, pa.string())
+    told = (best >= 0) & (confidence >= least_confidence)
+    return names.take(pa.array(np.where(told, best, 0), mask=~told)), confidence
+
+
+@cache
+def _model() -> Model:
+    """py3langid's model, narrowed to LANGUAGES and to what is no language (zxx: numbers, code)."""
+    from py3langid.langid import LanguageIdentifier
+
+    identifier = LanguageIdentifier.from_model_file("data/model.npz.xz", norm_probs=True)
+    wanted = [place for place, name in enumerate(identifier.nb_classes) if name in _CHOICE.split()]
+    names = [identifier.nb_classes[place] for place in wanted]
+    return Model(
+        np.frombuffer(identifier.tk_nextmove, dtype=f"u{identifier.tk_nextmove.itemsize}"),
+        np.asarray(identifier.tk_row, dtype=np.int64),
+        np.asarray(identifier.tk_output, dtype=np.int32),
+        np.ascontiguousarray(identifier.nb_ptc[:, wanted], dtype=np.float32),
+        np.ascontiguousarray(identifier.nb_pc[wanted], dtype=np.float32),
+        tuple(None if name == "zxx" else name for name in names),
+    )

@@ -1,0 +1,57 @@
+"""MinHash signatures of turns (Broder 1997), kept as what banding needs of them: one 32-bit hash a band.
+
+    signatures(questions, answers, NearDuplicates())     # pa.ListArray of int32: a stamp and one hash a band, or none
+
+Number k of a signature is the least value of the permutation h -> (a_k h + b_k) mod 2**32, a_k odd, over the turn's
+shingles; two turns agree in it with a probability equal to their Jaccard similarity. Of each band's numbers a hash is
+kept: two turns are compared where a band's hash is the same, and nothing else is asked of a signature. The stamp says
+which settings the hashes belong to: hashes of different settings cannot be compared. A turn without shingles (fewer
+words than a shingle has) gets an empty signature: too little text to call two rows nearly the same, so such rows meet
+as exact duplicates only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+
+from resources.curating.alphabet import alphabet
+from resources.curating.curation import NearDuplicates
+from resources.curating.shingles import TextBuffer, in_groups, text_buffer
+
+_VERSION = 2
+"""Of the definitions of words, shingles and permutations: another one, other hashes."""
+
+
+def stamp(settings: NearDuplicates) -> int:
+    """The first number of every signature that was made with these settings."""
+    made_of = f"{_VERSION} {settings.ngram} {settings.bands} {settings.rows}".encode()
+    return int.from_bytes(hashlib.sha256(made_of).digest()[:4], "little", signed=True)
+
+
+def signatures(
+    questions: pa.Array | pa.ChunkedArray, answers: pa.Array | pa.ChunkedArray, settings: NearDuplicates
+) -> pa.ListArray:
+    """The signature of each turn: the settings' stamp and `settings.bands` hashes, nothing where it has no shingle."""
+    from resources.curating.word_kernels import sketch
+
+    generator = np.random.Generator(np.random.PCG64(1997))
+    multipliers = generator.integers(0, 1 << 32, settings.hashes, dtype=np.uint32) | np.uint32(1)
+    summands = generator.integers(0, 1 << 32, settings.hashes, dtype=np.uint32)
+
+    def work(_: int, asked: TextBuffer, said: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
+        return sketch(
+            asked.content, asked.edges, said.content, said.edges, settings.ngram, alphabet(), multipliers, summands,
+            settings.bands,
+        )
+
+    groups = list(in_groups(work, text_buffer(questions), text_buffer(answers)))
+    bands = np.concatenate([np.zeros((0, settings.bands), np.uint32), *(hashes for hashes, _ in groups)])
+    filled = np.concatenate([np.zeros(0, bool), *(filled for _, filled in groups)])
+    numbers = np.empty((int(filled.sum()), settings.bands + 1), dtype=np.int32)
+    numbers[:, 0] = stamp(settings)
+    numbers[:, 1:] = bands[filled].view(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(np.where(filled, settings.bands + 1, 0))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers.reshape(-1)))

@@ -1,0 +1,146 @@
+"""Groups of turns that say nearly the same: banding proposes pairs, their exact Jaccard similarity decides.
+
+    links = group_turns(questions, answers, NearDuplicates())          # all of it, for texts in memory
+
+    bands = band_hashes(signatures)                  # uint32[rows, bands]; step by step, for signatures from a table
+    suspects = share_a_bucket(bands)                 # the rows whose text is needed at all
+    with ShingleFile() as sets:
+        for group in shingle_sets(...): sets.add(*group)
+        links = link(bands, suspects, sets.read(), similarity=0.7)
+
+Two rows are compared where all hashes of a band agree (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4).
+Rows that already are in one group are not compared again, and in a crowded bucket a row meets the eight first of the
+bucket and the 32 before it: ten thousand copies cost ten thousand comparisons, and end in one group. The rows come best
+first: a group is named by its best row.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Bool, Float64, Int64, UInt32
+
+from resources.curating.curation import NearDuplicates
+from resources.curating.minhash import signatures
+from resources.curating.shingles import Ragged, shingle_sets, text_buffer
+
+BEST, BEFORE = 8, 32
+"""In a bucket a row meets this many of the first rows, and this many before it."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """What comparing found, by row: its group's best row, its highest similarity to a row of its group (0: none)."""
+
+    best: Int64[np.ndarray, " rows"]
+    likeness: Float64[np.ndarray, " rows"]
+    pairs: Int64[np.ndarray, "links 2"]
+    """The pairs that joined two groups, all of them at or above the threshold."""
+
+
+def band_hashes(signatures: pa.ListArray, bands: int) -> UInt32[np.ndarray, "rows bands"]:
+    """The bands of signatures of one stamp, as `resources.curating.minhash` made them; empty ones are left out."""
+    numbers = signatures.flatten().to_numpy(zero_copy_only=False)
+    return numbers.reshape(-1, bands + 1)[:, 1:].view(np.uint32)
+
+
+def share_a_bucket(bands: UInt32[np.ndarray, "rows bands"]) -> Bool[np.ndarray, " rows"]:
+    """The rows that agree with another row in a band."""
+    from resources.curating.word_kernels import shares_bucket
+
+    shared = np.zeros(len(bands), dtype=bool)
+    for band in range(bands.shape[1]):
+        shares_bucket(_buckets(bands[:, band], np.arange(len(bands), dtype=np.uint64)), shared)
+    return shared
+
+
+def link(
+    bands: UInt32[np.ndarray, "rows bands"], suspects: Bool[np.ndarray, " rows"], sets: Ragged, similarity: float
+) -> Links:
+    """Groups the rows. `sets` holds the different shingles of each suspect, in the rows' order."""
+    from resources.curating.word_kernels import link_buckets, settle
+
+    count = len(bands)
+    parents = np.arange(count)
+    likeness = np.zeros(count)
+    rows = np.flatnonzero(suspects)
+    set_of = np.zeros(count, dtype=np.int64)
+    set_of[rows] = np.arange(len(rows))
+    pairs = np.empty((len(rows), 2), dtype=np.int64)
+    joined = 0
+    for band in range(bands.shape[1]):
+        keys = _buckets(bands[rows, band], rows.astype(np.uint64))
+        joined += link_buckets(
+            keys, set_of, sets.offsets, sets.values, similarity, BEST, BEFORE, parents, likeness, pairs[joined:]
+        )
+    settle(parents)
+    return Links(parents, likeness, pairs[:joined])
+
+
+def group_turns(
+    questions: pa.Array | pa.ChunkedArray, answers: pa.Array | pa.ChunkedArray, settings: NearDuplicates
+) -> Links:
+    """Groups turns by their texts, best first. A turn without shingles is a group of its own."""
+    signed = signatures(questions, answers, settings)
+    filled = np.diff(signed.offsets.to_numpy()) > 0
+    bands = band_hashes(signed, settings.bands)
+    suspects = share_a_bucket(bands)
+    mask = np.zeros(len(signed), dtype=bool)
+    mask[np.flatnonzero(filled)[suspects]] = True
+    chosen = pa.array(mask)
+    with ShingleFile() as sets:
+        asked, said = text_buffer(questions.filter(chosen)), text_buffer(answers.filter(chosen))
+        for group in shingle_sets(asked, said, settings.ngram):
+            sets.add(*group)
+        links = link(bands, suspects, sets.read(), settings.similarity)
+    rows = np.flatnonzero(filled)
+    best, likeness = np.arange(len(signed)), np.zeros(len(signed))
+    best[rows], likeness[rows] = rows[links.best], links.likeness
+    return Links(best, likeness, rows[links.pairs])
+
+
+def groups_of(one: Int64[np.ndarray, " edges"], other: Int64[np.ndarray, " edges"], nodes: int) -> Int64[np.ndarray, " nodes"]:
+    """Connected components: each of the nodes 0..nodes-1 with the least node that it is connected to."""
+    from resources.curating.word_kernels import join_pairs, settle
+
+    parents = np.arange(nodes)
+    join_pairs(parents, one, other)
+    settle(parents)
+    return parents
+
+
+def _buckets(hashes: UInt32[np.ndarray, " rows"], rows: np.ndarray) -> np.ndarray:
+    keys = (hashes.astype(np.uint64) << np.uint64(32)) | rows
+    keys.sort()
+    return keys
+
+
+class ShingleFile:
+    """Shingle sets in a temporary file, mapped into memory: the sets of all suspects need not fit in memory."""
+
+    def __enter__(self) -> ShingleFile:
+        self._file = tempfile.TemporaryFile(prefix="millrace-shingles-")
+        self._counts: list[np.ndarray] = []
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, values: np.ndarray, counts: np.ndarray) -> None:
+        self._file.write(values.data)
+        self._counts.append(counts)
+
+    def read(self) -> Ragged:
+        """All sets, in the order in which they were added."""
+        self._file.flush()
+        counts = np.concatenate([np.zeros(0, np.int64), *self._counts])
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        if not offsets[-1]:
+            return Ragged(np.frombuffer(bytes(8), dtype=np.uint64)[:0], offsets)
+        return Ragged(
+            np.frombuffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint64), offsets
+        )

@@ -1,0 +1,126 @@
+"""Personal data in chat messages, replaced by typed placeholders.
+
+    redactor = Redactor()                                          # one for each session
+    redactor.redact_json('[{"role":"user","content":"mail a@b.org"}]')   # ... "mail <EMAIL_1>"
+    redactor.found                                                 # {"EMAIL": 1}
+
+The same value gets the same placeholder for as long as one redactor is used; numbers count up from 1 in the order in
+which values first appear. `pii_patterns` says what is found, or another finder: see `presidio`.
+
+JSON stays JSON: keys and values are replaced each by itself; a string that holds JSON itself (a tool call's arguments) is
+taken apart and put together again. A number that is a card's or, by its key, a telephone's becomes a string.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from resources.curating.pii_patterns import Span, card, find
+from resources.reading.json_text import json_text
+
+_PLAIN_KEYS = frozenset(("role", "content", "text", "type", "name", "description", "reasoning", "refusal"))
+_AFTER_KEY = re.compile(r"[\"']\s*:\s*\Z")
+
+
+def finder(engine: str) -> Callable[[str], Iterable[Span]]:
+    """What finds personal data in a text: `builtin`, or `presidio`, which adds to it. Raises PresidioError."""
+    if engine == "builtin":
+        return find
+    from resources.curating.presidio import presidio_finder
+
+    return presidio_finder()
+
+
+class Redactor:
+    """Replaces what `find` finds, and remembers it: one for each session."""
+
+    def __init__(self, find: Callable[[str], Iterable[Span]] = find) -> None:
+        self.found: Counter[str] = Counter()
+        self._find = find
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._last: Counter[str] = Counter()
+
+    def redact(self, text: str) -> str:
+        """The text with placeholders such as <EMAIL_1>."""
+        return self._replace(text, self._find(text))
+
+    def redact_json(self, text: str) -> str:
+        """JSON text with every value in it redacted; text that is not JSON is redacted as it stands.
+
+        Where nothing is found the text comes back as it was, byte for byte.
+        """
+        before = self.found.total()
+        try:
+            value = self._walk(json.loads(text))
+        except (ValueError, RecursionError):  # not JSON, or nested beyond what any message is
+            return self.redact(text)
+        if self.found.total() == before:
+            return text
+        return json_text(value)
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._json_inside(value) if value[:1] in ("{", "[") and len(value) > 2 else self.redact(value)
+        if isinstance(value, list):
+            return [self._walk(item) for item in value]
+        if isinstance(value, dict):
+            named: dict[str, Any] = {}
+            for key, item in value.items():
+                told = self.redact(key)
+                while told in named:   # two spellings of one address: neither value may be lost
+                    told += "'"
+                named[told] = self._named(key, item)
+            return named
+        if isinstance(value, int) and value >= 10**12 and card(str(value)):
+            return self._holder("CARD", str(value))
+        return value
+
+    def _named(self, key: str, value: Any) -> Any:
+        """A value under its key: "password": "..." says of the value what the value alone does not."""
+        if type(value) is int and value >= 10**6:
+            text = str(value)
+            spans = self._find(f"{key}: {text}")
+            whole = next((span for span in spans if (span.start, span.end) == (len(key) + 2, len(key) + 2 + len(text))), None)
+            return self._holder(whole.kind, whole.identity) if whole else value
+        if not isinstance(value, str) or key in _PLAIN_KEYS or len(value) > 512 or value[:1] in ("{", "["):
+            return self._walk(value)
+        begin = len(key) + 2
+        spans = [Span(span.start - begin, span.end - begin, *span[2:]) for span in self._find(f"{key}: {value}")
+                 if span.start >= begin]
+        return self._replace(value, spans)
+
+    def _json_inside(self, text: str) -> str:
+        """A string that may hold JSON. Its spelling is kept where its text can be redacted in place."""
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return self.redact(text)
+        if "\\" not in text:
+            return self.redact(text)
+        before = self.found.total()
+        value = self._walk(value)
+        if self.found.total() == before:
+            return text
+        return json_text(value, (", ", ": ") if '": ' in text else (",", ":"))
+
+    def _replace(self, text: str, spans: Iterable[Span]) -> str:
+        parts, last = [], 0
+        for span in spans:
+            holder = self._holder(span.kind, span.identity)
+            # {"card": 4111...} inside a text: the number's place needs a string, or the JSON would break
+            bare = text[span.start].isdigit() and _AFTER_KEY.search(text, max(0, span.start - 8), span.start)
+            parts += [text[last : span.start], f'"{holder}"' if bare else holder]
+            last = span.end
+        return "".join([*parts, text[last:]]) if parts else text
+
+    def _holder(self, kind: str, identity: str) -> str:
+        number = self._numbers.get((kind, identity))
+        if number is None:
+            self._last[kind] += 1
+            number = self._numbers[(kind, identity)] = self._last[kind]
+        self.found[kind] += 1
+        return f"<{kind}_{number}>"

@@ -1,0 +1,93 @@
+"""What Microsoft Presidio finds, added to our own patterns: `curation: {pii_engine: presidio}`.
+
+    find = presidio_finder()
+    find("Ann Lee lives in Oslo")      # PERSON and LOCATION beside e-mail, cards and the rest
+
+Presidio is an extra (package presidio-analyzer) and needs a spaCy model, which is not fetched by itself:
+
+    python -m spacy download en_core_web_lg        # or name another one in MILLRACE_PRESIDIO_MODEL
+
+Where both find something at the same place, our kinds stay; Presidio's are named as it names them. Every row is read by
+its model, so that cleaning takes as long as the model does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+
+from resources.curating.pii_patterns import Span, find, without_overlaps
+
+LEAST_SCORE = 0.5
+"""Of Presidio's 0 to 1: below it are its guesses."""
+
+PIECE = 50_000
+"""Characters that its model reads at a time; spaCy refuses more than a million."""
+
+OURS = {"EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "US_SSN", "IP_ADDRESS"}
+"""Kinds that our own patterns look for, more strictly."""
+
+NOT_PERSONAL = {"DATE_TIME", "URL", "NRP"}
+
+
+class PresidioError(Exception):
+    """Presidio, or its model, is not here; the message says how to get it."""
+
+
+def model_name() -> str:
+    """The spaCy model that it reads with: a package's name or a directory."""
+    return os.environ.get("MILLRACE_PRESIDIO_MODEL", "en_core_web_lg")
+
+
+@cache
+def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
+    """Finds what Presidio finds as well. Raises PresidioError."""
+    model = model_name()
+    try:
+        from presidio_analyzer import AnalyzerEngine
+        from presidio_analyzer.nlp_engine import NlpEngineProvider
+        from spacy.util import is_package
+    except ImportError as error:
+        raise PresidioError(
+            "curation.pii_engine is presidio, which is not installed: pip install presidio-analyzer, or leave pii_engine out"
+        ) from error
+    if not (is_package(model) or Path(model).is_dir()):
+        raise PresidioError(
+            f"curation.pii_engine is presidio, and its language model {model} is not installed: "
+            f"python -m spacy download {model}, or name an installed one in MILLRACE_PRESIDIO_MODEL"
+        )
+    provider = NlpEngineProvider(
+        nlp_configuration={"nlp_engine_name": "spacy", "models": [{"lang_code": "en", "model_name": model}]}
+    )
+    engine = AnalyzerEngine(nlp_engine=provider.create_engine(), supported_languages=["en"])
+
+    def found(text: str) -> tuple[Span, ...]:
+        theirs = [
+            Span(begin + start, begin + end, kind, piece[start:end])
+            for begin, piece in _pieces(text) for start, end, kind in analyzed(piece)
+        ]
+        return without_overlaps([*find(text), *theirs])
+
+    @lru_cache(maxsize=1 << 11)
+    def analyzed(piece: str) -> tuple[tuple[int, int, str], ...]:
+        return tuple(
+            (result.start, result.end, result.entity_type)
+            for result in engine.analyze(text=piece, language="en", score_threshold=LEAST_SCORE)
+            if result.entity_type not in OURS | NOT_PERSONAL
+        )
+
+    return found
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """A text in pieces that spaCy takes, each with its place; cut at a space where one is near."""
+    begin = 0
+    while begin < len(text):
+        end = begin + PIECE
+        if end < len(text):
+            space = max(text.rfind(" ", begin + PIECE // 2, end), text.rfind("\n", begin + PIECE // 2, end))
+            end = space if space >= 0 else end
+        yield begin, text[begin:end]
+        begin = end

@@ -1,0 +1,235 @@
+"""The loops of `resources.curating.quality`. Import this module inside functions only: it loads numba."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from model_ops.compiled import compiled
+
+_OFFSET = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+_GRAM = np.uint64(0xD1B54A32D192ED03)
+
+
+@compiled
+def longest_repeats(words, offsets, longest_pattern):
+    """How often in a row each text says one pattern of 1 to `longest_pattern` words, and how many words the pattern has."""
+    repeats = np.ones(len(offsets) - 1, dtype=np.int32)
+    sizes = np.zeros(len(offsets) - 1, dtype=np.int32)
+    for text in range(len(repeats)):
+        first, last = offsets[text], offsets[text + 1]
+        for size in range(1, longest_pattern + 1):
+            if last - first < size * (repeats[text] + 1):
+                break
+            run = 0
+            for word in range(first + size, last):
+                run = run + 1 if words[word] == words[word - size] else 0
+                if run // size + 1 > repeats[text]:
+                    repeats[text] = run // size + 1
+                    sizes[text] = size
+    return repeats, sizes
+
+
+@compiled
+def loops(content, edges, longest_pattern):
+    """How often each text says one pattern of bytes in a row, where that is more than half of the text; else 1.
+
+    Such a run covers the middle of its text: it is looked for from there, so that other texts cost next to nothing.
+    """
+    repeats = np.ones(len(edges) - 1, dtype=np.int32)
+    for text in range(len(repeats)):
+        start, stop = edges[text], edges[text + 1]
+        middle = start + (stop - start) // 2
+        for size in range(1, longest_pattern + 1):
+            if stop - start < 2 * size:
+                break
+            last = middle
+            while last < stop and last - size >= start and content[last] == content[last - size]:
+                last += 1
+            first = middle - 1
+            while first >= start and first + size < stop and content[first] == content[first + size]:
+                first -= 1
+            run = last - first - 1
+            if 2 * run >= stop - start and run // size > repeats[text]:
+                repeats[text] = run // size
+                break   # larger patterns are multiples of this one
+    return repeats
+
+
+@compiled
+def _ends(content, at, stop):
+    while at < stop and content[at] != 10:
+        at += 1
+    return at
+
+
+@compiled
+def _is_code(content, start, stop):
+    """Whether a line is a table's row, indented, or ends as code lines do."""
+    if content[start] == 124 or content[start] == 9:
+        return True
+    spaces = 0
+    while start + spaces < stop and content[start + spaces] == 32:
+        spaces += 1
+    if spaces >= 4:
+        return True
+    last = content[stop - 1]
+    return last == 59 or last == 123 or last == 125 or last == 41 or last == 93 or last == 62 or last == 44
+
+
+@compiled
+def _seen(table, stamp, marks, value):
+    """Whether a hash was met before in this round; it has been from now on."""
+    mask = len(table) - 1
+    place = np.int64((value ^ (value >> np.uint64(29))) & np.uint64(mask))
+    while marks[place] == stamp:
+        if table[place] == value:
+            return True
+        place = (place + 1) & mask
+    marks[place] = stamp
+    table[place] = value
+    return False
+
+
+@compiled
+def gopher(content, edges, least_words):
+    """By text: words of prose, share of code, then, where the prose has `least_words`, the eleven shares of gopher.COLUMNS.
+
+    NaN stands where nothing was measured.
+    """
+    texts = len(edges) - 1
+    shares = np.full((texts, 15), np.nan)
+    longest = 0
+    for text in range(texts):
+        longest = max(longest, edges[text + 1] - edges[text])
+    room = 1
+    while room < longest + 2:
+        room *= 2
+    table = np.zeros(room, dtype=np.uint64)
+    marks = np.zeros(room, dtype=np.int32)
+    counts = np.zeros(room, dtype=np.int32)
+    hashes = np.zeros(longest // 2 + 2, dtype=np.uint64)   # a word takes two bytes, but for the last
+    sizes = np.zeros(longest // 2 + 2, dtype=np.int32)
+    stamp = 0
+    for text in range(texts):
+        start, stop = edges[text], edges[text + 1]
+        words = lines = again_lines = again_line_characters = characters = code = 0
+        paragraphs = again_paragraphs = again_paragraph_characters = 0
+        fenced = False
+        paragraph = _OFFSET
+        paragraph_characters = 0
+        stamp += 2
+        at = start
+        is_json = start < stop and (content[start] == 123 or content[start] == 91)
+        while at <= stop:
+            end = _ends(content, at, stop) if at < stop else stop
+            first, last = at, end
+            while first < last and (content[last - 1] == 32 or content[last - 1] == 13):
+                last -= 1
+            empty = first == last
+            fence = last - first >= 3 and content[first] == 96 and content[first + 1] == 96 and content[first + 2] == 96
+            if fence:
+                fenced = not fenced
+            line_is_code = not empty and (fenced or fence or is_json or _is_code(content, first, last))
+            if line_is_code:
+                code += last - first
+            if not empty and not line_is_code:
+                line = _OFFSET
+                inside = False
+                value = _OFFSET
+                begin = first
+                for place in range(first, last + 1):
+                    byte = content[place] if place < last else 32
+                    is_word = 48 <= byte <= 57 or 97 <= (byte | 32) <= 122 or byte >= 128 or byte == 39
+                    if is_word:
+                        if not inside:
+                            value, begin = _OFFSET, place
+                        low = byte | 32 if 65 <= byte <= 90 else byte
+                        value = (value ^ np.uint64(low)) * _PRIME
+                        line = (line ^ np.uint64(low)) * _PRIME
+                    elif inside:
+                        hashes[words] = value
+                        sizes[words] = place - begin
+                        words += 1
+                        line = (line ^ np.uint64(32)) * _PRIME
+                    inside = is_word
+                lines += 1
+                characters += last - first
+                if _seen(table, stamp, marks, line):
+                    again_lines += 1
+                    again_line_characters += last - first
+                paragraph = (paragraph ^ line) * _PRIME
+                paragraph_characters += last - first
+            if (empty or at >= stop or end >= stop) and paragraph_characters > 0:
+                paragraphs += 1
+                if _seen(table, stamp, marks, paragraph ^ _GRAM):
+                    again_paragraphs += 1
+                    again_paragraph_characters += paragraph_characters
+                paragraph = _OFFSET
+                paragraph_characters = 0
+            at = end + 1
+        shares[text, 0] = words
+        shares[text, 1] = code / max(1, stop - start)
+        if words < least_words:
+            continue
+        shares[text, 2] = again_lines / lines
+        shares[text, 3] = again_paragraphs / max(1, paragraphs)
+        shares[text, 4] = again_line_characters / characters
+        shares[text, 5] = again_paragraph_characters / characters
+        total = 0
+        for word in range(words):
+            total += sizes[word]
+        for size in range(2, 5):
+            stamp += 1
+            shares[text, 4 + size] = _top(hashes, sizes, words, size, table, marks, counts, stamp) / total
+        for size in range(5, 11):
+            stamp += 1
+            shares[text, 4 + size] = _again(hashes, sizes, words, size, table, marks, stamp) / total
+    return shares
+
+
+@compiled
+def _gram(hashes, word, size):
+    value = np.uint64(0)
+    for step in range(size):
+        value = (value ^ hashes[word + step]) * _GRAM
+        value ^= value >> np.uint64(32)
+    return value
+
+
+@compiled
+def _top(hashes, sizes, words, size, table, marks, counts, stamp):
+    """Characters taken by the n-gram that takes most of them, if it occurs twice or more."""
+    mask = len(table) - 1
+    most = 0
+    for word in range(words - size + 1):
+        value = _gram(hashes, word, size)
+        place = np.int64((value ^ (value >> np.uint64(29))) & np.uint64(mask))
+        while marks[place] == stamp and table[place] != value:
+            place = (place + 1) & mask
+        if marks[place] != stamp:
+            marks[place] = stamp
+            table[place] = value
+            counts[place] = 0
+        counts[place] += 1
+        if counts[place] > 1:
+            characters = 0
+            for step in range(size):
+                characters += sizes[word + step]
+            most = max(most, characters * counts[place])
+    return most
+
+
+@compiled
+def _again(hashes, sizes, words, size, table, marks, stamp):
+    """Characters in n-grams that occurred before, none counted twice."""
+    characters = 0
+    word = 0
+    while word <= words - size:
+        if _seen(table, stamp, marks, _gram(hashes, word, size)):
+            for step in range(size):
+                characters += sizes[word + step]
+            word += size
+        else:
+            word += 1
+    return characters

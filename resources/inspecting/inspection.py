@@ -1,0 +1,247 @@
+"""A look at logs before anything is built: what is in them, how clean they are, whether a drafter and a student would pay.
+
+    found = inspect(["s3://logs/gateway/", "feedback/*.jsonl"])
+    found.verdicts                       # in words, with the reasons and the thresholds (resources/inspecting/verdicts.py)
+    write_page(found, Path("report.html"))    # resources/inspecting/inspection_page.py
+
+No recipe and no lake: the logs are read where they lie by the pipeline's own ingest into a temporary lake, which is
+deleted afterwards. Counts of records, days, tokens and identical rows are over everything. What costs more (cleaning,
+personal data, near duplicates, shapes, the drafter) is looked at on whole sessions drawn by hash where there are more
+rows than `sample`; a sample holds both copies of a pair less often than either, so its share of near duplicates is a
+lower bound. Only ids, counts and the first words of prompt shapes leave this file, never what users wrote.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import ValidationError
+
+from resources.curating.clean import MACROS, clean
+from resources.curating.curate import curate
+from resources.curating.curation import CurationSettings
+from resources.curating.shingles import Ragged
+from resources.inspecting.verdicts import Verdict, verdicts_of
+from resources.lake import Lake
+from resources.reading.ingest import IngestReport, ingest
+from resources.reading.sources import SourceError, SourceSettings, list_objects
+from resources.sql_files import attach_slice, rows, run, workbench
+from resources.tables import Tables
+
+WORKLOAD = "inspected"
+SAMPLE = 50_000
+"""Rows that are cleaned, compared and drafted on where there are more."""
+SAMPLE_CHARACTERS = 400_000_000
+"""Text of the sample at most: memory stays bounded however long the prompts are."""
+DRAFTED_CHARACTERS = 24_000_000
+"""Text on which the n-gram drafter is tried."""
+DRAFTS = (3, 5)
+"""Numbers of speculative tokens tried: K."""
+MOST_NAMED = 12
+
+
+class InspectError(Exception):
+    """Nothing can be said about these logs; the message says why and what would be right."""
+
+
+@dataclass
+class Inspection:
+    """Everything that was found. Shares are of 1; tokens are as the log says where it does."""
+
+    uris: list[str]
+    sampled: bool
+    sample_rows: int
+    read: int
+    totals: dict[str, Any]
+    formats: list[dict[str, Any]]
+    days: list[dict[str, Any]]
+    workloads: list[dict[str, Any]]
+    clients: list[dict[str, Any]]
+    models: list[dict[str, Any]]
+    quarantined: list[dict[str, Any]]
+    repeated: dict[str, Any]
+    feedback: list[dict[str, Any]]
+    fates: list[dict[str, Any]] = field(default_factory=list)
+    pii: list[dict[str, Any]] = field(default_factory=list)
+    languages: list[dict[str, Any]] = field(default_factory=list)
+    shapes: list[dict[str, Any]] = field(default_factory=list)
+    sessions: dict[str, Any] = field(default_factory=dict)
+    heard: dict[str, Any] = field(default_factory=dict)
+    acceptance: dict[str, Any] = field(default_factory=dict)
+    limited_to: int | None = None
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def usable_share(self) -> float:
+        """Of the rows, those that the rules with their defaults would keep."""
+        kept = sum(fate["rows"] for fate in self.fates if fate["rule"] == "kept")
+        return kept / self.sample_rows if self.sample_rows else 0.0
+
+    def dropped(self, *rules: str) -> float:
+        """The share of the looked-at rows that these rules take."""
+        taken = sum(fate["rows"] for fate in self.fates if fate["rule"] in rules)
+        return taken / self.sample_rows if self.sample_rows else 0.0
+
+
+def inspect(
+    uris: Sequence[str], format: str = "auto", sample: int = SAMPLE, limit_objects: int | None = None,
+    tell: Callable[[str], None] = lambda doing: None,
+) -> Inspection:
+    """Looks at the logs under `uris`; `tell` hears what is being done.
+
+    Raises SourceError for a uri with nothing under it and InspectError where no record of any known format was found.
+    """
+    with TemporaryDirectory(prefix="millrace-inspect-") as folder:
+        tables = Tables(Lake.open(Path(folder) / "all"))
+        tell(f"reading {', '.join(uris)}")
+        try:
+            report = ingest(tables, WORKLOAD, _sources(uris, format, limit_objects))
+        except SourceError as error:  # its source has a name that nobody gave
+            raise SourceError(str(error).partition(": ")[2]) from error
+        found = _counted(tables, list(uris), report, limit_objects)
+        if found.totals["rows"]:
+            found.sampled = found.totals["rows"] > sample or found.totals["characters"] > SAMPLE_CHARACTERS
+            if found.sampled:
+                share = min(sample / found.totals["rows"], SAMPLE_CHARACTERS / found.totals["characters"])
+                tell(f"drawing about {share:.1%} of {found.totals['rows']:,} rows")
+                tables = _sample(tables, Tables(Lake.open(Path(folder) / "sample")), share)
+            tell("cleaning, looking for personal data")
+            days = sorted(tables.rows_by_day("interactions", WORKLOAD))
+            found.sample_rows = clean(tables, WORKLOAD, days, CurationSettings()).read
+            tell("comparing rows with each other")
+            curate(tables, WORKLOAD, Path(folder) / "curated", CurationSettings(), None)
+            tell("drafting along the answers")
+            _looked_at(tables, found)
+    found.verdicts = verdicts_of(found)
+    return found
+
+
+def _sources(uris: Sequence[str], format: str, limit: int | None) -> dict[str, SourceSettings]:
+    try:
+        sources = {f"input-{number}": SourceSettings(uri=uri, format=format) for number, uri in enumerate(uris, 1)}
+    except ValidationError as error:
+        raise InspectError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
+    if limit is None:
+        return sources
+    listed = [item for name, source in sources.items() for item in list_objects(name, source)]
+    chosen = [listed[place * len(listed) // limit] for place in range(limit)] if len(listed) > limit else listed
+    return {f"{item.source}-{number}": SourceSettings(uri=item.uri, format=format) for number, item in enumerate(chosen, 1)}
+
+
+def _counted(tables: Tables, uris: list[str], report: IngestReport, limit: int | None) -> Inspection:
+    """What is exact: counts over everything that was read."""
+    with workbench() as connection:
+        for name in ("objects", "interactions", "quarantine", "decisions", "feedback"):
+            attach_slice(connection, tables, name, WORKLOAD)
+        run(connection, "inspect/sized")
+
+        def listed(name: str) -> list[dict[str, Any]]:
+            return rows(connection, f"inspect/{name}").to_pylist()
+
+        found = Inspection(
+            uris=uris, sampled=False, sample_rows=0, read=report.total.read, totals=listed("totals")[0],
+            formats=listed("formats"), days=listed("days"), workloads=listed("by_workload_name"),
+            clients=listed("by_client"), models=listed("by_model"), quarantined=listed("quarantined"),
+            repeated=listed("repeated")[0], feedback=listed("feedback"), limited_to=limit, failed=listed("failed"),
+        )
+    if not found.totals["rows"] and not found.feedback:
+        raise InspectError(_nothing(found, report))
+    return found
+
+
+def _nothing(found: Inspection, report: IngestReport) -> str:
+    """Why not one record could be used."""
+    where = ", ".join(found.uris)
+    objects = sum(item["objects"] for item in found.formats)
+    if len(report.failed_objects) == objects:
+        first = found.failed[0]
+        return f"none of the {objects} objects under {where} can be read; {first['first_object']}: {first['problem']}"
+    if found.quarantined:
+        worst = found.quarantined[0]
+        said = "is of a known log format" if worst["code"] == "unknown_format" else "can be used"
+        return f"no record under {where} {said}; {worst['first_place']}: {worst['code']}: {worst['message']}"
+    return f"the {objects} objects under {where} hold no record at all"
+
+
+def _sample(everything: Tables, into: Tables, share: float) -> Tables:
+    """Some whole sessions and all feedback, as a lake of their own."""
+    for day in sorted(everything.rows_by_day("interactions", WORKLOAD)):
+        with workbench() as connection:
+            attach_slice(connection, everything, "interactions", WORKLOAD, [day])
+            drawn = rows(connection, "inspect/sample", share=share)
+        if len(drawn):
+            into.replace("interactions", drawn, workload=WORKLOAD, dt=day)
+    with workbench() as connection:
+        attach_slice(connection, everything, "feedback", WORKLOAD)
+        into.append("feedback", connection.table("feedback").to_arrow_table())
+    return into
+
+
+def _looked_at(tables: Tables, found: Inspection) -> None:
+    """What needs cleaned rows: fates, personal data, shapes, sessions, and the drafter."""
+    with workbench() as connection:
+        for name in ("interactions", "cleaned_interactions", "decisions"):
+            attach_slice(connection, tables, name, WORKLOAD)
+        for macro in MACROS:
+            run(connection, macro)
+        for name in ("fates", "pii", "languages", "shapes"):
+            setattr(found, name, rows(connection, f"inspect/{name}").to_pylist())
+        found.sessions = rows(connection, "inspect/sessions").to_pylist()[0]
+        found.heard = rows(connection, "inspect/with_feedback").to_pylist()[0]
+        run(connection, "inspect/drawn", characters=DRAFTED_CHARACTERS)
+        run(connection, "clean/messages")
+        answers = rows(connection, "inspect/answers")
+    found.acceptance = _acceptance(answers)
+    by_shape = found.acceptance["shapes"]
+    total = sum(shape["rows"] for shape in found.shapes)
+    for shape in found.shapes:
+        shape["share"] = shape["rows"] / total
+        shape["acceptance"] = by_shape.get(shape["shape"])
+
+
+def _acceptance(answers: pa.Table) -> dict[str, Any]:
+    """Acceptance lengths of prompt lookup, over all rows, by workload and by shape (of 20 answers or more)."""
+    from resources.inspecting.prompt_lookup import pieces_of, replayed
+
+    exact = np.array(answers["prompt_token_ids"].is_valid()) & np.array(answers["completion_token_ids"].is_valid())
+    groups = {"workloads": answers["workload_name"].to_pylist(), "shapes": answers["shape"].to_pylist()}
+    result: dict[str, Any] = {"rows": len(answers), "exact_rows": int(exact.sum()), "pieces_rows": int((~exact).sum()),
+                              "workloads": {}, "shapes": {}}
+    mask = pa.array(exact)
+    parts = [
+        (np.flatnonzero(exact), _ids(answers["prompt_token_ids"].filter(mask)),
+         _ids(answers["completion_token_ids"].filter(mask))),
+        (np.flatnonzero(~exact), pieces_of(answers["prompt"].filter(pa.array(~exact))),
+         pieces_of(answers["answer"].filter(pa.array(~exact)))),
+    ]
+    for draft in DRAFTS:
+        forwards, emitted = np.zeros(len(answers), np.int64), np.zeros(len(answers), np.int64)
+        for places, prompts, given in parts:
+            counts = replayed(prompts, given, draft)
+            forwards[places], emitted[places] = counts.forwards, counts.emitted
+        result[f"K{draft}"] = _tau(forwards, emitted)
+        for kind, names in groups.items():
+            sizes = Counter(names)
+            for name in [name for name, size in sizes.most_common() if size >= 20 or kind == "workloads"]:
+                member = np.array([each == name for each in names])
+                result[kind].setdefault(name, {})[f"K{draft}"] = _tau(forwards[member], emitted[member])
+    return result
+
+
+def _tau(forwards: np.ndarray, emitted: np.ndarray) -> float | None:
+    """Tokens emitted per forward; none where no answer is longer than a token."""
+    return float(emitted.sum() / forwards.sum()) if forwards.sum() else None
+
+
+def _ids(lists: pa.ChunkedArray) -> Ragged:
+    whole = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    offsets = np.concatenate([[0], np.cumsum(np.array(whole.value_lengths(), np.int64))]).astype(np.int64)
+    return Ragged(np.array(whole.flatten(), dtype=np.uint64), offsets)

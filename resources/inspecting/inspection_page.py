@@ -1,0 +1,242 @@
+"""An inspection as one HTML file without outside assets, and the tables that the terminal shows as well.
+
+    write_page(found, Path("report.html"))
+    for section in sections(found): print(section.title, section.columns, section.rows, section.note)
+
+Charts are small inline SVG, drawn by the template from numbers computed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+
+from resources.atomic import write_text
+from resources.inspecting.inspection import DRAFTS, MOST_NAMED, Inspection
+
+TEMPLATES = Path(__file__).with_name("templates")
+MOST_BARS = 120
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table with what is to be said about it. `right`: columns of numbers, set to the right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    note: str = ""
+    right: frozenset[int] = field(default_factory=frozenset)
+
+
+def write_page(found: Inspection, path: Path) -> None:
+    """Writes the report, replaced whole. Raises OSError where the place cannot be written."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True
+    )
+    page = environment.get_template("inspection.html.j2").render(
+        found=found, headline=headline(found), sections=sections(found), days=day_bars(found), shapes=shape_bars(found)
+    )
+    write_text(path, page)
+
+
+def headline(found: Inspection) -> list[tuple[str, str]]:
+    """The figures one wants first: a number and what it counts."""
+    totals = found.totals
+    lost = sum(item["lines"] for item in found.quarantined)
+    figures = [(f"{totals['rows']:,}", _one("request", totals["rows"])),
+               (f"{totals['days']:,}", f"{_one('day', totals['days'])} with traffic"),
+               (short(totals["tokens_in"]), "prompt tokens"), (short(totals["tokens_out"]), "answer tokens"),
+               (f"{lost:,}", f"{_one('line', lost)} that cannot be read")]
+    if totals["rows"]:
+        figures.append((("≤ " if found.sampled else "") + f"{found.usable_share:.0%}", "would survive curation"))
+        if found.acceptance.get("K3"):
+            figures.append((f"{found.acceptance['K3']:.2f}", "tokens a forward, n-gram drafter, K = 3"))
+    return figures
+
+
+def _one(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {_one(word, count)}"
+
+
+def short(number: float) -> str:
+    """1,234 as 1,234; 12,345 as 12.3k; 1,234,567 as 1.23M."""
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e4, "k")):
+        if number >= size:
+            return f"{number / min(size, 1e9 if letter == 'B' else 1e6 if letter == 'M' else 1e3):.3g}{letter}"
+    return f"{number:,.0f}"
+
+
+def sections(found: Inspection) -> list[Section]:
+    """All tables, in reading order; those with nothing in them are left out."""
+    parts = [_formats(found), _quarantine(found)]
+    if found.totals["rows"]:
+        parts += [_health(found), _names(found), _sizes(found), _fates(found), _pii(found), _languages(found), _shapes(found),
+                  _acceptance(found)]
+    parts.append(_feedback(found))
+    return [part for part in parts if part.rows]
+
+
+def _share(count: float, of: float) -> str:
+    return f"{count / of:.1%}" if of else ""
+
+
+def _formats(found: Inspection) -> Section:
+    rows = [
+        (item["format"], f"{item['objects']:,}", f"{item['bytes'] / 1e6:,.1f}", f"{item['records']:,}", item["first_object"])
+        for item in found.formats
+    ]
+    note = f"Only {found.limited_to:,} objects, spread evenly, were read: all counts are of those." if found.limited_to else ""
+    for item in found.failed:
+        note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
+    return Section("Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3}))
+
+
+def _quarantine(found: Inspection) -> Section:
+    rows = [(item["code"], f"{item['lines']:,}", item["first_place"], item["message"]) for item in found.quarantined]
+    columns = ("code", "lines", "first place", "what is wrong there")
+    return Section("Lines that cannot be read", columns, rows, "", frozenset({1}))
+
+
+def _health(found: Inspection) -> Section:
+    totals = found.totals
+    rows, copies = totals["rows"], totals["rows"] - totals["different_rows"]
+    counts = [("failed requests", totals["failed"]), ("answers from a cache", totals["cache_hits"]),
+              ("answers cut off at a token limit", totals["truncated"]), ("same messages and answer as another row", copies),
+              ("repeated records (not among the rows)", found.repeated["rows"]),
+              ("rows with exact served token ids", totals["with_token_ids"])]
+    return Section("Health", ("", "rows", "share"), [(name, f"{count:,}", _share(count, rows)) for name, count in counts],
+                   "Exact, over all rows.", frozenset({1, 2}))
+
+
+def _names(found: Inspection) -> Section:
+    rows = []
+    for kind, items in (("workload", found.workloads), ("client", found.clients), ("model", found.models)):
+        for item in items[:MOST_NAMED]:
+            rows.append((kind, item["name"] or "(not named)", f"{item['rows']:,}", _share(item["rows"], found.totals["rows"]),
+                         short(item["tokens_in"]), short(item["tokens_out"]), _share(item["failed"], item["rows"])))
+        if len(items) > MOST_NAMED:
+            rows.append((kind, f"and {len(items) - MOST_NAMED:,} more", "", "", "", "", ""))
+    logged = found.totals["logged"] / found.totals["rows"]
+    note = "Tokens are the log's own." if logged == 1 else (
+        f"Tokens are the log's own on {logged:.0%} of the rows; elsewhere estimated at 4 characters of JSON text each.")
+    return Section("Workloads, clients, models", ("", "name", "rows", "share", "tokens in", "tokens out", "failed"), rows, note,
+                   frozenset({2, 3, 4, 5, 6}))
+
+
+def _sizes(found: Inspection) -> Section:
+    totals, sessions = found.totals, found.sessions
+    measured = [("prompt tokens", totals["tokens_in_at"]), ("answer tokens", totals["tokens_out_at"]),
+                ("latency, ms", totals["latency_ms_at"]), ("time to the first token, ms", totals["ttft_ms_at"]),
+                ("requests in a session", sessions.get("requests_at"))]
+    rows = [(name, *(f"{value:,.0f}" for value in at)) for name, at in measured if at and at[0] is not None]
+    note = (f"{_counted(sessions['sessions'], 'session')}, {_share(sessions['single'], sessions['sessions'])} of one request, "
+            f"the longest of {sessions['longest']:,}.") if sessions.get("sessions") else ""
+    if totals["at_midnight"]:
+        note += (f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to carry no time of their own: "
+                 "their day is their file's, and what is said of a day is not to be relied on.")
+    return Section("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
+
+
+def _fates(found: Inspection) -> Section:
+    rows = [(item["rule"].replace("_", " "), item["stage"], f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
+            for item in found.fates]
+    note = "What curation's rules, with their defaults, would keep and drop."
+    if found.sampled:
+        note += (f" On a sample of {found.sample_rows:,} rows in whole sessions: it holds both copies of a pair less often "
+                 "than either, so the share of duplicates is a lower bound.")
+    return Section("If it were curated", ("fate", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
+
+
+def _pii(found: Inspection) -> Section:
+    rows = [(item["kind"], f"{item['found']:,}", f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
+            for item in found.pii]
+    note = "Counts only; curation puts placeholders in their place."
+    return Section("Personal data", ("kind", "values", "rows", "share"), rows, note, frozenset({1, 2, 3}))
+
+
+def _languages(found: Inspection) -> Section:
+    total = sum(item["rows"] for item in found.languages)
+    rows = [(item["language"], f"{item['rows']:,}", _share(item["rows"], total)) for item in found.languages[:MOST_NAMED]]
+    return Section("Languages", ("language", "rows", "share"), rows, "", frozenset({1, 2}))
+
+
+def _shapes(found: Inspection) -> Section:
+    rows = []
+    for shape in found.shapes[:MOST_NAMED]:
+        taus = shape["acceptance"] or {}
+        rows.append((shape["shape"], f"{shape['rows']:,}", f"{shape['share']:.1%}", *(_tau(taus.get(f"K{k}")) for k in DRAFTS)))
+    note = (f"{_counted(len(found.shapes), 'shape')}: the first word of what is new in a request, or the tool whose result it "
+            "brings, and a hash of who asks with which instructions and tools. The drafter's acceptance where there are 20 "
+            "answers.")
+    columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
+    return Section("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
+
+
+def _tau(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _acceptance(found: Inspection) -> Section:
+    measured = found.acceptance
+    if measured.get("K3") is None:
+        return Section("", (), [])
+    rows = [("all", *(_tau(measured[f"K{k}"]) for k in DRAFTS))]
+    rows += [(name or "(not named)", *(_tau(taus[f"K{k}"]) for k in DRAFTS)) for name, taus in
+             list(measured["workloads"].items())[:MOST_NAMED] if len(measured["workloads"]) > 1]
+    how = f"on {_counted(measured['exact_rows'], 'answer')} with the log's own token ids" if measured["exact_rows"] else ""
+    pieces = (f"on {_counted(measured['pieces_rows'], 'answer')} cut into pieces of words and bytes (about as long as a large "
+              "vocabulary's tokens)" if measured["pieces_rows"] else "")
+    note = ("Acceptance length (tokens emitted per forward) of prompt lookup along the logged answers, "
+            f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter has to beat it.")
+    return Section("An n-gram drafter", ("workload", *(f"tau, K = {k}" for k in DRAFTS)), rows, note, frozenset({1, 2}))
+
+
+def _feedback(found: Inspection) -> Section:
+    rows = [(item["name"], f"{item['records']:,}", _tau(item["mean"]), f"{item['below_zero']:,}") for item in found.feedback]
+    note = ""
+    if found.heard and found.sample_rows:
+        note = (f"{_share(found.heard['rows'], found.sample_rows)} of the rows have feedback, "
+                f"{_share(found.heard['below_zero'], found.sample_rows)} below zero.")
+    return Section("Feedback", ("name", "records", "mean", "below zero"), rows, note, frozenset({1, 2, 3}))
+
+
+def day_bars(found: Inspection) -> dict[str, Any]:
+    """Rows per day as bars of an SVG of 720 by 120; days without traffic are gaps. Longer spans are summed to fewer bars."""
+    if not found.days:
+        return {}
+    first, last = found.days[0]["day"], found.days[-1]["day"]
+    span = (last - first).days + 1
+    step = -(-span // MOST_BARS)
+    counts = [0] * -(-span // step)
+    for item in found.days:
+        counts[(item["day"] - first).days // step] += item["rows"]
+    width, most = 720 / len(counts), max(counts)
+    bars = [{"x": round(place * width, 2), "width": round(min(max(width - max(1.0, width * 0.15), 0.5), 48), 2),
+             "height": round(max(count / most * 120, 1.5 if count else 0), 2), "rows": f"{count:,}",
+             "day": (first + timedelta(days=place * step)).isoformat()} for place, count in enumerate(counts)]
+    return {"bars": bars, "first": first.isoformat(), "last": last.isoformat(), "most": f"{most:,}", "step": step}
+
+
+def shape_bars(found: Inspection) -> list[dict[str, Any]]:
+    """The most frequent prompt shapes: share of the rows, and the acceptance length at K = 3 on a scale from 1 to 4; widths
+    are percentages of their column."""
+    top = found.shapes[:MOST_NAMED]
+    most = top[0]["share"] if top else 1
+    bars = []
+    for shape in top:
+        word, _, key = shape["shape"].partition("#")
+        tau = (shape["acceptance"] or {}).get("K3")
+        bars.append({
+            "shape": word or "(no word)", "key": key, "share": f"{shape['share']:.1%}", "tau": _tau(tau),
+            "width": round(shape["share"] / most * 100, 1), "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
+        })
+    return bars

@@ -1,0 +1,123 @@
+"""Is this traffic worth a drafter and a student? Checks with their thresholds in the open, and a sentence for each verdict.
+
+    for verdict in verdicts_of(inspection): print(verdict.question, verdict.answer, verdict.checks)
+
+The thresholds are rules of thumb, not laws; each says why it is there. What is estimated on a sample is called so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from resources.inspecting.inspection import Inspection
+
+DRAFTER_ROWS = 2_000
+STUDENT_ROWS = 5_000
+FEW_ROWS = 500
+ANSWER_TOKENS = 32
+TOKENS_A_DAY = 1_000_000
+COPYING, SOME_COPYING = 1.5, 1.15
+NARROW_SHAPES, NARROW_SHARE = 20, 0.5
+MOST_DUPLICATES = 0.5
+MOST_FAILED = 0.2
+VOLUME = "answer tokens a day"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One measure against its threshold, and why that matters."""
+
+    name: str
+    found: str
+    wanted: str
+    passed: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """answer: yes, possible, not yet, or no rows."""
+
+    question: str
+    answer: str
+    sentence: str
+    checks: list[Check]
+
+
+def verdicts_of(found: Inspection) -> list[Verdict]:
+    """The verdicts on a drafter and on a student."""
+    rows = found.totals["rows"]
+    if not rows:
+        nothing = "there is feedback, but no request with its answer"
+        return [Verdict(question, "no rows", nothing, []) for question in ("a drafter", "a student")]
+    usable = round(rows * found.usable_share)
+    about = "at most about " if found.sampled else ""
+    days = max(found.totals["days"], 1)
+    a_day = found.totals["tokens_out"] / days
+    volume = Check(
+        VOLUME, f"{a_day:,.0f}", f"{TOKENS_A_DAY:,}", a_day >= TOKENS_A_DAY,
+        "below it a GPU mostly waits: faster or smaller weights save little money, though they may still save time",
+    )
+    healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
+    health = Check(
+        "requests that failed or hold no answer", f"{1 - healthy:.1%}", f"at most {MOST_FAILED:.0%}",
+        1 - healthy <= MOST_FAILED, "more than that is a fault of the producer: mend it before training on the rest",
+    )
+    return [
+        _drafter(found, usable, about, volume, health),
+        _student(found, usable, about, volume, health),
+    ]
+
+
+def _drafter(found: Inspection, usable: int, about: str, volume: Check, health: Check) -> Verdict:
+    mean = found.totals["tokens_out"] / found.totals["rows"]
+    tau = found.acceptance.get("K3")
+    checks = [
+        Check("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{DRAFTER_ROWS:,}", usable >= DRAFTER_ROWS,
+              "a drafter of one layer begins to follow its target after some thousand answers"),
+        Check("tokens in an answer, on average", f"{mean:,.0f}", str(ANSWER_TOKENS), mean >= ANSWER_TOKENS,
+              "drafting saves decoding steps; a short answer spends its time on the prompt"),
+        volume, health,
+    ]
+    if tau is None:
+        copying = "No answer was long enough to try an n-gram drafter on."
+    elif tau >= COPYING:
+        copying = (f"Answers copy much: an n-gram drafter, which needs no training, would emit {tau:.2f} tokens a forward with "
+                   "K = 3. Switch that on first; a trained drafter has to beat it.")
+    elif tau >= SOME_COPYING:
+        copying = f"Answers copy some: an n-gram drafter would emit {tau:.2f} tokens a forward; a trained one should give more."
+    else:
+        copying = f"Answers copy next to nothing (n-gram: {tau:.2f} tokens a forward): only a trained drafter can help."
+    answer, sentence = _judged(checks, usable)
+    return Verdict("a drafter", answer, f"{sentence} {copying}", checks)
+
+
+def _student(found: Inspection, usable: int, about: str, volume: Check, health: Check) -> Verdict:
+    top = sum(shape["share"] for shape in found.shapes[:NARROW_SHAPES])
+    spread = math.exp(-sum(shape["share"] * math.log(shape["share"]) for shape in found.shapes)) if found.shapes else 0.0
+    copies = max(1 - found.totals["different_rows"] / found.totals["rows"], found.dropped("exact_duplicate", "near_duplicate"))
+    checks = [
+        Check("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{STUDENT_ROWS:,}", usable >= STUDENT_ROWS,
+              "a smaller model needs to see most of what it will be asked"),
+        Check(f"traffic in the {NARROW_SHAPES} most frequent prompt shapes", f"{top:.0%}", f"{NARROW_SHARE:.0%}",
+              top >= NARROW_SHARE,
+              f"narrow traffic is what a student can take over; this one is spread like {spread:,.0f} equal shapes"),
+        Check("copies of other rows", f"{copies:.1%}", f"at most {MOST_DUPLICATES:.0%}", copies <= MOST_DUPLICATES,
+              "when most requests repeat, a cache in front of the model is the cheaper first step"),
+        volume, health,
+    ]
+    return Verdict("a student", *_judged(checks, usable), checks)
+
+
+def _judged(checks: list[Check], usable: int) -> tuple[str, str]:
+    missing = [check.name for check in checks if not check.passed]
+    if not missing:
+        return "yes", "Everything looked at speaks for it."
+    if usable < FEW_ROWS:
+        return "not yet", f"Too little to go by: {usable:,} usable rows. Collect more, or add seeds."
+    if missing == [VOLUME]:
+        return "possible", "The rows suffice; at this volume it would save time rather than money."
+    return "not yet", f"What speaks against it: {'; '.join(missing)}."

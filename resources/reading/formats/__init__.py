@@ -1,0 +1,52 @@
+"""Log formats, one small file each: how to recognise a record, and which SQL turns records into rows.
+
+    FORMATS["litellm"].recognises(record)      # one parsed record
+    detect(sample)                             # the format that most of a file's first records have
+
+A new format is one file here and one line in FORMATS, with its SQL under sql/ingest/<name>/: `interactions.sql` and
+`feedback.sql`, each one select from `records` (object, row, raw) that names its columns as sql/ingest/no_interactions
+and sql/ingest/no_feedback list them; those it leaves out are null. It is run once over each part of the text, by several
+threads. Every record must give at least one row; what it lacks is said in `error_code` and `message`. (An expression
+that parses `raw` again belongs into one `case` of its own, named once: where DuckDB finds it twice, it computes it for all.)
+"""
+
+from __future__ import annotations
+
+from resources.reading.formats import (
+    alpaca,
+    chunks,
+    feedback,
+    langfuse,
+    langfuse_scores,
+    litellm,
+    messages,
+    oasst,
+    openai_batch,
+    openai_pairs,
+    otlp,
+    preferences,
+    prompt_completion,
+    sglang,
+    sharegpt,
+    stored_completions,
+    text,
+    tokens,
+    trajectories,
+)
+from resources.reading.formats.format import Format
+
+FORMATS: dict[str, Format] = {
+    module.FORMAT.name: module.FORMAT
+    for module in (
+        litellm, otlp, openai_batch, langfuse, langfuse_scores, sglang, openai_pairs, chunks, stored_completions, trajectories,
+        oasst, preferences, tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
+    )
+}
+"""In the order in which they are tried: unmistakable keys first."""
+
+
+def detect(sample: list[dict]) -> Format | None:
+    """The format of a file, from its first records; None where no format recognises any of them."""
+    votes = {name: sum(form.recognises(record) for record in sample) for name, form in FORMATS.items()}
+    best = max(votes, key=lambda name: votes[name])
+    return FORMATS[best] if votes[best] else None

@@ -1,0 +1,20 @@
+"""OpenAI's batches: request lines {custom_id, method, url, body} and, in other objects, the lines of the output or error
+file {id, custom_id, response: {status_code, request_id, body}, error}.
+
+A record is a pair: its place is the response's line, its format openai_pairs. A half without its other one waits in
+quarantine (`unpaired`), and is read again as soon as its folder gets an object; see resources/reading/halves.py. A folder for
+each batch or day keeps that cheap.
+"""
+
+from __future__ import annotations
+
+from resources.reading.formats.format import Format
+
+
+def recognises(record: dict) -> bool:
+    if "custom_id" not in record:
+        return False
+    return {"method", "url", "body"} <= record.keys() or {"id", "response"} <= record.keys()
+
+
+FORMAT = Format("openai_batch", recognises, fills=(), halves=True, rows_as="openai_pairs")

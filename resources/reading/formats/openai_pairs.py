@@ -1,0 +1,18 @@
+"""Request and response of the OpenAI chat API, as a gateway pairs them (NVIDIA data-flywheel's log record).
+
+{timestamp, workload_id, client_id, request: {model, messages, tools, ...}, response: {id, choices, usage, ...}}; around
+them also session_id, trace_id, request_id, latency_ms, ttft_ms, cost, cache_hit, served_model_digest where a gateway
+adds them. A call of the Responses API ({input, instructions}, {output}) is put into messages (`responses_api`).
+Several choices are several interactions. vLLM's prompt_token_ids and token_ids are kept.
+"""
+
+from __future__ import annotations
+
+from resources.reading.formats.format import Format
+
+
+def recognises(record: dict) -> bool:
+    return "request" in record and "response" in record
+
+
+FORMAT = Format("openai_pairs", recognises)

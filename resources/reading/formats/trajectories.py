@@ -1,0 +1,16 @@
+"""Agents' whole conversations with an outcome (tau-bench): {task_id, trial, reward, info, traj: [messages]}.
+
+One interaction per assistant turn, with the history before it as the request. The session is the task and the trial;
+the reward is feedback on the session.
+"""
+
+from __future__ import annotations
+
+from resources.reading.formats.format import Format
+
+
+def recognises(record: dict) -> bool:
+    return isinstance(record.get("traj"), list)
+
+
+FORMAT = Format("trajectories", recognises, fills=("interactions", "feedback"), turns=True)

@@ -1,0 +1,199 @@
+"""From logs where they lie to the tables interactions, feedback, quarantine, decisions and objects.
+
+    observe(tables, "math-tutor", sources)                           # what is new, and which days there are
+    ingest(tables, "math-tutor", sources)                            # reads what was not read yet
+    ingest(tables, "math-tutor", sources, days=[date(2026, 6, 1)])   # of these days only
+
+An object's rows are replaced as a whole when it has changed; the ledger is written after everything else. So a run
+killed anywhere and started again ends in the same tables, and reading twice is reading once. Rows of one id are kept
+once, the same one whatever the order of reading. Counts are checked in every run: read = kept + dropped + quarantined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from resources.commit import ORDER, attach, attach_tables, commit, workloads_of
+from resources.reading.formats import FORMATS
+from resources.reading.halves import beside
+from resources.reading.ingest_lock import ingesting
+from resources.reading.ledger import Entry, Ledger
+from resources.reading.sources import SourceSettings, nothing_under, objects_after
+from resources.sql_files import run, workbench
+from resources.staging import Batch, Staging, staging
+from resources.tables import Tables
+
+HALVED = [name for name, form in FORMATS.items() if form.halves]
+
+
+class CountsError(AssertionError):
+    """Records were lost or invented between reading and committing: a defect of ours, never to be passed over."""
+
+
+class Observation(BaseModel):
+    """What a listing found. `digest` names the objects that wait to be read: a sensor's run key."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    new_objects: int
+    unread_objects: int
+    days: list[date]
+    digest: str
+
+
+class Counts(BaseModel):
+    """Records of a day or in all. repeated, erased and skipped (no interactions: an HTTP span, say) are the dropped ones;
+    feedback that is no record of its own (the reward in an agent's trajectory) is in `attached_feedback`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    objects: int = 0
+    kept: int = 0
+    repeated: int = 0
+    erased: int = 0
+    skipped: int = 0
+    quarantined: int = 0
+    feedback: int = 0
+    attached_feedback: int = 0
+
+    @property
+    def read(self) -> int:
+        return self.kept + self.repeated + self.erased + self.skipped + self.quarantined + self.feedback
+
+    def add(self, other: Counts) -> None:
+        for name in type(self).model_fields:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class IngestReport(BaseModel):
+    """What one ingest read and what became of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    total: Counts = Field(default_factory=Counts)
+    days: dict[date, Counts] = Field(default_factory=dict)
+    failed_objects: list[str] = Field(default_factory=list)
+    first_failure: str = ""
+
+
+def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
+    """Lists the sources and records new and changed objects in the ledger.
+
+    Objects whose key names no day are looked through for their records' days. Raises SourceError for a source with
+    nothing under it.
+    """
+    with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
+        new = _notice(ledger, tables, sources, look_for_days=True)
+        unread, digest = ledger.unread()
+        return Observation(new_objects=new, unread_objects=unread, days=ledger.days(), digest=digest)
+
+
+def ingest(
+    tables: Tables, workload: str, sources: dict[str, SourceSettings], days: Sequence[date] | None = None
+) -> IngestReport:
+    """Reads what the ledger does not know as read, of the given days where `days` is given.
+
+    Rows land in their own day, whatever day their object is kept under. Raises SourceError for a source with nothing
+    under it and CountsError where the counts do not add up; a line or an object that cannot be read raises nothing.
+    """
+    report = IngestReport()
+    with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
+        _notice(ledger, tables, sources, look_for_days=days is not None)
+        for wanted in ledger.portions(sources, days):
+            _read(ledger, tables, stage, wanted, report)
+        if report.total.objects:
+            for name in ORDER:
+                tables.compact(name, workload)
+    return report
+
+
+def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport) -> None:
+    workload, sources = stage.workload, stage.sources
+    asked = list(wanted)
+    while more := [*_losers(tables, ledger, wanted, sources), *beside(ledger.of_formats(HALVED, sources), wanted)]:
+        wanted = list({(entry.source, entry.uri): entry for entry in [*wanted, *more]}.values())
+    if again := wanted[len(asked):]:
+        ledger.put(replace(entry, state="found") for entry in again)  # should this run be killed, the next one reads them
+        ledger.save(tables)
+    workloads = workloads_of(workload, sources).union(*(entry.mapped_to for entry in wanted))
+    attach_tables(tables, stage, workloads)
+    stage.connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
+    run(stage.connection, "ingest/earlier")
+    for batch in stage.batches(wanted):
+        attach_tables(tables, stage, workloads)
+        for query in ("reread", "met", "judged"):
+            run(stage.connection, f"ingest/{query}")
+        _count(stage, batch, report)
+        commit(tables, stage)
+        found = {uri: counted for uri, *counted in run(stage.connection, "ingest/object_days").fetchall()}
+        done = []
+        for entry in batch.read:
+            records, own_days = found[entry.uri]
+            all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
+            form = batch.formats.get(entry.uri, "")
+            done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem="",
+                                read_as=sources[entry.source].read_as, partners=batch.partners.get(entry.uri, ())))
+        ledger.put([*done, *batch.failed])
+        report.failed_objects += [entry.uri for entry in batch.failed]
+        report.first_failure = report.first_failure or next((f"{entry.uri}: {entry.problem}" for entry in batch.failed), "")
+        ledger.save(tables)
+
+
+def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> int:
+    """Brings the ledger up to what the sources hold now, commits it, and returns the number of new or changed objects."""
+    new = 0
+    for name, source in sources.items():
+        listed, changed = ledger.notice(name, objects_after(name, source), source.read_as)
+        if not listed:
+            raise nothing_under(name, source)
+        new += changed
+    looked = False
+    for dayless in ledger.portions(sources, dayless=True) if look_for_days else ():
+        looked = True
+        with staging(ledger.workload, sources) as stage:
+            for batch in stage.batches(dayless):
+                found = {uri: days for uri, _, days in run(stage.connection, "ingest/object_days").fetchall()}
+                ledger.put(replace(entry, days=tuple(found[entry.uri] or (entry.fallback_day,))) for entry in batch.read)
+                ledger.put(replace(entry, days=(entry.fallback_day,)) for entry in batch.failed)
+    if new or looked:
+        ledger.save(tables)
+    return new
+
+
+def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]) -> list[Entry]:
+    """Objects that lost a record to a copy in a wanted one: what is about to be replaced may hold that no more."""
+    waiting = {entry.uri for entry in wanted}
+    chosen, lost = set(waiting), set()
+    with workbench() as connection:
+        workloads = workloads_of(ledger.workload, sources).union(*(entry.mapped_to for entry in wanted))
+        attach(connection, tables, "decisions", workloads)
+        while waiting:
+            connection.register("asked", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
+            waiting = {uri for (uri,) in run(connection, "ingest/lost_to").fetchall()} - chosen
+            chosen |= waiting
+            lost |= waiting
+    return ledger.named(lost, sources) if lost else []
+
+
+def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
+    """Adds the batch to the report. The reader's own count of records has to be the sum of what became of them."""
+    counted = Counts()
+    fates = run(stage.connection, "ingest/counts").fetchall()
+    for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in fates:
+        counts = Counts(objects=objects, kept=kept, repeated=repeated, erased=erased, skipped=skipped,
+                        quarantined=quarantined, feedback=feedback, attached_feedback=attached)
+        report.days.setdefault(day, Counts()).add(counts)
+        counted.add(counts)
+    if counted.read != batch.records:
+        raise CountsError(
+            f"{batch.records} records were read, but {counted.kept} kept, "
+            f"{counted.repeated + counted.erased + counted.skipped} dropped, {counted.quarantined} quarantined and "
+            f"{counted.feedback} of feedback make {counted.read}; "
+            "this batch was not committed"
+        )
+    report.total.add(counted)

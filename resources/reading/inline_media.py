@@ -1,0 +1,81 @@
+"""Pictures, sounds and files that a request carries in itself, as references: tables hold what was said, not megabytes.
+
+    referenced(record)     # {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}
+
+The hash and the count are those of the decoded bytes, so the same picture has the same reference wherever it comes from.
+http and https URLs stay. What is no base64 stays as it is. A text that is JSON (a span's attribute, what a tool gave back) is
+looked through as well, and written anew only where it held something.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from typing import Any
+
+from resources.reading.json_text import json_text
+
+NEEDLES = ("base64", "input_audio")
+"""A record without one of these holds no inline media: few, since every part of every log is searched for each."""
+
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,")
+SHORT = 64
+"""Base64 shorter than this is left where it stands: a reference would be no shorter."""
+
+
+def referenced(value: Any) -> Any:
+    """The value with references in place of inline media."""
+    if isinstance(value, str):
+        head = _DATA_URL.match(value)
+        if head:
+            return _reference(value[head.end():], head[1] or "application/octet-stream") or value
+        return _written(value)
+    if isinstance(value, list):
+        return [referenced(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _sound(item) if key in ("input_audio", "audio") else referenced(item) for key, item in _blob(value).items()
+    }
+
+
+def _written(text: str) -> str:
+    """JSON in a text."""
+    if len(text) < SHORT or text.lstrip()[:1] not in ("{", "[") or not any(needle in text for needle in NEEDLES):
+        return text
+    try:
+        value = json.loads(text)
+        found = referenced(value)
+        return text if found == value else json_text(found)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _sound(value: Any) -> Any:
+    """OpenAI's {data: base64, format: wav | mp3}."""
+    if isinstance(value, dict) and isinstance(value.get("data"), str):
+        form = value.get("format")
+        reference = _reference(value["data"], f"audio/{form}" if isinstance(form, str) else "audio")
+        return {**value, "data": reference or value["data"]}
+    return referenced(value)
+
+
+def _blob(value: dict[str, Any]) -> dict[str, Any]:
+    """Anthropic's {type: base64, media_type, data}."""
+    if value.get("type") == "base64" and isinstance(value.get("data"), str):
+        reference = _reference(value["data"], str(value.get("media_type") or "application/octet-stream"))
+        return {**value, "data": reference or value["data"]}
+    return value
+
+
+def _reference(text: str, media_type: str) -> str | None:
+    if len(text) < SHORT:
+        return None
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return f"sha256:{hashlib.sha256(content).hexdigest()};{media_type};{len(content)}"

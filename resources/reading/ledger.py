@@ -1,0 +1,174 @@
+"""The ledger: which log objects have been seen, and which of them have been read. One row per object in `objects`.
+
+    with Ledger.open(tables, "math-tutor") as ledger:
+        ledger.notice("gateway", objects_after("gateway", source))      # how many are new or changed: state "found"
+        for entries in ledger.portions(["gateway"]):                    # those that wait to be read, some at a time
+            ledger.put([replace(entry, state="read") for entry in entries])
+            ledger.save(tables)                                         # one commit
+
+An object is `found` until an ingest has committed all that came of it, then `read`; `failed` when it could not be
+opened, for the reason in `problem`, and tried again. `days` are those its key names, or its records' own. The rows
+are in DuckDB: a listing of any length is compared a page at a time, and an ingest sees a portion at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from datetime import UTC, date, datetime
+from itertools import islice
+from typing import Literal
+
+import duckdb
+import pyarrow as pa
+
+from resources.reading.sources import LogObject, SourceError, days_in
+from resources.sql_files import attach_slice, run, stream, workbench
+from resources.tables import SCHEMAS, Tables
+
+LISTED_TOGETHER = 10_000
+READ_TOGETHER = 100_000
+"""Objects whose entries are in Python at a time, while they are listed and while they are read."""
+
+_COLUMNS = pa.schema([field for field in SCHEMAS["objects"] if field.name != "workload"])
+_LISTED = pa.schema([_COLUMNS.field(name) for name in ("source", "uri", "bytes", "etag", "modified")])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the ledger knows of one object."""
+
+    source: str
+    uri: str
+    etag: str
+    bytes: int
+    modified: datetime
+    rows: int | None = None
+    days: tuple[date, ...] = ()
+    state: Literal["found", "read", "failed"] = "found"
+    format: str = ""
+    problem: str = ""
+    read_as: str = ""
+    partners: tuple[str, ...] = ()
+
+    @property
+    def mapped_to(self) -> set[str]:
+        """Other workloads that rows of the object may have gone to when it was read."""
+        return set(json.loads(self.read_as)["workloads"].values()) if self.read_as else set()
+
+    @property
+    def fallback_day(self) -> date:
+        """The day of records that carry no time: the one in the key, else the object's own."""
+        return next(iter(days_in(self.uri)), self.modified.astimezone(UTC).date())
+
+
+_NAMES = [field.name for field in fields(Entry)]
+
+
+def listed_table(listed: Sequence[LogObject]) -> pa.Table:
+    """Listed objects as columns."""
+    columns = [[getattr(item, name) for item in listed] for name in _LISTED.names]
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, _LISTED, strict=True)], schema=_LISTED)
+
+
+class Ledger:
+    """The entries of one workload."""
+
+    def __init__(self, workload: str, connection: duckdb.DuckDBPyConnection):
+        self.workload, self._connection = workload, connection
+
+    @classmethod
+    @contextmanager
+    def open(cls, tables: Tables, workload: str) -> Iterator[Ledger]:
+        with workbench() as connection:
+            attach_slice(connection, tables, "objects", workload)
+            run(connection, "ledger/create")
+            run(connection, "ledger/seen")
+            yield cls(workload, connection)
+
+    def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
+        """Compares a source's whole listing with the ledger; how many objects it has, and how many of them are new,
+        changed, or were read with other settings than `read_as`. Objects that vanished unread are forgotten.
+
+        Raises SourceError for an object that another source, noticed before, lists too: its rows would stand there twice.
+        """
+        items, total, new = iter(listed), 0, 0
+        run(self._connection, "ledger/unsee", sources=[source])
+        while page := list(islice(items, LISTED_TOGETHER)):
+            total += len(page)
+            self._connection.register("listed", listed_table(page))
+            for uri, other in run(self._connection, "ledger/in_two_sources").fetchall():
+                raise SourceError(f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
+                                  "that is read twice would leave its rows twice")
+            changed = run(self._connection, "ledger/new_or_changed", read_as=read_as).fetchall()
+            self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then,
+                            partners=tuple(partners))
+                      for source, uri, size, etag, modified, was, then, partners in changed])
+            run(self._connection, "ledger/see")
+            self._connection.unregister("listed")
+            new += len(changed)
+        vanished = run(self._connection, "ledger/drop_vanished", sources=[source]).fetchall() if total else []
+        return total, new + len(vanished)
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Writes entries anew, each in place of what was known of its object."""
+        rows = [astuple(entry) for entry in entries]
+        columns = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
+        self._connection.register(
+            "arriving", pa.table([pa.array(columns[field.name], field.type) for field in _COLUMNS], schema=_COLUMNS)
+        )
+        run(self._connection, "ledger/give_way")
+        run(self._connection, "ledger/put")
+        self._connection.unregister("arriving")
+
+    def portions(
+        self, sources: Collection[str], days: Sequence[date] | None = None, dayless: bool = False
+    ) -> Iterator[list[Entry]]:
+        """Entries that wait to be read, by day and uri: of some days only, or only those without any. Each is given
+        once, whatever became of it; one that was read since the first portion was asked for is left out."""
+        run(self._connection, "ledger/waiting", sources=list(sources), days=None if days is None else list(days),
+            dayless=dayless)
+        [[waiting]] = self._connection.execute("select count(*) from waiting_objects").fetchall()
+        for after in range(0, waiting, READ_TOGETHER):
+            if portion := self._entries("ledger/portion", after=after, count=READ_TOGETHER):
+                yield portion
+
+    def named(self, uris: Collection[str], sources: Collection[str]) -> list[Entry]:
+        self._connection.register("asked", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
+        return self._entries("ledger/named", sources=list(sources))
+
+    def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[Entry]:
+        """Objects of some formats, of those that the listings of now hold."""
+        return self._entries("ledger/of_formats", formats=list(formats), sources=list(sources))
+
+    def entries(self) -> Iterator[Entry]:
+        """Everything, by source and uri."""
+        for batch in stream(self._connection, "ledger/objects", workload=self.workload):
+            for row in batch.drop_columns("workload").to_pylist():
+                yield Entry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])})
+
+    def days(self) -> list[date]:
+        """The days that objects are known to be of, in order."""
+        return [day for (day,) in run(self._connection, "ledger/days").fetchall()]
+
+    def unread(self) -> tuple[int, str]:
+        """How many objects wait to be read, and a digest that names them with their contents."""
+        digest, count = hashlib.sha256(), 0
+        for batch in stream(self._connection, "ledger/unread"):
+            count += len(batch)
+            digest.update("".join(f"{source}\0{uri}\0{etag}\n" for source, uri, etag in zip(
+                *(batch[name].to_pylist() for name in ("source", "uri", "etag")), strict=True)).encode())
+        return count, digest.hexdigest()
+
+    def save(self, tables: Tables) -> None:
+        """Replaces the workload's ledger, in one commit."""
+        tables.replace("objects", stream(self._connection, "ledger/objects", workload=self.workload), workload=self.workload)
+
+    def _entries(self, query: str, **parameters) -> list[Entry]:
+        found = run(self._connection, query, **parameters)
+        names = [column[0] for column in found.description]
+        known = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        return [Entry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])}) for row in known]

@@ -1,0 +1,291 @@
+"""Records of a log object, with their places: lines of JSONL, elements of a JSON array, or whole JSON objects.
+
+    for part in read_records(chunks):
+        part.rows, part.raw        # Arrow: 1-based line or element, and its text; or a Problem
+
+Lines are split on Arrow buffers, not one by one in Python. What cannot be text becomes a Problem, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from resources.reading.decompress import DamagedError
+
+HEAD_BYTES = 1 << 20
+"""Looked at to tell how the records are written."""
+RECORD_BYTES = 64 << 20
+"""A longer line, or element of an array, goes to quarantine; no more than this of it is ever held."""
+CHUNK_BYTES = 16 << 20
+SAMPLE = 8
+"""Records looked at to tell a file's format."""
+RAW_BYTES = 4096
+_BLANK = 8
+_SPACES = b" \t\n\r\v\f"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"[\0", b"\0{", b"\0[")
+"""First bytes of a UTF-16 text: its mark, or JSON's opening."""
+
+
+@dataclass
+class Records:
+    """Some records of one object. `sample` (the first ones, parsed) comes with the first of them only; `chunks` says
+    that some are pieces of streamed answers."""
+
+    rows: pa.Array
+    raw: pa.Array
+    sample: list[dict]
+    chunks: bool = False
+
+
+@dataclass
+class Problem:
+    """What could not become a record. row 0 means the object as a whole."""
+
+    row: int
+    error_code: str
+    message: str
+    raw: bytes
+
+
+def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
+    """Splits an object's content into records."""
+    head, rest, damage = _take(chunks, HEAD_BYTES)
+    head = head.removeprefix(b"\xef\xbb\xbf")
+    if not head.strip():
+        if damage:
+            yield _damaged(damage, b"")
+        elif head:
+            yield from _lines(head, rest, damage)
+        return
+    form = _form(head, whole=damage is not None or len(head) < HEAD_BYTES)
+    yield from _lines(head, rest, damage) if form == "lines" else _values(head, rest, damage, form == "array")
+
+
+def _take(chunks: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes], DamagedError | None]:
+    taken, total = [], 0
+    try:
+        for chunk in chunks:
+            taken.append(chunk)
+            total += len(chunk)
+            if total >= size:
+                break
+    except DamagedError as error:
+        return b"".join(taken), iter(()), error
+    return b"".join(taken), chunks, None
+
+
+def _form(head: bytes, whole: bool) -> str:
+    """How the records are written: "lines", "array", or "objects" (that span several lines)."""
+    head = head.lstrip()
+    opening = head[:1]
+    first_line, _, others = head.partition(b"\n")
+    if opening not in (b"[", b"{") or record_of(first_line) is not None:
+        return "lines"
+    if opening == b"[" and others.strip() and (first := _value(first_line)) is not None:
+        # a page of records a line, or lines of which one happens to be a list
+        return "array" if not first or isinstance(first[0], dict) else "lines"
+    from resources.reading.json_values import Values  # not needed for JSON lines; numba takes a while to import
+
+    form = "array" if opening == b"[" else "objects"
+    seen = Values(in_array=opening == b"[")
+    starts, ends = seen.find(head)
+    if len(starts):
+        return form if record_of(head[starts[0] : ends[0]]) is not None else "lines"
+    if opening == b"[":
+        return form if head[1:].lstrip()[:1] == b"{" or seen.closed else "lines"
+    return "lines" if whole or not others or _sample(head) else form
+
+
+def record_of(text: bytes | str) -> dict | None:
+    """The JSON object that a text is; None for anything else, and for what is nested beyond reason."""
+    value = _value(text)
+    return value if isinstance(value, dict) else None
+
+
+def _value(text: bytes | str) -> object:
+    try:
+        # bytes that json decodes itself it takes for UTF-16 where they look like it
+        return json.loads(text if isinstance(text, str) else text.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _sample(data: bytes) -> list[dict]:
+    """The first few lines that are JSON objects. The last line may be cut: a cut line does not parse."""
+    found: list[dict] = []
+    start = 0
+    while start < len(data) and len(found) < SAMPLE:
+        end = data.find(b"\n", start)
+        line, start = (data[start:end], end + 1) if end >= 0 else (data[start:], len(data))
+        record = record_of(line)
+        if record is not None:
+            found.append(record)
+    return found
+
+
+def _no_records(head: bytes) -> Problem:
+    opens = head.lstrip()[:1] in (b"{", b"[")
+    if head.startswith(_UTF_16):
+        return Problem(0, "invalid_utf8", f"the file is UTF-16; {convert('UTF-16')}", head[:RAW_BYTES])
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the head may end within a character
+    except UnicodeDecodeError:
+        found = f"the file is not UTF-8 text; {convert()}" if opens else "the file is binary, not a log in UTF-8 text"
+        return Problem(0, "invalid_utf8", found, head[:RAW_BYTES])
+    if opens:
+        return Problem(0, "malformed_json", "no line of the file is a whole JSON object", head[:RAW_BYTES])
+    return Problem(0, "unknown_format", "no line of the file is a JSON object", head[:RAW_BYTES])
+
+
+def convert(encoding: str = "LATIN1") -> str:
+    """What is to be done about a text of another encoding."""
+    return f"convert it from its encoding, as with: iconv -f {encoding} -t UTF-8 old > new"
+
+
+def _damaged(damage: DamagedError, raw: bytes) -> Problem:
+    return Problem(0, "damaged_file", f"{damage}; the records before that were read", raw[:RAW_BYTES])
+
+
+def _too_long(row: int, what: str, raw: bytes) -> Problem:
+    message = f"the {what} is longer than {RECORD_BYTES >> 20} MiB; it was passed over, what follows was read"
+    return Problem(row, "line_too_long", message, raw[:RAW_BYTES])
+
+
+def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> Iterator[Records | Problem]:
+    """JSON lines, in parts of whole lines. The first of them has to hold a record, else the file is no log."""
+    data, row, known, passing_over = head, 1, False, False
+    while True:
+        more = b""
+        if not damage:
+            more, rest, damage = _take(rest, CHUNK_BYTES)
+        last = not more or damage is not None
+        if passing_over:  # the rest of a line that is too long: nothing of it is kept
+            end = more.find(b"\n") + 1
+            data, passing_over = (more[end:], False) if end else (b"", True)
+        else:
+            data += more
+        cut = len(data) if last and not damage else data.rfind(b"\n") + 1
+        if cut:
+            records, problems, row = _split(data, cut, row)
+            sample = [] if known else _sample(data[:cut])
+            if not known and not sample and (problems or len(records[0])):
+                yield _damaged(damage, head) if damage else _no_records(head)
+                return
+            known = known or bool(sample)
+            if len(records[0]):
+                yield Records(*records, sample)
+            yield from problems
+        data = data[cut:]
+        if len(data) > RECORD_BYTES:
+            yield _too_long(row, "line", data)
+            data, row, passing_over = b"", row + 1, True
+        if last:
+            break
+    if damage:
+        yield _damaged(damage, data)
+
+
+def _split(data: bytes, cut: int, row: int):
+    """The whole lines of data[:cut] as Arrow text without a copy of each; blank ones left out, bad ones apart."""
+    octets = np.frombuffer(data, np.uint8)[:cut]
+    ends = np.flatnonzero(octets == 10).astype(np.int64) + 1
+    if not len(ends) or ends[-1] != cut:
+        ends = np.append(ends, cut)
+    offsets = np.concatenate([np.zeros(1, np.int64), ends])
+    rows = np.arange(row, row + len(ends), dtype=np.int64)
+    kept = _not_blank(octets, offsets)
+    raw = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return *_texts(rows, raw, kept, "line"), row + len(ends)
+
+
+def _not_blank(octets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    kept = np.diff(offsets) > _BLANK
+    short = np.flatnonzero(~kept)
+    for place in range(_BLANK):
+        at = offsets[short] + place
+        inside = at < offsets[short + 1]
+        kept[short[inside]] |= ~np.isin(octets[at[inside]], np.frombuffer(_SPACES, np.uint8))
+    return kept
+
+
+def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: str):
+    """(rows, texts) of the records that can be read on, and a Problem for each one that is too long or no UTF-8."""
+    problems = []
+    lengths = np.diff(np.frombuffer(raw.buffers()[1], np.int64, len(raw) + 1, raw.offset * 8))
+    for index in np.flatnonzero(lengths > RECORD_BYTES):
+        kept[index] = False
+        problems.append(_too_long(int(rows[index]), what, raw[index].as_buffer()[:RAW_BYTES].to_pybytes()))
+    try:
+        text = raw.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        text = raw
+        for index in np.flatnonzero(kept):
+            record = raw[index].as_py()
+            try:
+                record.decode("utf-8")
+            except UnicodeDecodeError:
+                kept[index] = False
+                message = f"the {what} is not UTF-8 text; if the file is of another encoding, {convert()}"
+                problems.append(Problem(int(rows[index]), "invalid_utf8", message, record.rstrip(b"\r\n")[:RAW_BYTES]))
+    numbers = pa.array(rows, pa.int64())
+    if not kept.all():
+        numbers, text = numbers.filter(pa.array(kept)), text.filter(pa.array(kept)).cast(pa.large_string())
+    return (numbers, text), problems
+
+
+def _values(
+    head: bytes, rest: Iterator[bytes], damage: DamagedError | None, in_array: bool
+) -> Iterator[Records | Problem]:
+    """Elements of JSON arrays, one after the other, or objects that span lines, in parts of whole ones."""
+    from resources.reading.json_values import Values
+
+    what, seen, data, row, known, passing_over = "element" if in_array else "object", Values(in_array), head, 1, False, False
+    while True:
+        starts, ends = seen.find(data)
+        if passing_over and len(ends):  # the end of one that is too long; nothing of it was kept
+            starts, ends, passing_over, row = starts[1:], ends[1:], False, row + 1
+        if len(ends):
+            offsets = np.concatenate([np.zeros(1, np.int64), np.stack([starts, ends], axis=1).ravel()])
+            raw = pa.LargeBinaryArray.from_buffers(
+                pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+            ).take(pa.array(np.arange(1, len(offsets) - 1, 2)))
+            rows = np.arange(row, row + len(ends), dtype=np.int64)
+            records, problems = _texts(rows, raw, np.ones(len(ends), dtype=bool), what)
+            row += len(ends)
+            if len(records[0]):
+                parsed = [] if known else [record_of(text.as_py()) for text in records[1][:SAMPLE]]
+                known = True
+                yield Records(*records, [record for record in parsed if record is not None])
+            yield from problems
+        if damage:
+            break
+        keep = len(data) if seen.begin is None else seen.begin
+        if not passing_over and len(data) - keep > RECORD_BYTES:
+            yield _too_long(row, what, data[keep : keep + RAW_BYTES])
+            passing_over = True
+        if passing_over:
+            keep = len(data)
+        more, rest, damage = _take(rest, CHUNK_BYTES)
+        if not more:
+            data = data[keep:]
+            seen.shift(keep)
+            break
+        data = data[keep:] + more
+        seen.shift(keep)
+    yield from _leftover(seen, data, damage, row, what, in_array)
+
+
+def _leftover(seen, data: bytes, damage, row: int, what: str, in_array: bool) -> Iterator[Problem]:
+    """What is to be said of the end."""
+    if damage:
+        yield _damaged(damage, data[seen.begin :] if seen.begin is not None else b"")
+    elif seen.begin is not None or not seen.closed:
+        text = "array" if in_array else "text"
+        message = f"the JSON {text} breaks off after {what} {row - 1}; write it anew, or as JSON lines"
+        yield Problem(row, "malformed_json", message, data[seen.begin or 0 :][:RAW_BYTES])

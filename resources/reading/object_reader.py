@@ -1,0 +1,152 @@
+"""Records of a log object, whatever it is: JSON in any form, Parquet, or a text as a whole.
+
+    with open_object(uri) as file:
+        for found in read_object(file, uri, plain_text=False): ...      # Records or Problem
+
+Parquet and compression are told by the first bytes, not by the name. Records leave this place with their streamed
+answers put together (`streams`) and their inline media as references (`inline_media`); both are
+looked for in the bytes of a part as a whole, so that parts without them cost a search and nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.reading.decompress import DamagedError, decompressed
+from resources.reading.inline_media import NEEDLES, referenced
+from resources.reading.json_text import json_text
+from resources.reading.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, convert, read_records, record_of
+from resources.reading.parquet_reader import MAGIC, read_parquet
+from resources.reading.streams import CHUNK, with_joined_response
+
+JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+
+
+def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Problem]:
+    """The records of one object. `plain_text`: what is no JSON is one record {text}.
+
+    Raises OSError where the object cannot be read to its end.
+    """
+    head = file.read(len(MAGIC))
+    whole = _Rejoined(head, file)
+    if head == MAGIC:
+        with _seekable(whole) as spooled:
+            yield from map(_normalised_part, read_parquet(spooled))
+    elif plain_text and not _named_json(uri):
+        yield from map(_normalised_part, _read_text(decompressed(whole)))
+    else:
+        yield from map(_normalised_part, read_records(decompressed(whole)))
+
+
+class _Rejoined:
+    """A file from its first byte on, some of which were looked at. It is read once, from its beginning to its end."""
+
+    def __init__(self, head: bytes, file: Any):
+        self._head, self._file = head, file
+
+    def read(self, size: int) -> bytes:
+        head, self._head = self._head, b""
+        return head + self._file.read(size - len(head))
+
+
+@contextmanager
+def _seekable(whole: _Rejoined) -> Iterator[BinaryIO]:
+    """Parquet is read from its end: a copy on disk, for as long as it is read."""
+    with tempfile.TemporaryFile(prefix="millrace-") as copy:
+        shutil.copyfileobj(whole, copy, 4 << 20)
+        copy.seek(0)
+        yield copy
+
+
+def _normalised_part(part: Records | Problem) -> Records | Problem:
+    return normalised(part) if isinstance(part, Records) else part
+
+
+def normalised(part: Records) -> Records:
+    """The records with streamed answers joined and inline media referenced."""
+    needles = _needles_in(part.raw)
+    if not needles:
+        return part
+    held, chunks = pa.array(np.zeros(len(part.raw), dtype=bool)), False
+    for needle in needles:
+        found = pc.match_substring(part.raw, needle)
+        if needle == CHUNK:  # in a response, or else lines of chunks, which are put together later on
+            whole = pc.match_substring(part.raw, '"response"')
+            chunks = bool(pc.any(pc.and_not(found, whole)).as_py())
+            found = pc.and_(found, whole)
+        held = pc.or_(held, found)
+    places = np.flatnonzero(held.to_numpy(zero_copy_only=False))
+    if not len(places):
+        return replace(part, chunks=chunks)
+    raw = part.raw.to_pylist()
+    for place in places:
+        raw[place] = _normalised_text(raw[place])
+    sample = [_normalised_record(record) for record in part.sample]
+    return Records(part.rows, pa.array(raw, pa.large_string()), sample, chunks)
+
+
+def _needles_in(raw: pa.Array) -> list[str]:
+    text = raw.buffers()[2]
+    content = text.to_pybytes() if text else b""
+    return [needle for needle in (CHUNK, *NEEDLES) if needle.encode() in content]
+
+
+def _normalised_text(raw: str) -> str:
+    record = record_of(raw)
+    if record is None:  # the checks after this say what it is
+        return raw
+    try:
+        return json_text(_normalised_record(record))
+    except (ValueError, RecursionError):
+        return raw
+
+
+def _normalised_record(record: dict) -> dict:
+    try:
+        return referenced(with_joined_response(record))
+    except RecursionError:  # nested beyond what any message is: it stays as it was written
+        return record
+
+
+def _named_json(uri: str) -> bool:
+    name = uri.lower()
+    for packed in (".gz", ".zst", ".zstd"):
+        name = name.removesuffix(packed)
+    return name.endswith(JSON_ENDINGS)
+
+
+def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
+    """A whole file as one record; a file whose first line is a JSON object is read as what it is."""
+    taken, size, damage = [], 0, None
+    try:
+        for chunk in chunks:
+            taken.append(chunk)
+            size += len(chunk)
+            if size > RECORD_BYTES:
+                message = f"a text is read whole, and this one has more than {RECORD_BYTES >> 20} MiB: split it"
+                yield Problem(0, "too_long", message, taken[0][:RAW_BYTES])
+                return
+    except DamagedError as error:
+        damage = error
+    content = b"".join(taken).removeprefix(b"\xef\xbb\xbf")
+    if damage:
+        yield Problem(0, "damaged_file", f"{damage}; a text is read whole or not at all", content[:RAW_BYTES])
+    elif record_of(content.lstrip().split(b"\n", 1)[0]) is not None:
+        yield from read_records(iter([content]))
+    elif content.strip():
+        try:
+            record = {"text": content.decode("utf-8")}
+        except UnicodeDecodeError:
+            yield Problem(0, "invalid_utf8", f"the file is not text in UTF-8; if it is text, {convert()}", content[:RAW_BYTES])
+            return
+        raw = pa.array([json_text(record)], pa.large_string())
+        yield Records(pa.array([1], pa.int64()), raw, [record])

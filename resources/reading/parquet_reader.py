@@ -1,0 +1,144 @@
+"""Records of a Parquet object: one JSON object a row, its columns the keys, in bounded memory.
+
+    for found in read_parquet(file):
+        found.rows, found.raw      # Arrow: 1-based row, and its JSON text; or a Problem
+
+Nested columns become nested JSON; fields that are null are left out, since Parquet gives every row every field that any
+row has (`content` stays: a call without words has it null). A text column that holds the JSON of a list or an object
+where a format expects one (messages, request, tools, ...) is that list or object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.reading.log_reader import SAMPLE, Problem, Records, record_of
+from resources.sql_files import sql_text
+
+MAGIC = b"PAR1"
+BATCH_BYTES = 16 << 20
+"""Uncompressed bytes of the rows that are turned into JSON together, by the file's own counts."""
+MAX_BATCH_ROWS = 20_000
+
+STRUCTURES = (
+    "messages", "request", "tools", "functions", "conversations", "conversation", "traj", "metadata",
+    "model_parameters", "preferred_output", "non_preferred_output", "preferred_completion", "non_preferred_completion",
+    "rejected_messages", "history", "choices", "usage", "data", "body",
+    "resourceSpans", "resourceLogs", "obj", "out", "usage_details", "cost_details", "tool_calls", "tool_definitions",
+)
+"""Columns in which a text that is the JSON of a list or object stands for it."""
+BESIDE = {
+    "response": {"request", "call_type", "custom_id"}, "prompt": {"message_tree_id"},
+    "input": {"choices", "preferred_output", "preferred_completion"},
+}
+"""Columns in which it does where one of these columns is beside them. Else they hold what people wrote, JSON or not."""
+CONVERSATIONS = ("prompt", "completion", "chosen", "rejected", "rejected_response")
+"""Columns in which only the JSON of a message, or of a list of them, does: a prompt may well be JSON and mean it."""
+
+
+class _Watched:
+    """A file that remembers its own errors: those of the storage are not those of the Parquet inside."""
+
+    def __init__(self, file: Any):
+        self._file, self.error = file, None
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        return self._call(self._file.read, size)
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return self._call(self._file.seek, place, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def flush(self) -> None: ...
+
+    def _call(self, action, *arguments):
+        try:
+            return action(*arguments)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def read_parquet(file: Any) -> Iterator[Records | Problem]:
+    """The rows of one Parquet file. Raises OSError where its bytes cannot be had."""
+    watched = _Watched(file)
+    row = 1
+    try:
+        with duckdb.connect(config={"threads": 1}) as connection:
+            for batch in _batches(watched):
+                yield _records(connection, batch, row)
+                row += len(batch)
+    except (pa.ArrowException, OSError, duckdb.Error) as error:
+        if watched.error is not None:
+            raise watched.error from error
+        message = f"the Parquet file is damaged ({type(error).__name__}); the {row - 1} rows before that were read"
+        yield Problem(0, "damaged_file", message, b"")
+
+
+def _batches(watched: _Watched) -> Iterator[pa.RecordBatch]:
+    opened = pq.ParquetFile(pa.PythonFile(watched, mode="r"), buffer_size=1 << 20, pre_buffer=False)
+    groups = [opened.metadata.row_group(index) for index in range(opened.metadata.num_row_groups)]
+    widest = max((group.total_byte_size / max(group.num_rows, 1) for group in groups), default=1)
+    rows = min(max(int(BATCH_BYTES / max(widest, 1)), 1), MAX_BATCH_ROWS)
+    yield from opened.iter_batches(batch_size=rows)
+
+
+def _records(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, first_row: int) -> Records:
+    texts = [field.name for field in batch.schema if _is_text(field.type)]
+    connection.register("batch", pa.Table.from_batches([batch]))
+    written = connection.sql(sql_text("ingest/parquet_records"), params={
+        **_null_patterns(batch.schema),
+        "structures": [name for name in STRUCTURES if name in texts]
+        + [name for name, beside in BESIDE.items() if name in texts and beside & set(batch.schema.names)],
+        "conversations": [name for name in CONVERSATIONS if name in texts],
+    }).to_arrow_table()
+    connection.unregister("batch")
+    raw = written["raw"].cast(pa.large_string()).combine_chunks()
+    first = raw.slice(0, SAMPLE).to_pylist() if first_row == 1 else []
+    sample = [record for line in first if (record := record_of(line)) is not None]
+    return Records(pa.array(range(first_row, first_row + len(batch)), pa.int64()), raw, sample)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _null_patterns(schema: pa.Schema) -> dict[str, str]:
+    """Patterns of a field that is null, in JSON text without spaces. A quote inside a text has a backslash before it, so
+    none of them can match there."""
+    names = "|".join(sorted(re.escape(json.dumps(name)[1:-1]) for name in _field_names(schema) - {"content"}))
+    return {"later": f',"(?:{names})":null', "first": f'\\{{"(?:{names})":null,', "only": f'\\{{"(?:{names})":null\\}}'}
+
+
+def _field_names(fields: Any) -> set[str]:
+    """Names of all fields, at any depth."""
+    names = set()
+    for field in fields:
+        names.add(field.name)
+        if pa.types.is_nested(field.type):
+            names |= _field_names([field.type.field(index) for index in range(field.type.num_fields)])
+    return names

@@ -1,0 +1,99 @@
+"""Filesystems that are neither local nor S3 (resources/reading/s3.py): whatever fsspec knows, such as https://, gs:// or abfs://.
+
+    filesystem, path = filesystem_of("https://logs.example.com/part-0.jsonl.gz")
+    with in_words(uri): filesystem.info(path)       # whatever goes wrong is an OSError of a few words
+    with open_remote(uri) as file: file.read()
+
+Each of these libraries has errors of its own, many of them no OSError, and their text may quote a signed request: only the
+kind of an error leaves this file. A web server that says nothing is waited for as long as S3 is.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fsspec
+
+from resources.reading.s3 import CONNECT_SECONDS, READ_SECONDS
+
+WEB = ("http://", "https://")
+
+
+class RemoteError(OSError):
+    """The filesystem did not give what was asked for; the message names no uri."""
+
+
+def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The filesystem of a uri and the path in it. Raises ImportError and ValueError where there is none for it."""
+    options: dict[str, Any] = {}
+    if uri.startswith(WEB):
+        import aiohttp
+
+        options["client_kwargs"] = {
+            "timeout": aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+        }
+    return fsspec.url_to_fs(uri, **options)
+
+
+def info_of(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any] | None:
+    """What is known of a file or a folder; None where there is none. Raises RemoteError.
+
+    fsspec says of a web server that does not answer what it says of a page that is not there: here they are told apart.
+    """
+    try:
+        with in_words():
+            return filesystem.info(path)
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        if cause is not None and not isinstance(cause, FileNotFoundError) and getattr(cause, "status", None) not in (404, 410):
+            raise RemoteError(_said(cause)) from None
+        return None
+
+
+def open_remote(uri: str) -> io.RawIOBase:
+    """A binary file that is read from its beginning to its end. Opening and reading raise OSError."""
+    with in_words():
+        filesystem, path = filesystem_of(uri)
+        return _Read(filesystem.open(path, "rb"))
+
+
+class _Read(io.RawIOBase):
+    """A file whose errors are OSErrors."""
+
+    def __init__(self, file: Any):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with in_words():
+            content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Errors of a filesystem's library as RemoteError; a file that is not there stays FileNotFoundError."""
+    try:
+        yield
+    except (FileNotFoundError, ImportError, RemoteError):
+        raise
+    except Exception as error:  # there is no telling which errors a library of fsspec's has
+        raise RemoteError(_said(error)) from None
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "the server does not answer"
+    status = getattr(error, "status", None) or getattr(error, "code", None)
+    return f"the server refused ({status})" if isinstance(status, int) else f"it cannot be had ({type(error).__name__})"

@@ -1,0 +1,135 @@
+"""A call of OpenAI's Responses API as chat messages: its input items are what was asked, its output items are one answer.
+
+    chat_of('{"input": [...], "instructions": "...", "response": {"output": [...]}}')
+    # '{"messages": [...], "message": {...}, "finish_reason": "stop"}'
+
+Items as in openai-python's types/responses. Calls that stand side by side are one message with several tool calls. Calls
+of tools that the provider runs itself (web_search_call and the like) are left out: their findings are in the answer. Called
+by DuckDB; it raises nothing: what is no such call comes back without messages or without a message.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from resources.reading.json_text import json_text
+
+PARTS = {"input_text", "output_text", "text", "summary_text", "reasoning_text"}
+ENDED = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+def chat_of(text: str) -> str:
+    """The messages, the answer, its finish_reason and usage, as JSON text."""
+    try:
+        call = json.loads(text)
+        response = call.get("response") or {}
+        asked = _messages(_listed(call.get("input")))
+        if isinstance(call.get("instructions"), str) and call["instructions"]:
+            asked.insert(0, {"role": "system", "content": call["instructions"]})
+        said = _messages([{"role": "assistant", **item} if item.get("type") == "message" else item
+                          for item in _listed(response.get("output"))])
+        answer = _one(said)
+        return json_text({"messages": asked or None, "message": answer, "finish_reason": _ended(response, answer),
+                          "usage": _usage(response.get("usage") or {})})
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return "{}"
+
+
+def _listed(items: Any) -> list[dict[str, Any]]:
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    if isinstance(items, dict):
+        return [items]
+    return [item for item in items or [] if isinstance(item, dict)]
+
+
+def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Items as messages. What the assistant thought, said and called in a row is one message."""
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        kind = item.get("type")
+        if kind in ("function_call", "custom_tool_call"):
+            arguments = item.get("arguments", item.get("input"))
+            _spoken_on(messages, {"tool_calls": [{
+                "id": item.get("call_id") or item.get("id"), "type": "function",
+                "function": {"name": item.get("name"), "arguments": "{}" if arguments is None else arguments},
+            }]})
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            output = item.get("output")
+            content = output if isinstance(output, str) else _content(output)
+            messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
+        elif kind == "reasoning":
+            thought = "\n".join(part["text"] for key in ("content", "summary") for part in item.get(key) or []
+                                if isinstance(part.get("text"), str))
+            if thought:
+                _spoken_on(messages, {"reasoning_content": thought})
+        elif item.get("role") == "assistant":
+            refusals = [part["refusal"] for part in item.get("content") or []
+                        if isinstance(part, dict) and isinstance(part.get("refusal"), str)]
+            said = {"content": _content(item.get("content"))}
+            _spoken_on(messages, said | {"refusal": "\n".join(refusals)} if refusals else said)
+        elif item.get("role") is not None:
+            messages.append({"role": item["role"], "content": _content(item.get("content"))})
+    return messages
+
+
+def _spoken_on(messages: list[dict[str, Any]], more: dict[str, Any]) -> None:
+    last = messages[-1] if messages else {}
+    if last.get("role") != "assistant" or ("content" in more and last["content"] is not None):
+        last = {"role": "assistant", "content": None}
+        messages.append(last)
+    if "tool_calls" in more:
+        more = {"tool_calls": [*last.get("tool_calls", []), *more["tool_calls"]]}
+    last |= more
+
+
+def _content(content: Any) -> Any:
+    """Parts in the OpenAI chat shape; text alone is a text."""
+    if not isinstance(content, list):
+        return content
+    parts = [_part(part) for part in content if not (isinstance(part, dict) and part.get("type") == "refusal")]
+    if parts and all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
+        return "".join(str(part.get("text") or "") for part in parts)
+    return parts or None
+
+
+def _part(part: Any) -> Any:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in PARTS:
+        return {"type": "text", "text": part.get("text")}
+    if kind == "input_image":
+        return {"type": "image_url", "image_url": {"url": part.get("image_url") or part.get("file_id")}}
+    if kind == "input_file":
+        return {"type": "file", "file": {key: value for key, value in part.items() if key != "type"}}
+    return part
+
+
+def _one(said: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Several messages of one output are one answer."""
+    said = [message for message in said if message["role"] == "assistant"]
+    if not said:
+        return None
+    answer = dict(said[0])
+    for message in said[1:]:
+        texts = [each["content"] for each in (answer, message) if isinstance(each["content"], str)]
+        calls = [*answer.get("tool_calls", []), *message.get("tool_calls", [])]
+        answer |= {key: value for key, value in message.items() if key != "content"} | ({"tool_calls": calls} if calls else {})
+        answer["content"] = "\n\n".join(texts) if texts else None
+    return answer
+
+
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.get("input_tokens"), "output_tokens": usage.get("output_tokens"),
+        "cached_tokens": (usage.get("input_tokens_details") or {}).get("cached_tokens"),
+        "reasoning_tokens": (usage.get("output_tokens_details") or {}).get("reasoning_tokens"),
+    }
+
+
+def _ended(response: dict[str, Any], answer: dict[str, Any] | None) -> str | None:
+    if response.get("status") == "incomplete":
+        return ENDED.get((response.get("incomplete_details") or {}).get("reason"))
+    if answer is None:
+        return None
+    return "tool_calls" if answer.get("tool_calls") else "stop"

@@ -1,0 +1,155 @@
+"""Where logs lie: a source as a recipe names it, the objects under it, and the bytes of one of them.
+
+    gateway = SourceSettings(uri="s3://logs/gateway/")
+    for item in objects_after("gateway", gateway): print(item.uri, item.bytes, item.etag, days_in(item.uri))
+    with open_object(item) as file: file.read()
+
+A uri is a file, a directory (listed recursively), a glob, file://, s3:// (`s3.py`), or any URL that fsspec knows.
+Credentials come from the environment: a uri that carries any is refused, for uris stand in tables and manifests.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from resources.reading import s3
+from resources.reading.listing import LogObject, SourceError, local_objects, remote_objects
+from resources.reading.remote import open_remote
+
+MAX_OBJECTS = 1_000_000
+"""What is listed whole (seeds, suites, what is inspected) has no more objects. Logs are listed as they are read."""
+
+_DAY = re.compile(r"(?<!\d)(\d{4})[-/](\d{2})[-/](\d{2})(?!\d)")
+_SECRET = re.compile(r"signature|credential|token|password|secret|accesskey|access_key|api_?key|^sig$|^key$", re.IGNORECASE)
+_KEYED_DAY = re.compile(r"(?:^|/)(?:dt|date|day|ds)=(\d{4})-(\d{2})-(\d{2})(?!\d)")
+
+
+def _without_credentials(uri: str) -> str:
+    if "://" in uri and not uri.startswith("file://"):
+        place = urlsplit(uri)
+        named = {word.partition("=")[0] for word in re.split("[&;]", place.query)}
+        if ":" in place.netloc.rpartition("@")[0] or any(map(_SECRET.search, named)):
+            # a type of its own, so that nobody shows the value
+            raise PydanticCustomError("credentials", "the uri carries credentials, and uris stand in tables and manifests; "
+                                      "give them in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)")
+    return uri
+
+
+Uri = Annotated[str, AfterValidator(_without_credentials)]
+"""A uri of a recipe. One with credentials in it is refused."""
+
+
+class SourceSettings(BaseModel):
+    """One source of logs, feedback or examples, read in place."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    uri: Uri = Field(min_length=1, description="a file, directory, glob, file:// or any fsspec URL such as s3://")
+    format: str = Field("auto", description="auto looks at each file's first records; else the name of a format")
+    workloads: dict[str, str] = Field(
+        default_factory=dict, description="the records' own workload names -> workloads of recipes"
+    )
+
+    @property
+    def read_as(self) -> str:
+        """What decides how an object of the source is read, as JSON: another text, and it has to be read again."""
+        return json.dumps({"format": self.format, "workloads": self.workloads}, sort_keys=True)
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        from resources.reading.formats import FORMATS
+
+        if value != "auto" and value not in FORMATS:
+            raise ValueError(f"unknown log format {value!r}; give auto or one of {', '.join(FORMATS)}")
+        return value
+
+
+class Place(Protocol):
+    """What is known of an object that is to be read."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def etag(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+
+
+def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterator[LogObject]:
+    """The objects of a source in the order of their uris, those up to `after` left out, listed as they are asked for.
+
+    Raises SourceError where they cannot be listed.
+    """
+    local = "://" not in source.uri or source.uri.startswith("file://")
+    try:
+        if local:
+            yield from local_objects(name, source.uri.removeprefix("file://"), after)
+        else:
+            yield from remote_objects(name, source.uri, after)
+    except (ImportError, ValueError) as error:
+        raise SourceError(f"source {name}: {source.uri.split('://')[0]}:// cannot be listed here: {error}") from error
+    except OSError as error:
+        raise SourceError(f"source {name}: {source.uri} cannot be listed: {error}") from error
+
+
+def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) -> list[LogObject]:
+    """All objects of one source, sorted by uri: for sources that are known to be small.
+
+    Raises SourceError where there is nothing under the uri, more than `limit` objects, or no way to list it.
+    """
+    found = list(islice(objects_after(name, source), limit + 1))
+    if not found:
+        raise nothing_under(name, source)
+    if len(found) > limit:
+        raise SourceError(f"source {name}: more than {limit} objects under {source.uri}; give a narrower uri")
+    return found
+
+
+def nothing_under(name: str, source: SourceSettings) -> SourceError:
+    local = source.uri.removeprefix("file://")
+    if "://" not in local and not glob.has_magic(local) and not Path(local).expanduser().exists():
+        return SourceError(f"source {name}: there is no file or directory {local}")
+    return SourceError(f"source {name}: no log objects under {source.uri}; give a uri that holds at least one file")
+
+
+def content_digest(name: str, uri: str) -> str:
+    """sha256 over the bytes of every object under a uri: a small outside input as part of an artefact's version.
+
+    Raises SourceError where there is nothing under it.
+    """
+    digest = hashlib.sha256()
+    for item in list_objects(name, SourceSettings(uri=uri)):
+        with open_object(item) as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
+
+
+def open_object(item: Place) -> Any:
+    """A binary file of a listed object: of the very content that was listed, where it lies on S3."""
+    if item.uri.startswith(s3.SCHEMES):
+        return s3.open_stream(item.uri, item.etag, item.bytes)
+    return Path(item.uri).open("rb") if "://" not in item.uri else open_remote(item.uri)
+
+
+def days_in(uri: str) -> list[date]:
+    """The day that an object's key names: dt=YYYY-MM-DD, else the last YYYY-MM-DD or YYYY/MM/DD in it; else none."""
+    for pattern in (_KEYED_DAY, _DAY):
+        for parts in reversed(pattern.findall(uri)):
+            try:
+                return [date(*map(int, parts))]
+            except ValueError:
+                continue
+    return []

@@ -1,0 +1,104 @@
+"""Evaluation files of every known format, and what is said about the others."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
+
+
+def lines(path, *records):
+    text = "\n".join(json.dumps(record) for record in records) + "\n"
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    return str(path)
+
+
+def items(output):
+    return [tuple(row.values()) for row in pq.read_table(output / "items.parquet").to_pylist()]
+
+
+def test_every_format_and_auto(tmp_path):
+    gsm = lines(tmp_path / "g.jsonl", {"question": "2 + 2?", "answer": "#### 4"})
+    human = lines(tmp_path / "h.jsonl.gz", {"task_id": "H/0", "prompt": "def f():", "canonical_solution": "  pass"})
+    bench = lines(tmp_path / "s.jsonl", {"question_id": 81, "turns": ["write", "again"], "reference": ["done"]})
+    array = tmp_path / "a.json"
+    array.write_text(json.dumps([{"id": "x", "instruction": "Add", "input": "1 2", "output": "3"}]))
+    chat = lines(
+        tmp_path / "c.jsonl", {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
+    )
+    for kinds in (("gsm8k", "humaneval", "spec_bench"), ("auto", "auto", "auto")):
+        counts = build_eval_suite(
+            {
+                "g": EvalSettings(uri=gsm, format=kinds[0]),
+                "h": EvalSettings(uri=human, format=kinds[1]),
+                "s": EvalSettings(uri=bench, format=kinds[2]),
+                "a": EvalSettings(uri=str(array)),
+                "c": EvalSettings(uri=chat, format="jsonl"),
+            },
+            tmp_path / "out",
+        )
+        assert counts == {"a": 1, "c": 1, "g": 1, "h": 1, "s": 2}
+        assert items(tmp_path / "out") == [
+            ("a", "x", "Add\n1 2", "3"),
+            ("c", "1", "hi", "ho"),
+            ("g", "1", "2 + 2?", "#### 4"),
+            ("h", "H/0", "def f():", "  pass"),
+            ("s", "81/1", "write", "done"),
+            ("s", "81/2", "again", None),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ('{"question": "q"}\n', "gsm8k", "line 1: format gsm8k needs `answer`"),
+        ('{"prompt": "p"}\nnot json\n', "auto", "line 2 is not JSON"),
+        ('{"foo": 1}\n', "auto", "no prompt found.*its keys are foo"),
+        ('["a"]', "auto", "record 1 is not a JSON object"),
+        ("[1, ", "auto", "begins as a JSON array"),
+        ("\n", "auto", "holds no items"),
+        ('{"turns": []}\n', "spec_bench", "needs `turns`"),
+    ],
+)
+def test_other_files_are_refused_in_words(tmp_path, text, kind, said):
+    (tmp_path / "x.jsonl").write_text(text)
+    with pytest.raises(EvalSuiteError, match=said):
+        build_eval_suite({"x": EvalSettings(uri=str(tmp_path / "x.jsonl"), format=kind)}, tmp_path / "out")
+    assert not (tmp_path / "out" / "items.parquet").exists()
+
+
+def test_a_missing_file_and_one_that_is_no_gzip(tmp_path):
+    with pytest.raises(EvalSuiteError, match="there is no file"):
+        build_eval_suite({"x": EvalSettings(uri=str(tmp_path / "none.jsonl"))}, tmp_path)
+    (tmp_path / "x.jsonl.gz").write_text("plain")
+    with pytest.raises(EvalSuiteError, match="cannot be read"):
+        build_eval_suite({"x": EvalSettings(uri=str(tmp_path / "x.jsonl.gz"))}, tmp_path)
+
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data: public evaluation suites")
+def test_public_suites(tmp_path):
+    counts = build_eval_suite(
+        {
+            "gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl"), format="gsm8k"),
+            "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz")),
+            "spec_bench": EvalSettings(uri=str(SHARED / "spec_bench_question.jsonl")),
+        },
+        tmp_path,
+    )
+    assert counts == {"gsm8k": 1319, "humaneval": 164, "spec_bench": 560}
+
+
+def test_a_byte_order_mark_and_half_a_character_are_no_mistake(tmp_path):
+    (tmp_path / "suite.jsonl").write_bytes(b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n')
+    assert build_eval_suite({"s": EvalSettings(uri=str(tmp_path / "suite.jsonl"))}, tmp_path / "out") == {"s": 1}
+    [item] = pq.read_table(tmp_path / "out" / "items.parquet").to_pylist()
+    assert item == {"suite": "s", "item_id": "a\ufffd", "prompt": "what \ufffd is it", "answer": "it \ufffd is"}

@@ -1,0 +1,1 @@
+"""Its place lets the rooms' tests import `interaction_rows` from this folder."""

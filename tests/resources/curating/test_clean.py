@@ -1,0 +1,301 @@
+"""Per-row facts: verdicts, placeholders, feedback, signatures; the same whatever days are cleaned together."""
+
+import json
+from datetime import date, timedelta
+
+import pytest
+from interaction_rows import START, days_of, interaction, read, store, thumb
+
+from resources.curating.clean import clean, stale_days
+from resources.curating.curation import CurationSettings
+from resources.lake import Lake
+from resources.tables import Tables
+
+TEXT = "please explain how the garbage collector of this runtime finds cycles between objects"
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return Tables(Lake.open(tmp_path / "lake"))
+
+
+def cleaned(tables, rows, settings=None, feedback=()):
+    store(tables, "interactions", rows)
+    if feedback:
+        store(tables, "feedback", list(feedback))
+    report = clean(tables, "tutor", days_of(rows), settings or CurationSettings())
+    return report, {row["interaction_id"]: row for row in read(tables, "cleaned_interactions")}
+
+
+def test_each_row_gets_a_verdict_and_one_decision(tables):
+    rows = [
+        interaction(1, TEXT, "It marks and sweeps."),
+        interaction(2, TEXT, "", error="upstream timeout", status="failure"),
+        interaction(3, TEXT, "It marks and", finish_reason="length"),
+        interaction(4, TEXT, "   "),
+        interaction(5, TEXT, "It marks and sweeps.", cache_hit=True),
+        interaction(6, TEXT, {"role": "assistant", "content": None, "refusal": "I cannot help with that."}),
+        interaction(7, TEXT, "x", completion="{not json"),
+        interaction(8, TEXT, "x", messages='{"role": "user"}'),
+        interaction(
+            9,
+            TEXT,
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}],
+            },
+        ),
+        interaction(10, [], "Hello, I am here."),
+        interaction(11, TEXT, "x", status="503"),
+        interaction(12, TEXT, "x", completion=None, error="connection reset"),
+    ]
+    report, found = cleaned(tables, rows)
+    verdicts = {name: row["status"] for name, row in found.items()}
+    assert verdicts == {
+        "i1": "ok",
+        "i2": "error",
+        "i3": "truncated",
+        "i4": "empty",
+        "i5": "cache_hit",
+        "i6": "refused",
+        "i7": "empty",
+        "i8": "unreadable",
+        "i9": "ok",
+        "i10": "empty",
+        "i11": "error",
+        "i12": "error",
+    }
+    decisions = {row["interaction_id"]: row for row in read(tables, "decisions")}
+    assert len(decisions) == len(rows) == report.read
+    assert {name for name, row in decisions.items() if row["kept"]} == {"i1", "i9"}
+    assert decisions["i3"]["rule"] == "truncated" and decisions["i1"]["rule"] == "kept"
+    assert report.days[rows[0]["dt"]] | report.dropped == report.days[rows[0]["dt"]]
+    assert report.days[rows[0]["dt"]]["rows"] == 12 and report.days[rows[0]["dt"]]["kept"] == 2
+    assert report.kept == 2 and sum(report.dropped.values()) == 10
+    assert found["i3"]["signature"] == [] and len(found["i1"]["signature"]) == 29
+
+
+def test_text_that_is_no_json_takes_its_own_row_only(tables):
+    """Tables of older lakes hold such texts; a day must not fail for one of them."""
+    broken = ['{not json', '', '"text"', 'null', None, '[{"role":"user","content":"\\ud83d x"}]']
+    calling = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+    rows = [interaction(n, TEXT, "Fine.", messages=messages, session_id=None) for n, messages in enumerate(broken)]
+    rows += [interaction(6, TEXT, "Fine.", tools="{bad"), interaction(7, TEXT, calling, tools="{bad")]
+    report, found = cleaned(tables, rows)
+    assert [found[f"i{n}"]["status"] for n in range(6)] == ["unreadable"] * 6
+    assert report.read == 8 and found["i6"]["status"] == found["i7"]["status"] == "ok"
+
+
+def test_a_rule_that_is_off_lets_rows_through(tables):
+    rows = [interaction(1, TEXT, "It marks and", finish_reason="length")]
+    _, found = cleaned(tables, rows, CurationSettings(status={"drop_truncated": False}))
+    assert found["i1"]["status"] == "ok"
+
+
+def test_personal_data_becomes_placeholders_that_hold_for_the_session(tables):
+    card = "4111 1111 1111 1111"
+    rows = [
+        interaction(
+            1,
+            f"I am ann@example.org, card {card}, and 4111 1111 1111 1112 is no card",
+            "Thank you, ann@example.org",
+            session_id="a",
+        ),
+        interaction(2, "Write\nbob@example.org or ANN@example.org", "Done", session_id="a", minutes=5),
+        interaction(3, "bob@example.org says hello to everyone in the group", "Fine", session_id="b"),
+        interaction(4, "nothing at all to hide here", "Fine", session_id="b"),
+    ]
+    report, found = cleaned(tables, rows)
+    first = json.loads(found["i1"]["messages"])[0]["content"]
+    assert first == "I am <EMAIL_1>, card <CARD_1>, and 4111 1111 1111 1112 is no card"
+    assert json.loads(found["i1"]["completion"])["content"] == "Thank you, <EMAIL_1>"
+    assert json.loads(found["i2"]["messages"])[0]["content"] == "Write\n<EMAIL_2> or <EMAIL_1>"
+    assert json.loads(found["i3"]["messages"])[0]["content"].startswith("<EMAIL_1> says")
+    assert found["i4"]["messages"] == rows[3]["messages"]
+    assert report.pii == {"CARD": 1, "EMAIL": 5} and dict(found["i1"]["pii"]) == {"EMAIL": 2, "CARD": 1}
+
+
+def test_every_kind_is_found_when_it_stands_alone(tables):
+    alone = {
+        "EMAIL": ["a@b.org", "ann\\u0040example.org"],
+        "CARD": ["4000 0020 5284 5722", "378282246310005"],
+        "IBAN": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432"],
+        "PHONE": ["+49 30 901820", "(555) 234-5678"],
+        "SECRET": [
+            "sk-proj-abcdefghij0123456789ABCD",
+            "AKIAIOSFODNN7EXAMPLE",
+            "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+            "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
+            "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+            "xoxb-1234567890ab",
+            "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK",
+            "sk_live_abcdefghijklmnop",
+        ],
+    }
+    rows = [
+        interaction(
+            f"{kind}{n}",
+            f"see {value} there",
+            "Done",
+            **({"messages": f'[{{"role": "user", "content": "see {value} there"}}]'} if "u0040" in value else {}),
+        )
+        for kind, values in alone.items()
+        for n, value in enumerate(values)
+    ]
+    _, found = cleaned(tables, rows)
+    for kind, values in alone.items():
+        for n in range(len(values)):
+            assert json.loads(found[f"i{kind}{n}"]["messages"])[0]["content"] == f"see <{kind}_1> there"
+
+
+def test_personal_data_stays_where_the_recipe_says_keep(tables):
+    _, found = cleaned(tables, [interaction(1, "mail ann@example.org", "Done")], CurationSettings(pii="keep"))
+    assert "ann@example.org" in found["i1"]["messages"]
+
+
+def test_feedback_by_its_most_telling_id_newest_first(tables):
+    rows = [
+        interaction(1, TEXT, "one"),
+        interaction(2, TEXT, "two"),
+        interaction(3, TEXT, "three", trace_id="t"),
+        interaction(4, TEXT, "four"),
+        interaction(5, TEXT, "five"),
+        interaction(6, TEXT, "six"),
+    ]
+    feedback = [
+        thumb(1, interaction_id="i1"),
+        thumb(-1, session_id="s1"),
+        thumb(-1, request_id="r2"),
+        thumb(1, trace_id="t"),
+        thumb(-1, session_id="s4", ts=START),
+        thumb(1, session_id="s4", ts=START + timedelta(days=2)),
+        thumb(1, interaction_id="i5"),
+        {**thumb(0.2, interaction_id="i5"), "name": "reward"},
+    ]
+    _, found = cleaned(tables, rows, feedback=feedback)
+    assert {name: row["feedback"] for name, row in found.items()} == {
+        "i1": 1,
+        "i2": -1,
+        "i3": 1,
+        "i4": 1,
+        "i5": 0.2,
+        "i6": None,
+    }
+
+
+def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
+    rows = [
+        interaction(n, f"{TEXT} {n} ann{n % 3}@example.org", f"answer {n}", day=n % 3, session_id=f"s{n % 4}")
+        for n in range(30)
+    ]
+    _, together = cleaned(tables, rows)
+    clean(tables, "tutor", days_of(rows), CurationSettings())
+    assert {row["interaction_id"]: row for row in read(tables, "cleaned_interactions")} == together
+    apart = Tables(Lake.open(tmp_path / "apart"))
+    store(apart, "interactions", rows)
+    for day in reversed(days_of(rows)):
+        clean(apart, "tutor", [day], CurationSettings())
+    assert {row["interaction_id"]: row for row in read(apart, "cleaned_interactions")} == together
+    assert len(read(apart, "decisions")) == 30
+
+
+def test_a_row_that_is_gone_from_its_day_is_gone_here_too(tables):
+    rows = [interaction(1, TEXT, "one"), interaction(2, TEXT, "two")]
+    cleaned(tables, rows)
+    store(tables, "interactions", rows[:1])
+    clean(tables, "tutor", days_of(rows), CurationSettings())
+    assert [row["interaction_id"] for row in read(tables, "cleaned_interactions")] == ["i1"]
+    assert [row["interaction_id"] for row in read(tables, "decisions")] == ["i1"]
+
+
+def test_days_without_rows_are_no_mistake(tables):
+    report = clean(tables, "tutor", [date(2026, 6, 1)], CurationSettings())
+    assert (report.read, report.kept) == (0, 0)
+    assert clean(tables, "tutor", [], CurationSettings()).read == 0
+
+
+def test_conversations_without_session_ids_share_a_session_by_their_beginning(tables):
+    turn = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello out there"}]
+    later = [*turn, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "and now?"}]
+    rows = [
+        interaction(1, turn, "hi", session_id=None),
+        interaction(2, later, "now this", session_id=None, minutes=1),
+        interaction(3, "another thing", "yes", session_id=None),
+        interaction(4, [], "x", session_id=None),
+    ]
+    _, found = cleaned(tables, rows)
+    assert found["i1"]["session_id"] == found["i2"]["session_id"] != found["i3"]["session_id"]
+    assert found["i4"]["session_id"] == "alone:i4"
+
+
+def test_prompt_shapes_tell_products_and_intents_apart(tables):
+    def ask(number, system, text):
+        return interaction(number, [{"role": "system", "content": system}, {"role": "user", "content": text}], "fine")
+
+    _, found = cleaned(
+        tables,
+        [
+            ask(1, "You write code. Today is 2026-06-01.", "Explain this"),
+            ask(2, "You write code. Today is 2026-06-02.", "explain that"),
+            ask(3, "You write code. Today is 2026-06-02.", "Complete that"),
+            ask(4, "You sell shoes.", "Explain this"),
+        ],
+    )
+    shapes = [found[f"i{n}"]["prompt_shape"] for n in (1, 2, 3, 4)]
+    assert shapes[0] == shapes[1] and len(set(shapes)) == 3 and shapes[0].startswith("explain#")
+
+
+def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
+    tools = json.dumps([{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}])
+    call = {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]}
+    ask = {"role": "user", "content": "How is it outside?"}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
+    _, found = cleaned(
+        tables,
+        [
+            interaction(1, [ask], "call", tools=tools),
+            interaction(2, [ask], "none"),
+            interaction(3, [ask, call, result], "it rains", tools=tools),
+            interaction(4, [ask, call, result | {"name": "sum"}], "it rains", tools=tools),
+            interaction(5, [ask, call, result, result], "it rains", tools=json.dumps(json.loads(tools)[::-1])),
+        ],
+    )
+    shapes = [found[f"i{n}"]["prompt_shape"].split("#") for n in (1, 2, 3, 4, 5)]
+    assert [word for word, _ in shapes] == ["how", "how", "result of weather", "result of sum", "result of weather"]
+    assert len({key for _, key in shapes}) == 2 and shapes[1][1] != shapes[0][1] == shapes[4][1]
+
+
+def test_near_signatures_see_what_is_new_not_the_history(tables):
+    long = " ".join(f"word{n}" for n in range(200))
+    turn = [{"role": "user", "content": long}]
+    later = [*turn, {"role": "assistant", "content": long[::-1]}, {"role": "user", "content": TEXT}]
+    rows = [
+        interaction(1, turn, long[::-1]),
+        interaction(2, later, "It marks and it sweeps"),
+        interaction(3, TEXT, "It marks and it sweeps"),
+    ]
+    _, found = cleaned(tables, rows)
+    assert found["i2"]["signature"] == found["i3"]["signature"]
+    assert sum(a == b for a, b in zip(found["i1"]["signature"], found["i2"]["signature"], strict=True)) < 10
+    assert found["i2"]["normalised_sha256"] != found["i3"]["normalised_sha256"]
+
+
+def test_texts_of_fewer_words_than_a_shingle_have_no_signature(tables):
+    _, found = cleaned(tables, [interaction(1, "yes", "of course, sir")])
+    assert found["i1"]["signature"] == [] and found["i1"]["status"] == "ok"
+
+
+def test_days_that_changed_since_they_were_cleaned_are_known(tables):
+    rows = [interaction(1, "Go", "north"), interaction(2, "Go", "south", day=1), interaction(3, "Go", "east", day=2)]
+    store(tables, "interactions", rows)
+    days = days_of(rows)
+    assert stale_days(tables, "tutor") == days
+    clean(tables, "tutor", days, CurationSettings())
+    assert stale_days(tables, "tutor") == []
+    late = interaction(4, "Go", "west", day=1)
+    changed = interaction(3, "Go", "further east", day=2, content_sha256="another")
+    store(tables, "interactions", [*rows[1:2], late])
+    store(tables, "interactions", [changed])
+    assert stale_days(tables, "tutor") == days[1:]

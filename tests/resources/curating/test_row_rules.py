@@ -1,0 +1,226 @@
+"""The rules on single rows: what each takes, what it leaves alone, and what is on record about it."""
+
+import json
+
+import pytest
+from interaction_rows import days_of, interaction, read, store, thumb
+
+from resources.curating.clean import clean, cleaned_with, stale_days
+from resources.curating.curation import CurationSettings
+from resources.lake import Lake
+from resources.tables import Tables
+
+TEXT = "please explain how the garbage collector of this runtime finds cycles between objects"
+TOOLS = json.dumps([{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}])
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """Cleans rows and returns by id (rule, detail, cleaned row)."""
+
+    def judged(rows, settings=None, feedback=()):
+        tables = Tables(Lake.open(tmp_path / "lake"))
+        store(tables, "interactions", rows)
+        if feedback:
+            store(tables, "feedback", list(feedback))
+        clean(tables, "tutor", days_of(rows), CurationSettings(**(settings or {})))
+        facts = {row["interaction_id"]: row for row in read(tables, "cleaned_interactions")}
+        decisions = {row["interaction_id"]: row for row in read(tables, "decisions")}
+        assert len(facts) == len(decisions) == len(rows)
+        return {name: (decisions[name]["rule"], decisions[name]["detail"], row) for name, row in facts.items()}
+
+    return judged
+
+
+def rules(found):
+    return {name: rule for name, (rule, _, _) in found.items()}
+
+
+def calling(arguments, name="look", call_id="c1"):
+    return {"role": "assistant", "content": None,
+            "tool_calls": [{"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}]}
+
+
+def test_tool_calls_that_no_client_could_run_are_dropped(judge):
+    result = {"role": "tool", "tool_call_id": "c1", "content": "found"}
+    ask = {"role": "user", "content": TEXT}
+    rows = [
+        interaction(1, TEXT, calling('{"at": 1}'), tools=TOOLS),
+        interaction(2, TEXT, calling('{"at": 1'), tools=TOOLS),
+        interaction(3, TEXT, calling("{}", name="rm"), tools=TOOLS),
+        interaction(4, TEXT, calling("{}", name="rm")),
+        interaction(5, [ask, calling("{}"), result], "It is there, as it always was."),
+        interaction(6, [ask, result], "It is there, as it always was."),
+        interaction(7, [ask, calling("{}", call_id="other"), result], "It is there, as it always was."),
+        interaction(8, TEXT, calling("[1]"), tools=TOOLS),
+        interaction(9, [ask, {"role": "tool", "content": "found"}], "It is there, as it always was."),
+    ]
+    found = judge(rows)
+    assert rules(found) == {
+        "i1": "kept", "i2": "broken_tool_call", "i3": "broken_tool_call", "i4": "kept", "i5": "kept", "i6": "broken_tool_call",
+        "i7": "broken_tool_call", "i8": "broken_tool_call", "i9": "broken_tool_call",
+    }
+    assert found["i2"][1] == "arguments of look are no JSON object" and found["i3"][1] == "rm is none of the request's tools"
+    assert set(rules(judge(rows, {"tools": {"drop_broken": False}})).values()) == {"kept"}
+
+
+def test_languages_are_told_and_dropped_only_where_some_are_allowed(judge):
+    rows = [
+        interaction(1, TEXT, "It marks everything that can be reached and sweeps the rest away."),
+        interaction(2, TEXT, "Er markiert alles, was erreichbar ist, und räumt danach den Rest weg."),
+        interaction(3, TEXT, "Il marque tout ce qui est accessible, puis il balaie tout le reste."),
+        interaction(4, TEXT, "42"),
+        interaction(5, TEXT, "```python\nimport gc\nprint(gc.collect())\n```"),
+        interaction(6, TEXT, "こんにちは、今日はどのようなご用件でしょうか。"),
+        interaction(7, TEXT, calling('{"where": "on the table behind the door"}')),
+    ]
+    found = judge(rows)
+    assert {name: row["language"] for name, (_, _, row) in found.items()} == {
+        "i1": "en", "i2": "de", "i3": "fr", "i4": None, "i5": None, "i6": "ja", "i7": None}
+    assert set(rules(found).values()) == {"kept"}
+    assert dict(found["i2"][2]["quality"])["language_confidence"] > 0.9
+    found = judge(rows, {"language": {"allow": ["en", "de"]}})
+    assert {name for name, rule in rules(found).items() if rule == "language"} == {"i3", "i6"}
+    assert found["i3"][1].startswith("fr, confidence ")
+    with pytest.raises(ValueError, match="no language that can be told"):
+        CurationSettings(language={"allow": ["klingon"]})
+
+
+def test_one_pattern_again_and_again_is_a_loop(judge):
+    rows = [
+        interaction(1, TEXT, "Sure. " + "over and over " * 32),
+        interaction(2, TEXT, "Sure. " + "over and over " * 31),
+        interaction(3, TEXT, "no " * 33),
+        interaction(4, TEXT, "one two three four five six seven eight nine ten eleven twelve thirteen " * 32),
+        interaction(5, TEXT, "哈" * 40),
+    ]
+    found = judge(rows)
+    assert rules(found) == {
+        "i1": "repeated_pattern", "i2": "kept", "i3": "repeated_pattern", "i4": "repeated_pattern", "i5": "repeated_pattern"}
+    assert found["i1"][1] == "3 words 32 times in a row" and dict(found["i2"][2]["quality"])["repeats"] == 31
+    assert rules(judge(rows, {"repetition": {"repeats": 64}}))["i1"] == "kept"
+    off = {"repetition": {"drop_repeated_patterns": False, "drop_repetitive": False}}
+    assert set(rules(judge(rows, off)).values()) == {"kept"}
+
+
+def test_signs_without_words_go_round_in_circles_too(judge):
+    family = "\U0001F468\u200d\U0001F469\u200d\U0001F467\u200d\U0001F466"
+    loops = ["!" * 500, "a" * 500, "Sure: " + "ha" * 200, "Yes." + "\n" * 100, family * 32, "\U0001F389" * 40, "It is 0." + "3" * 90]
+    fine = ["Title\n" + "=" * 70 + "\nand then a text that is longer than the line above it, as texts with a title are.",
+            "!" * 31, "\U0001F389" * 31, "-" * 40 + "\n" + " | ".join("abcdefghijklmnopqrstuvwxyz"), "aaaaaaaaaaargh"]
+    found = judge([interaction(n, TEXT, answer) for n, answer in enumerate(loops + fine)])
+    assert [found[f"i{n}"][0] for n in range(len(found))] == ["repeated_pattern"] * len(loops) + ["kept"] * len(fine)
+    assert found["i0"][1] == "the same signs 500 times in a row" and dict(found["i4"][2]["quality"])["repeats"] == 32
+
+
+VILLANELLE = "\n".join(
+    line
+    for stanza in range(6)
+    for line in (f"The evening number {stanza} falls upon the shore,", "And all the lamps are lit along the bay;",
+                 "We shall not see the ships come any more.", "")
+)
+TABLE = "| city | people | river |\n|---|---|---|\n" + "\n".join(
+    f"| town {n} | {n * 1000} people live there | the same river as before |" for n in range(120))
+CODE = "```python\n" + "\n".join(
+    f"    self.assertEqual(double({n}), {2 * n})\n    self.assertTrue(is_even(double({n})))" for n in range(150)) + "\n```"
+LIST = "\n".join(f"{n}. Take the {word} out of its box, look at it closely and write its weight into the book."
+                 for n, word in enumerate(["lamp", "cup", "knife", "plate", "spoon", "fork", "glass", "bowl"], 1))
+LOOP = "\n\n".join(["I think that we should first look at the problem again, from the beginning, with fresh eyes."] * 30)
+
+
+def test_answers_that_go_round_in_circles_leave_and_what_repeats_by_nature_stays(judge):
+    rows = [
+        interaction(number, TEXT, text)
+        for number, text in enumerate([VILLANELLE, TABLE, CODE, CODE.strip("`python"), LIST, json.dumps([{"name": "a", "size": n} for n in range(150)]),
+                                       LOOP])
+    ]
+    found = judge(rows)
+    assert rules(found) == {f"i{n}": "kept" for n in range(6)} | {"i6": "repetitive"}
+    quality = dict(found["i6"][2]["quality"])
+    assert quality["duplicate_lines"] == pytest.approx(29 / 30) and quality["duplicate_10grams"] > 0.9
+    assert found["i6"][1] == "duplicate_lines 0.97, at most 0.50"
+    assert "duplicate_lines" not in dict(found["i1"][2]["quality"])
+    assert dict(found["i2"][2]["quality"])["code_share"] > 0.9
+
+
+MIXED = "".join(chr(97 + n * n * n % 26) for n in range(26)) + "".join(chr(97 + n * 7 % 25) for n in range(80))
+
+
+def test_lengths_and_ratios(judge):
+    rows = [interaction(1, MIXED[:100], MIXED[:10]), interaction(2, MIXED[:10], MIXED[:100]), interaction(3, MIXED[:50], MIXED[:50])]
+    assert set(rules(judge(rows, {"repetition": {"drop_repetitive": False}})).values()) == {"kept"}
+    assert rules(judge(rows, {"length": {"min_prompt": 20, "min_answer": 20}})) == {
+        "i1": "answer_too_short", "i2": "prompt_too_short", "i3": "kept"}
+    found = judge(rows, {"length": {"max_ratio": 5, "min_ratio": 0.5}})
+    assert rules(found) == {"i1": "ratio_too_low", "i2": "ratio_too_high", "i3": "kept"}
+    assert found["i2"][1] == "10" and dict(found["i1"][2]["quality"])["answer_to_prompt"] == pytest.approx(0.1)
+    with pytest.raises(ValueError, match="no row could pass"):
+        CurationSettings(length={"min_answer": 10, "max_answer": 5})
+
+
+def test_refusals_in_words_only_where_asked_for(judge):
+    rows = [
+        interaction(1, TEXT, "I'm sorry, but I can't help with that."),
+        interaction(2, TEXT, "Sorry, I cannot assist with that request."),
+        interaction(3, TEXT, "I can't help but admire how it marks and sweeps."),
+        interaction(4, TEXT, "Sorry to hear that! Restart the collector."),
+        interaction(5, TEXT, "I\u2019m unable to provide legal advice."),
+    ]
+    assert set(rules(judge(rows)).values()) == {"kept"}
+    found = rules(judge(rows, {"status": {"drop_refused_in_words": True}}))
+    assert {name for name, rule in found.items() if rule == "refused_in_words"} == {"i1", "i2", "i5"}
+
+
+def test_what_people_liked_passes_the_rules_of_taste_where_the_recipe_says_so(judge, tmp_path):
+    rows = [interaction(1, TEXT, "no " * 40), interaction(2, TEXT, "no " * 40), interaction(3, TEXT, calling("{"), tools=TOOLS)]
+    thumbs = [thumb(1, interaction_id="i1"), thumb(1, interaction_id="i3")]
+    assert rules(judge(rows, feedback=thumbs))["i1"] == "repeated_pattern"
+    liked = {"feedback": {"keep_thumbs_up": True}}
+    assert rules(judge(rows, liked, thumbs)) == {"i1": "kept", "i2": "repeated_pattern", "i3": "broken_tool_call"}
+    tables = Tables(Lake.open(tmp_path / "lake"))
+    assert stale_days(tables, "tutor", CurationSettings(**liked)) == []
+    store(tables, "feedback", [*thumbs, thumb(1, interaction_id="i2")])
+    assert stale_days(tables, "tutor", CurationSettings(**liked)) == days_of(rows)
+
+
+def test_another_threshold_makes_days_stale_and_another_stage_does_not(judge, tmp_path):
+    rows = [interaction(1, TEXT, "no " * 40)]
+    judge(rows)
+    tables = Tables(Lake.open(tmp_path / "lake"))
+    assert stale_days(tables, "tutor", CurationSettings()) == []
+    assert stale_days(tables, "tutor", CurationSettings(decontamination={"threshold": 0.9})) == []
+    assert stale_days(tables, "tutor", CurationSettings(near_duplicates={"similarity": 0.9})) == []
+    for other in ({"repetition": {"repeats": 64}}, {"pii": "keep"}, {"near_duplicates": {"bands": 30}}):
+        assert stale_days(tables, "tutor", CurationSettings(**other)) == days_of(rows)
+    assert read(tables, "cleaned_interactions")[0]["cleaned_with"] == cleaned_with(CurationSettings())
+
+
+def test_another_presidio_model_makes_days_stale(monkeypatch):
+    by_presidio, by_ours = CurationSettings(pii_engine="presidio"), CurationSettings()
+    monkeypatch.delenv("MILLRACE_PRESIDIO_MODEL", raising=False)
+    before = [cleaned_with(by_presidio), cleaned_with(by_ours)]
+    monkeypatch.setenv("MILLRACE_PRESIDIO_MODEL", "en_core_web_lg")
+    assert [cleaned_with(by_presidio), cleaned_with(by_ours)] == before
+    monkeypatch.setenv("MILLRACE_PRESIDIO_MODEL", "en_core_web_sm")
+    assert cleaned_with(by_presidio) != before[0] and cleaned_with(by_ours) == before[1]
+
+
+def test_the_first_rule_broken_is_the_verdict(judge):
+    found = judge([interaction(1, TEXT, "no " * 40, finish_reason="length")], {"length": {"max_answer": 5}})
+    assert rules(found) == {"i1": "truncated"}
+
+
+def test_a_day_in_parts_is_the_day_whole(tmp_path, monkeypatch):
+    import resources.curating.clean
+
+    rows = [interaction(n, f"{TEXT} {n} ann{n}@example.org", f"answer {n}", session_id=f"s{n % 9}", minutes=n) for n in range(60)]
+    found = {}
+    for name, size in (("whole", 1 << 30), ("parts", 2_000)):
+        monkeypatch.setattr(resources.curating.clean, "BYTES_AT_A_TIME", size)
+        tables = Tables(Lake.open(tmp_path / name))
+        store(tables, "interactions", rows)
+        report = clean(tables, "tutor", days_of(rows), CurationSettings())
+        assert report.read == report.kept == 60 and report.days[days_of(rows)[0]]["rows"] == 60
+        assert len(read(tables, "decisions")) == 60 and tables.open("cleaned_interactions").version() == 0
+        found[name] = sorted(read(tables, "cleaned_interactions"), key=lambda row: row["interaction_id"])
+    assert found["whole"] == found["parts"]

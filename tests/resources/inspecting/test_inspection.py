@@ -1,0 +1,210 @@
+"""A look at logs: counts that are exact, verdicts that follow their thresholds, sentences for what cannot be looked at."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pipelines.demo_traffic import write_traffic
+from resources.inspecting.inspection import InspectError, inspect
+from resources.inspecting.inspection_page import day_bars, sections, short, write_page
+from resources.inspecting.verdicts import verdicts_of
+from resources.reading.sources import SourceError
+
+
+def pair(number, prompt, answer, **changes):
+    message = {"role": "assistant", "content": answer}
+    return {
+        "timestamp": 1780300000 + 3600 * number, "workload_id": "w", "client_id": "c",
+        "request": {"model": "m", "messages": [{"role": "user", "content": prompt}]},
+        "response": {"id": f"r{number}", "object": "chat.completion", "model": "m",
+                     "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+                     "usage": {"prompt_tokens": 10, "completion_tokens": 5}},
+    } | changes
+
+
+def write(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def traffic(tmp_path_factory):
+    home = tmp_path_factory.mktemp("inspect") / "traffic"
+    write_traffic(home, interactions=300, days=2)
+    return home
+
+
+@pytest.fixture(scope="module")
+def found(traffic):
+    return inspect([str(traffic / "gateway"), str(traffic / "litellm"), str(traffic / "feedback")])
+
+
+def test_what_was_planted_is_found(found, traffic):
+    planted = json.loads((traffic / "planted.json").read_text())
+    feedback = sum(item["records"] for item in found.feedback)
+    quarantined = sum(item["lines"] for item in found.quarantined)
+    assert found.totals["rows"] + found.repeated["rows"] + quarantined == planted["records"] == found.read - feedback
+    assert found.repeated["rows"] == planted["repeated_lines"]
+    assert {item["format"] for item in found.formats} >= {"openai_pairs", "litellm", "feedback"}
+    assert {item["name"] for item in found.workloads} == {"code-chat", "code-completion"}
+    assert sum(item["rows"] for item in found.days) == sum(item["rows"] for item in found.workloads) == found.totals["rows"]
+    assert sum(fate["rows"] for fate in found.fates) == found.sample_rows == found.totals["rows"] and not found.sampled
+    assert {item["kind"] for item in found.pii} >= {"EMAIL"}
+    assert 0 < found.usable_share < 1 and 0 < found.dropped("near_duplicate", "exact_duplicate") < 0.3
+
+
+def test_a_drafter_is_tried_on_the_answers(found):
+    assert found.acceptance["rows"] > 250 and found.acceptance["exact_rows"] == 0
+    assert 1 < found.acceptance["K3"] <= found.acceptance["K5"] < 6
+    assert set(found.acceptance["workloads"]) == {"code-chat", "code-completion"}
+    assert any(shape["acceptance"] for shape in found.shapes)
+
+
+def test_answers_that_repeat_their_prompt_are_accepted_and_logged_token_ids_are_taken(tmp_path):
+    text = " ".join(f"word{number}" for number in range(80))
+    copied = inspect([write(tmp_path / "copied.jsonl", [pair(n, f"{n}: repeat {text}", text) for n in range(30)])])
+    fresh = inspect([write(tmp_path / "fresh.jsonl", [pair(n, f"write number {n}", text) for n in range(30)])])
+    assert copied.acceptance["K3"] > 3.5 and fresh.acceptance["K3"] < 2
+    records = [pair(n, f"write number {n}", text) for n in range(30)]
+    for record in records:
+        record["response"] |= {"prompt_token_ids": list(range(40))}
+        record["response"]["choices"][0] |= {"token_ids": list(range(40))}
+    exact = inspect([write(tmp_path / "exact.jsonl", records)])
+    assert (exact.acceptance["exact_rows"], exact.acceptance["pieces_rows"]) == (30, 0)
+    assert exact.acceptance["K3"] == pytest.approx(39 / 10)
+
+
+def test_a_sample_keeps_the_counts_exact_and_says_so(traffic, found):
+    sampled = inspect([str(traffic / "gateway"), str(traffic / "litellm"), str(traffic / "feedback")], sample=100)
+    assert sampled.sampled and 20 < sampled.sample_rows < 220
+    assert sampled.totals == found.totals and sampled.days == found.days and sampled.quarantined == found.quarantined
+    assert any("lower bound" in section.note for section in sections(sampled))
+    assert any("at most about" in check.found for verdict in sampled.verdicts for check in verdict.checks)
+
+
+def test_some_objects_only(traffic):
+    some = inspect([str(traffic / "gateway")], limit_objects=3)
+    assert sum(item["objects"] for item in some.formats) == 3
+    assert any("Only 3 objects" in section.note for section in sections(some))
+
+
+def test_verdicts_follow_their_thresholds(found):
+    plenty = replace(found, totals=found.totals | {"rows": 50_000, "different_rows": 49_000, "tokens_out": 50_000_000, "days": 2})
+    assert [verdict.answer for verdict in verdicts_of(plenty)] == ["yes", "yes"]
+    slow = replace(plenty, totals=plenty.totals | {"days": 300})
+    assert [verdict.answer for verdict in verdicts_of(slow)] == ["possible", "possible"]
+    repeating = replace(plenty, totals=plenty.totals | {"different_rows": 20_000})
+    assert [verdict.answer for verdict in verdicts_of(repeating)] == ["yes", "not yet"]
+    scattered = [{"shape": f"s{n}", "rows": 1, "share": 1 / 1000, "acceptance": None} for n in range(1000)]
+    assert "prompt shapes" in verdicts_of(replace(plenty, shapes=scattered))[1].sentence
+    assert "Switch that on first" in verdicts_of(replace(plenty, acceptance={"K3": 2.5}))[0].sentence
+    assert "next to nothing" in verdicts_of(replace(plenty, acceptance={"K3": 1.02}))[0].sentence
+    assert [verdict.answer for verdict in found.verdicts] == ["not yet", "not yet"]
+
+
+def test_the_page_holds_every_table_and_nothing_from_outside_or_from_users(found, tmp_path):
+    write_page(found, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert all(section.title in page for section in sections(found))
+    assert "<svg" in page and "src=" not in page and "http" not in page.replace(str(tmp_path), "")
+    assert "@example" not in page
+
+
+def test_days_without_traffic_are_gaps_and_long_spans_are_summed(found):
+    from datetime import date, timedelta
+
+    first = date(2026, 1, 1)
+    bars = day_bars(replace(found, days=[{"day": first, "rows": 4}, {"day": first + timedelta(days=2), "rows": 8}]))
+    assert [bar["height"] for bar in bars["bars"]] == [60.0, 0, 120.0]
+    year = day_bars(replace(found, days=[{"day": first + timedelta(days=n), "rows": 1} for n in range(0, 720, 2)]))
+    assert len(year["bars"]) <= 120 and year["step"] == 6
+
+
+@pytest.mark.parametrize("number, text", [(999, "999"), (9999, "9,999"), (43_491, "43.5k"), (1_234_567, "1.23M"), (2e9, "2B")])
+def test_short_numbers(number, text):
+    assert short(number) == text
+
+
+def test_only_feedback_is_said(tmp_path):
+    found = inspect([write(tmp_path / "thumbs.jsonl", [{"response_id": "r", "name": "thumbs", "value": "up"}])])
+    assert [verdict.answer for verdict in found.verdicts] == ["no rows", "no rows"]
+    assert [section.title for section in sections(found)] == ["Files", "Feedback"]
+
+
+def test_what_cannot_be_looked_at_is_said_in_a_sentence(tmp_path):
+    with pytest.raises(SourceError, match=r"^there is no file or directory .*missing"):
+        inspect([str(tmp_path / "missing")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match=r"^no log objects under"):
+        inspect([str(tmp_path / "empty")])
+    with pytest.raises(InspectError, match=r"of a known log format; .*strange.jsonl:0: unknown_format"):
+        inspect([write(tmp_path / "strange.jsonl", [{"a": 1}])])
+    with pytest.raises(InspectError, match="unknown log format 'nonsense'"):
+        inspect([str(tmp_path)], format="nonsense")
+    (tmp_path / "hollow").mkdir()
+    (tmp_path / "hollow" / "zero.jsonl").write_text("")
+    with pytest.raises(InspectError, match="hold no record at all"):
+        inspect([str(tmp_path / "hollow")])
+
+
+def test_no_temporary_lake_is_left(traffic, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    inspect([str(traffic / "feedback")])
+    with pytest.raises(InspectError):
+        inspect([write(tmp_path / "strange.jsonl", [{"a": 1}])])
+    assert [path.name for path in tmp_path.iterdir()] == ["strange.jsonl"]
+
+
+def test_logs_on_s3_are_looked_at_where_they_lie_and_a_bucket_that_is_not_there_is_said(monkeypatch):
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install s3fs")
+    pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
+    from benchmarks.s3_server import s3_server
+
+    with s3_server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        server.bucket("looked-at")
+        body = "".join(json.dumps(pair(n, f"ask {n}", "an answer of some words")) + "\n" for n in range(40))
+        server.put("looked-at", "logs/part.jsonl", body.encode())
+        found = inspect(["s3://looked-at/logs/"])
+        assert (found.totals["rows"], found.formats[0]["format"]) == (40, "openai_pairs")
+        with pytest.raises(SourceError, match="nowhere"):
+            inspect(["s3://nowhere/logs/"])
+
+
+def test_what_was_not_measured_is_not_said(tmp_path):
+    tokens = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}]
+    found = inspect([write(tmp_path / "tokens.jsonl", tokens)])
+    assert found.acceptance.get("K3") is None
+    assert "long enough to try" in found.verdicts[0].sentence and "n-gram:" not in found.verdicts[0].sentence
+    assert "An n-gram drafter" not in [section.title for section in sections(found)]
+
+
+def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
+    prompts = [{"messages": [{"role": "user", "content": f"what is {n} and two"}], "reference_answer": str(n)} for n in range(3)]
+    found = inspect([write(tmp_path / "rft.jsonl", prompts)], format="messages")
+    health = next(check for check in found.verdicts[0].checks if "hold no answer" in check.name)
+    assert not health.passed and health.found == "100.0%"
+    assert any("100.0% of the requests seem to carry no time" in section.note for section in sections(found))
+    timed = inspect([write(tmp_path / "pairs.jsonl", [pair(1, "ask", "an answer of some words")])])
+    assert not any("no time" in section.note for section in sections(timed))
+
+
+def test_objects_that_cannot_be_read_are_named_with_the_reason(tmp_path, monkeypatch):
+    import resources.reading.prefetch as module
+
+    write(tmp_path / "a.jsonl", [pair(1, "ask", "an answer of some words")])
+    write(tmp_path / "shut.jsonl", [pair(2, "ask again", "an answer of some words")])
+    whole = module.open_object
+
+    def opened(item):
+        if item.uri.endswith("shut.jsonl"):
+            raise PermissionError(13, "Permission denied", item.uri)
+        return whole(item)
+
+    monkeypatch.setattr(module, "open_object", opened)
+    files = next(section for section in sections(inspect([str(tmp_path)])) if section.title == "Files")
+    assert files.note == f"1 cannot be read, {tmp_path}/shut.jsonl first: Permission denied."
+    with pytest.raises(InspectError, match=r"none of the 1 objects .*shut.jsonl: Permission denied$"):
+        inspect([str(tmp_path / "shut.jsonl")])

@@ -1,0 +1,33 @@
+"""One ingest at a time: a second process waits and says for whom; a killed one leaves no lock behind."""
+
+import subprocess
+import sys
+import threading
+
+from resources.lake import Lake
+from resources.reading.ingest_lock import ingesting
+
+HOLD = ("import sys, time; from resources.reading.ingest_lock import ingesting; from resources.lake import Lake\n"
+        "with ingesting(Lake.open(sys.argv[1])): print('held', flush=True); time.sleep(60)")
+
+
+def test_a_second_ingest_waits_for_the_first_and_a_killed_one_gives_way(tmp_path, caplog):
+    lake = Lake.open(tmp_path / "lake")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(lake.root)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    entered = threading.Event()
+
+    def enter() -> None:
+        with ingesting(lake):
+            entered.set()
+
+    waiting = threading.Thread(target=enter)
+    waiting.start()
+    assert not entered.wait(1)
+    assert f"waiting for process {holder.pid} on " in caplog.text
+    holder.kill()
+    holder.wait()
+    waiting.join(20)
+    assert entered.is_set()
+    with ingesting(lake):  # and again, at once
+        pass
