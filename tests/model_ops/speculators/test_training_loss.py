@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
+from stop_after import StopAfter
 from tiny_drafters import tiny_p_eagle
 from tiny_models import tiny_model
 
@@ -27,15 +28,6 @@ from model_ops.training.trainer import train
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 STEPS = 3
-
-
-class StopAfter(Progress):
-    def __init__(self, steps):
-        super().__init__()
-        self.steps = steps
-
-    def report(self, phase, done, total, unit, **numbers):
-        self.stop_requested = done >= self.steps
 
 
 class DrawnStates:
