@@ -1,10 +1,11 @@
 """What each loss makes of each drafter: acceptance length on held-out prompts, beside the drafters that need no training.
 
-    python -m benchmarks.drafter_losses --folder FOLDER        # about an hour on 2 cores, two trainings side by side
+    python -m benchmarks.drafter_losses --folder FOLDER        # hours on 2 cores, two trainings side by side; goes on where it ended
+    python -m benchmarks.drafter_losses --folder FOLDER --steps 250 --precision float32        # as it was recorded: 90 minutes
     python -m benchmarks.drafter_losses --quick                # a few steps of each: the figures mean nothing
 
 Target ../shared/models/house. Every training sees the same answers (all three workloads, one and a half epochs in 373 steps of
-2,048 tokens), the same hidden states and as many steps (`benchmarks.drafter_cell`); three seeds decide order and first weights,
+2,048 tokens where --steps is open), the same hidden states and as many steps (`benchmarks.drafter_cell`); three seeds decide order and first weights,
 one for LK-alpha. K = 5, chain, exact decoder, the same held-out prompts for all; tau is over all of them, the mean of
 the seeds (at T = 0 of the first; `by_workload` has each). ngram and suffix as in evaluation_report: suffix begins with the
 training answers, suffix_cold with nothing.
