@@ -1,14 +1,14 @@
 """What each loss makes of each drafter: acceptance length on held-out prompts, beside the drafters that need no training.
 
-    python -m benchmarks.drafter_losses --folder FOLDER        # hours on 2 cores, two trainings side by side; goes on where it ended
+    python -m benchmarks.drafter_losses --folder FOLDER        # hours on 2 cores; it goes on where it ended
     python -m benchmarks.drafter_losses --folder FOLDER --steps 250 --precision float32        # as it was recorded: 90 minutes
     python -m benchmarks.drafter_losses --quick                # a few steps of each: the figures mean nothing
 
-Target ../shared/models/house. Every training sees the same answers (all three workloads, one and a half epochs in 373 steps of
-2,048 tokens where --steps is open), the same hidden states and as many steps (`benchmarks.drafter_cell`); three seeds decide order and first weights,
-one for LK-alpha. K = 5, chain, exact decoder, the same held-out prompts for all; tau is over all of them, the mean of
-the seeds (at T = 0 of the first; `by_workload` has each). ngram and suffix as in evaluation_report: suffix begins with the
-training answers, suffix_cold with nothing.
+Target ../shared/models/house. Every training sees the same answers (all three workloads; one and a half epochs in 373 steps of
+2,048 tokens, where --steps is open), the same hidden states and as many steps (`benchmarks.drafter_cell`); three seeds decide
+order and first weights, one for LK-alpha. K = 5, chain, exact decoder, the same held-out prompts for all; tau is over all of
+them, the mean of the seeds (at T = 0 of the first; `by_workload` has each). ngram and suffix as in evaluation_report: suffix
+begins with the training answers, suffix_cold with nothing.
 
 lk_gain_t1: tau of LK-lambda over tau of KL at T = 1, less 1; `lk_gain_t1_interval` its 95 % interval, prompts and seeds drawn
 with replacement, the same prompts for both losses, and `lk_gain_t1_seeds` the gain of each seed with its interval over
