@@ -10,8 +10,8 @@ from assets.partitions import DAYS, ONE_RUN, days_of, report_days
 from resources.launcher import relay
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
+from resources.reading.staging import USER_HASH_KEY
 from resources.source_digest import source_digest
-from resources.staging import USER_HASH_KEY
 from resources.workshop import Workshop
 
 CODE = source_digest("resources/reading/ingest.py", "sql/ingest")[:12]

@@ -33,9 +33,9 @@ import zstandard
 
 from benchmarks.record import record
 from benchmarks.s3_server import s3_server
-from resources import staging
 from resources.catalog import query, rebuild
 from resources.lake import Lake
+from resources.reading import staging
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.sql_files import attach_slice, workbench

@@ -2,7 +2,7 @@
 
     report = import_seeds({"handmade": SourceSettings(uri="seeds.jsonl")}, output)
 
-Seeds are read as logs are (`resources.staging`): any format, JSON, JSON lines or Parquet, compressed or not, a file or a
+Seeds are read as logs are (`reading.staging`): any format, JSON, JSON lines or Parquet, compressed or not, a file or a
 folder, in place. A record with several turns is one example of them all, a preference gives its better answer. Writes
 into `output`:
 
@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from resources.reading.formats import FORMATS
 from resources.reading.ledger import Entry
 from resources.reading.sources import SourceError, SourceSettings, list_objects
+from resources.reading.staging import staging
 from resources.sql_files import rows, run
-from resources.staging import staging
 
 SEEDS = pa.schema(
     [("row_id", pa.string()), ("source", pa.string()), ("source_uri", pa.string()), ("source_row", pa.int64()),

@@ -18,14 +18,14 @@ from datetime import date
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from resources.commit import ORDER, attach, attach_tables, commit, workloads_of
+from resources.reading.commit import ORDER, attach, attach_tables, commit, workloads_of
 from resources.reading.formats import FORMATS
 from resources.reading.halves import beside
 from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
+from resources.reading.staging import Batch, Staging, staging
 from resources.sql_files import run, workbench
-from resources.staging import Batch, Staging, staging
 from resources.tables import Tables
 
 HALVED = [name for name, form in FORMATS.items() if form.halves]

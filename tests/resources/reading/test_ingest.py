@@ -10,9 +10,9 @@ import pytest
 from interaction_rows import heard
 
 from pipelines.demo_traffic import write_traffic
-from resources import staging as staging_module
 from resources.lake import Lake
 from resources.reading import ingest as ingest_module
+from resources.reading import staging as staging_module
 from resources.reading.ingest import CountsError, ingest, observe
 from resources.reading.ledger import Ledger
 from resources.reading.new_objects import new_objects

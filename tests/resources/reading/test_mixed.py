@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from resources import staging as staging_module
 from resources.lake import Lake
 from resources.reading import decompress, log_reader
+from resources.reading import staging as staging_module
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.tables import Tables

@@ -6,9 +6,8 @@ import os
 
 import pytest
 
-from resources import staging
 from resources.lake import Lake
-from resources.reading import prefetch
+from resources.reading import prefetch, staging
 from resources.reading.formats import detect
 from resources.reading.halves import place_of
 from resources.reading.ingest import ingest

@@ -13,8 +13,8 @@ from __future__ import annotations
 import duckdb
 
 from resources.reading.sources import SourceSettings
+from resources.reading.staging import Staging
 from resources.sql_files import attach_files, run, slice_files, stream
-from resources.staging import Staging
 from resources.tables import PARTITIONS, SCHEMAS, Tables
 
 ORDER = ("decisions", "quarantine", "feedback", "interactions")
