@@ -15,9 +15,8 @@ from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
 SOURCES = (
-    "resources/composing/seeds.py", "resources/composing/seed_decontamination.py", "sql/seeds", "sql/curate", "sql/clean",
-    "sql/ingest",
-    "sql/datasets/labels_of.sql",
+    "resources/composing/seeds.py", "resources/composing/seed_decontamination.py",
+    "sql/seeds", "sql/curate", "sql/clean", "sql/ingest", "sql/datasets/labels_of.sql",
 )
 
 

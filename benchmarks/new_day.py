@@ -38,6 +38,7 @@ from resources.curating import curate as curation
 from resources.curating.clean import clean
 from resources.curating.curation import CurationSettings
 from resources.lake import Lake
+from resources.slice_digest import slice_digest
 from resources.tables import SCHEMAS, Tables
 
 DAYS = 31
@@ -75,7 +76,7 @@ def main() -> None:
         report = curation.curate(lake, WORKLOAD, home / "again", SETTINGS, items)
         lake.replace("contamination", SCHEMAS["contamination"].empty_table(), workload=WORKLOAD)
         grouping_first = _seconds(lambda: curation.curate(lake, WORKLOAD, home / "first", SETTINGS, items))
-        digest = _seconds(lambda: curation.slice_digest(lake, "cleaned_interactions", WORKLOAD))
+        digest = _seconds(lambda: slice_digest(lake, "cleaned_interactions", WORKLOAD))
     per_100k = 100_000 / len(rows)
     record(
         "new_day",

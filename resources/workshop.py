@@ -20,7 +20,6 @@ import numpy as np
 from model_ops.specs import OPERATIONS, Job
 from model_ops.training.settings import SAME_RESULTS, Settings, TrainingSettings
 from resources.catalog import rebuild
-from resources.curating.curate import slice_digest
 from resources.curating.curation import SemanticDuplicates
 from resources.lake import Lake
 from resources.launcher import LocalLauncher
@@ -28,6 +27,7 @@ from resources.manifest import Input, Kind, Manifest, external_input
 from resources.reading.sources import content_digest
 from resources.registry import Registry
 from resources.row_fates import RowFates, row_fates
+from resources.slice_digest import slice_digest
 from resources.tables import Tables
 from resources.tracking import TrackingKind, tracked
 

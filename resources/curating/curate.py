@@ -16,7 +16,6 @@ afresh, since it arrives after its day was cleaned. Nothing depends on the order
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -201,25 +200,3 @@ def _group_sessions(connection: duckdb.DuckDBPyConnection) -> None:
     sessions = run(connection, "curate/count_sessions").fetchall()[0][0]
     first = groups_of(edges["a"].to_numpy(), edges["b"].to_numpy(), sessions + 1)
     connection.register("session_groups", pa.table({"place": np.arange(1, sessions + 1), "first": first[1:]}))
-
-
-DIGESTS = ("interactions", "cleaned_interactions", "feedback", "judgements")
-AS_SERVED = "served"
-
-
-def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = False) -> str:
-    """sha256 over a workload's sorted (interaction_id, content_sha256): the digest of a table slice as an input.
-
-    For cleaned_interactions each row's cleaned facts count as well, and feedback, which has no content_sha256, is
-    hashed record by record. as_served: how each of the interactions was served (parameters, token ids) counts as well.
-    Rewriting or compacting a table leaves it as it is. Raises ValueError for a table without such rows.
-    """
-    if name not in DIGESTS or (as_served and name != "interactions"):
-        raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")
-    digest = hashlib.sha256()
-    with workbench() as connection:
-        attach_slice(connection, tables, name, workload)
-        for batch in stream(connection, f"digests/{AS_SERVED if as_served else name}"):
-            digest.update("".join(f"{line}\n" for line in batch.column(0).to_pylist()).encode())
-    return digest.hexdigest()
-

@@ -21,10 +21,11 @@ from resources.atomic import write_json
 from resources.catalog import CatalogError, lineage_of, query, rebuild
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.curating.clean import clean
-from resources.curating.curate import curate, slice_digest
+from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.lake import Lake
 from resources.manifest import Code, Input, Manifest, describe_files, files_digest
+from resources.slice_digest import slice_digest
 from resources.tables import SCHEMAS, Tables
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from interaction_rows import days_of, interaction, read, store, thumb
 
 from resources.curating.clean import clean
-from resources.curating.curate import EVAL_ITEMS, CurationError, curate, slice_digest
+from resources.curating.curate import EVAL_ITEMS, CurationError, curate
 from resources.curating.curation import CurationSettings
 from resources.lake import Lake
+from resources.slice_digest import slice_digest
 from resources.tables import Tables
 
 WORDS = [
@@ -227,23 +228,6 @@ def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
     report = curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None)
     assert (report.read, report.kept) == (0, 0)
     assert pq.read_table(tmp_path / "v1" / "curated.parquet").num_rows == 0
-
-
-def test_digest_follows_content_not_history(tables, tmp_path):
-    rows = [interaction(n, "Go", prose(n), day=n % 2) for n in range(6)]
-    store(tables, "interactions", rows)
-    digest = slice_digest(tables, "interactions", "tutor")
-    store(tables, "interactions", rows[::-1])
-    assert slice_digest(tables, "interactions", "tutor") == digest
-    clean(tables, "tutor", days_of(rows), CurationSettings())
-    cleaned = slice_digest(tables, "cleaned_interactions", "tutor")
-    clean(tables, "tutor", days_of(rows), CurationSettings(near_duplicates={"ngram": 3}))
-    assert slice_digest(tables, "cleaned_interactions", "tutor") != cleaned
-    store(tables, "interactions", [*rows[:5], interaction(5, "Go", "away", day=1)])
-    assert slice_digest(tables, "interactions", "tutor") != digest
-    assert slice_digest(tables, "interactions", "nobody") == slice_digest(tables, "feedback", "nobody")
-    with pytest.raises(ValueError, match="quarantine has no slice digest"):
-        slice_digest(tables, "quarantine", "tutor")
 
 
 @settings(

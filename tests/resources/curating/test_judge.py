@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.curating import judge as judging
 from resources.curating.clean import clean
-from resources.curating.curate import curate, slice_digest
+from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.curating.judge import judge
 from resources.curating.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings, read_reply
 from resources.lake import Lake
+from resources.slice_digest import slice_digest
 from resources.tables import Tables
 
 
