@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LAKE ?= demo/lake
+# Processes of the fast tests, two gigabytes each.
+PROCESSES ?= 2
 
 .PHONY: demo test test-slow ui clean
 
@@ -14,7 +16,7 @@ ui: .venv/installed
 
 test: .venv/installed
 	$(BIN)/ruff check .
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n $(PROCESSES) --dist loadfile
 
 test-slow: .venv/installed
 	$(BIN)/pytest -m slow --timeout 1800
