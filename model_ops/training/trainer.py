@@ -38,6 +38,7 @@ from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.recovery import Recovery
 from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
+from model_ops.training.slow_bfloat16 import slow_bfloat16
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
 from model_ops.training.step_meter import StepMeter
@@ -93,8 +94,10 @@ def train(
     device = world.device
     make_lean(model)
     idle = keep_less(model, settings.activation_checkpointing, settings.offload_activations)
-    if idle is not None:
-        progress.event("note", message=f"{phase}: {idle}")
+    slow = slow_bfloat16(settings.precision, device) if world.leads else None
+    for said in (idle, slow):
+        if said is not None:
+            progress.event("note", message=f"{phase}: {said}")
     optimizer = build_optimizer(model, settings)
     run = {"phase": phase, "settings": settings.model_dump(mode="json", exclude=MAY_CHANGE), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
