@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from model_ops.compiled import compiled
-from resources.curating.alphabet import ALONE, CODE_POINTS, UNSETTLED
+from resources.curating.alphabet import ALONE, UNSETTLED
 
 _WORD = np.uint64(0x9E3779B97F4A7C15)
 _GRAM = np.uint64(0xD1B54A32D192ED03)
@@ -61,7 +61,7 @@ def _read_words(content, start, stop, alphabet, words):
             at += 1
         else:
             code, at = _code_point(content, at, stop)
-            letter = alphabet[code] if code < CODE_POINTS else np.uint32(0)
+            letter = alphabet[code] if code < len(alphabet) else np.uint32(0)
         alone = (letter & _ALONE) != 0
         if letter != 0 and not alone:
             value = (value + np.uint64(letter & _CODE)) * _WORD
@@ -102,7 +102,7 @@ def unsettled(content, edges, alphabet):
                 at += 1
                 continue
             code, at = _code_point(content, at, stop)
-            found[text] = code < CODE_POINTS and (alphabet[code] & _UNSETTLED) != 0
+            found[text] = code < len(alphabet) and (alphabet[code] & _UNSETTLED) != 0
     return found
 
 

@@ -78,6 +78,14 @@ def pieces(ragged):
     return [ragged.values[a:b].tolist() for a, b in zip(ragged.offsets, ragged.offsets[1:], strict=False)]
 
 
+@pytest.mark.parametrize("character", ["\ufe0f", "\U000e0100", "\U000e01ef"])
+def test_a_selector_of_variants_is_a_mark_wherever_it_stands(character):
+    """U+E0100 and on lie far above all letters: they were taken for spaces."""
+    texts = [character, f"a{character}b", f"水{character}水"]
+    assert pieces(word_hashes(pa.array(texts))) == [[word_hash(word) for word in words_of(text)] for text in texts]
+    assert pieces(word_hashes(pa.array(["a\U000e0001b", "a\U0010ffffb"]))) == [[word_hash("a"), word_hash("b")]] * 2
+
+
 @settings(max_examples=150, deadline=None)
 @given(texts=TEXTS, size=st.integers(1, 5), group=st.sampled_from([1, 16, 1 << 22]))
 def test_law_words_and_ngrams_are_those_of_plain_python(texts, size, group):
