@@ -4,7 +4,8 @@
 
 The drafter that served was trained on math and code; then the traffic becomes an airline's tool-calling conversations. Two
 drafters are trained on the new traffic's answers: one from the target alone, in all its steps, and one that goes on from
-the drafter that served, in a quarter of them (continue_from; new tokens of its vocabulary begin as the target's head rows).
+the drafter that served, in a quarter of them (continue_from: shrunk towards a new drafter as far as that costs little, see
+model_ops.speculators.continue_training; new tokens of its vocabulary begin as the target's head rows).
 Beside them, what the shift cost (the old drafter on the new traffic) and what a quarter of the steps gives without the old
 drafter. EAGLE-3, LK-lambda, K = 5, on held-out conversations that neither target nor drafter has seen.
 

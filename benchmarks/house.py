@@ -41,13 +41,13 @@ from model_ops.models.target import end_of_text_ids
 from model_ops.models.target_digest import target_digest
 from model_ops.progress import Progress
 from model_ops.specs import SpeculatorSettings
-from model_ops.speculator import new_drafter
-from model_ops.speculators.continue_training import take_over
+from model_ops.speculator import VALIDATION_ROWS, new_drafter
+from model_ops.speculators.continue_training import begin_between
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
 from model_ops.speculators.speculator_batches import SpeculatorPlan
 from model_ops.speculators.teacher import Teacher
-from model_ops.speculators.training_loss import SpeculatorLoss
+from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha
 from model_ops.training.conversations import Row
 from model_ops.training.trainer import TrainingResult, train
 
@@ -117,12 +117,14 @@ class House:
     def trained(self, rows: list[AnswerRow], settings: SpeculatorSettings, work: Path,
                 previous: DraftModel | None = None) -> tuple[DraftModel, TrainingResult]:
         """A drafter trained on these rows by resolved settings, in the target's dtype, as it would be served; with `previous`
-        it goes on from that one."""
+        it goes on from that one, as operation `speculator` does."""
         model, _ = new_drafter(self.target, self.runner, rows, [], settings)
+        states, teacher = self.states(rows, model.capture), Teacher(self.runner.head.weight, model.target_ids)
         if previous is not None:
-            take_over(model, previous)
-        plan = SpeculatorPlan(rows, self.states(rows, model.capture), settings)
-        loss = SpeculatorLoss(Teacher(self.runner.head.weight, model.target_ids), settings)
+            some = rows[:VALIDATION_ROWS]
+            begin_between(model, previous, settings.previous_share,
+                          lambda: measure_alpha(model, teacher, some, states, K)["validation_expected_tau"])
+        plan, loss = SpeculatorPlan(rows, states, settings), SpeculatorLoss(teacher, settings)
         result = train(model, plan, loss, settings, work, Progress(), "speculator")
         shutil.rmtree(work, ignore_errors=True)
         return model.ready_to_draft(self.runner.dtype), result

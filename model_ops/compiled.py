@@ -4,8 +4,9 @@
     def total(values): ...
 
 The machine code is kept beside the source, or in the user's cache folder; where neither can be written, every process
-compiles afresh. It is made anew when its own source file changes, and not when another does: what may change elsewhere reaches
-it as an argument, never as a constant of another module. Only modules that are imported inside functions may use this: importing numba takes most of a second.
+compiles afresh. It is made anew when its own source file changes, and not when another does: what may change elsewhere
+reaches it as an argument, never as a constant of another module. Only modules that are imported inside functions may use
+this: importing numba takes most of a second.
 """
 
 from __future__ import annotations

@@ -219,12 +219,15 @@ class SpeculatorSettings(TrainingSettings):
     cache_gib: float | None = Field(None, gt=0, description="the cache's budget; open: 0.8 of the free disk")
     continue_from: str | None = Field(None, min_length=1, description="a previous drafter of the same target, to go on from: "
                                       "`last`, the lake's last one, or a directory; open: a new one")
+    previous_share: float | None = Field(None, gt=0, le=1, description="continue_from: of the previous drafter in the weights "
+                                         "to begin with, the rest a new one's; open: 0.25, 0.5, 0.75 or 1, by its acceptance")
     overflow: Literal["truncate"] = Field("truncate", description="an answer longer than max_length is cut, and counted")
     answers: GenerateSettings = Field(default_factory=GenerateSettings)
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TrainingSettings.STAY_OPEN, "draft_vocab_size": "the smallest that covers draft_coverage",
         "cache_gib": "0.8 of the free disk", "continue_from": "a new drafter",
+        "previous_share": "by what is accepted of the new answers",
         "step_weights": "powers of step_decay",
         "cod_ratio": "of p_eagle alone", "cod_floor": "of p_eagle alone",
         "num_layers": "of eagle3, eagle3.1, p_eagle and dflash", "mask_token_id": "by the drafter's vocabulary",

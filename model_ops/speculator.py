@@ -32,7 +32,7 @@ from model_ops.parallel.gather import whole_again
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.specs import Job, SpeculatorSettings
-from model_ops.speculators.continue_training import read_previous, take_over
+from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
 from model_ops.speculators.draft_inputs import check_answers, check_target
 from model_ops.speculators.draft_model import DraftModel, new_draft_model
 from model_ops.speculators.draft_vocabulary import (
@@ -71,8 +71,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     previous = _previous(job, settings)
     runner = load_runner(target)
     model, coverage = new_drafter(target, runner, rows, held_out, settings_to_begin)
-    continued = take_over(model, previous) if previous is not None else {}
-    world.place_as_one(model)
+    continued: dict[str, float] = check_fit(model, previous) if previous is not None else {}
     states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
     teacher = Teacher(runner.head.weight, model.target_ids)
     loss = SpeculatorLoss(teacher, settings)
@@ -80,6 +79,14 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     def validate() -> dict[str, float]:
         return measure_alpha(model, teacher, held_out, held_out_states, settings.num_speculative_tokens, world)
 
+    def accepted() -> float:
+        answers_read = (held_out, held_out_states) if held_out else (rows[:VALIDATION_ROWS], states)
+        found = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
+        return found.get("validation_expected_tau", 1 + found.get("validation_alpha_0", 0.0))
+
+    if previous is not None:
+        continued["previous_share"] = begin_between(model, previous, settings.previous_share, accepted)
+    world.place_as_one(model)
     plan = SpeculatorPlan(rows, states, settings)
     result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
                    world=world)

@@ -18,7 +18,7 @@ from model_ops.decoding.incremental import IncrementalModel, rotate
 from model_ops.errors import ModelError
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators import draft_attention
-from model_ops.speculators.continue_training import take_over
+from model_ops.speculators.continue_training import check_fit, take_over
 from model_ops.speculators.dflash import captured_boundaries, default_mask_token
 from model_ops.speculators.draft_model import load_draft_model, new_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
@@ -296,13 +296,14 @@ def test_what_training_keeps_grows_as_the_document_does(chosen):
 def test_going_on_from_a_previous_drafter_takes_its_weights_and_refuses_other_inputs():
     runner = IncrementalModel(tiny_model(layers=8))
     previous, model = tiny_dflash(runner), tiny_dflash(runner, drafts=5, seed=1)
-    assert take_over(model, previous) == {"head_rows_taken_over": 96, "head_rows_new": 0}
+    assert check_fit(model, previous) == {"head_rows_taken_over": 96, "head_rows_new": 0}
+    take_over(model, previous)
     assert all(torch.equal(tensor, previous.state_dict()[name]) for name, tensor in model.state_dict().items())
     assert model.config.block_size == 6
     for changes, sentence in (({"mask_token_id": 7}, "mask_token_id is 95"), ({"num_layers": 3}, "layers.2"),
                               ({"captured_layers": 2}, "layer_ids is")):
         with pytest.raises(ModelError, match=sentence):
-            take_over(tiny_dflash(runner, **changes), previous)
+            check_fit(tiny_dflash(runner, **changes), previous)
 
 
 def test_boundaries_are_spread_over_the_layers():

@@ -16,7 +16,7 @@ from model_ops.models.target import load_runner
 from model_ops.models.target_digest import target_digest, vocabulary_digest
 from model_ops.progress import Progress
 from model_ops.specs import Job, SpeculatorSettings
-from model_ops.speculators.continue_training import take_over
+from model_ops.speculators.continue_training import SHARES, begin_between, check_fit, take_over
 from model_ops.speculators.draft_model import load_draft_model, new_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary, count_answers, coverage_report, forced_ids
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
@@ -147,7 +147,8 @@ def test_continuing_takes_all_weights_over_and_new_tokens_from_the_target(place)
             parameter += torch.randn_like(parameter)
     model = new_draft_model(settings.model_copy(update={"seed": 6}), runner, after)
     fresh = model.lm_head.weight.clone()
-    assert take_over(model, previous) == {"head_rows_taken_over": 100, "head_rows_new": 50}
+    assert check_fit(model, previous) == {"head_rows_taken_over": 100, "head_rows_new": 50}
+    take_over(model, previous)
     assert torch.equal(model.lm_head.weight[:100], previous.lm_head.weight[100:])
     assert torch.equal(model.lm_head.weight[100:], fresh[100:])
     assert torch.equal(model.target_ids, after), "the vocabulary is the new traffic's"
@@ -157,13 +158,48 @@ def test_continuing_takes_all_weights_over_and_new_tokens_from_the_target(place)
     assert torch.equal(model.embed_tokens.weight, runner.embedding.float()), "no drafter trains it: it is the target's"
 
 
+@pytest.mark.parametrize("left, expected", [
+    ({0.25: 1.95, 0.5: 2.0, 0.75: 2.0}, 0.25),     # 0.9 of what was accepted beyond 1 is left
+    ({0.25: 1.5, 0.5: 1.89, 0.75: 1.91}, 0.75),
+    ({0.25: 1.0, 0.5: 1.2, 0.75: 1.6}, 1.0),
+])
+def test_a_previous_drafter_is_shrunk_as_far_as_it_costs_little(place, left, expected):
+    runner = load_runner(place / "target")
+    settings = SpeculatorSettings(ttt_steps=2, seed=5).resolved()
+    previous = new_draft_model(settings, runner, torch.arange(0, 200))
+    with torch.no_grad():
+        for parameter in previous.parameters():
+            parameter += torch.randn_like(parameter)
+    model = new_draft_model(settings, runner, torch.arange(100, 250))
+    fresh = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    tau_of, tried = {**left, 1.0: 2.0}, []
+
+    def accepted():
+        """Finds the share in the weights themselves."""
+        far = (model.fc.weight - fresh["fc.weight"]) / (previous.fc.weight - fresh["fc.weight"])
+        tried.append(round(float(far.median()), 3))
+        return tau_of[tried[-1]]
+
+    assert begin_between(model, previous, None, accepted) == expected
+    assert tried == [1.0, *(share for share in SHARES if share <= expected)]
+    own, theirs = model.state_dict(), previous.state_dict()
+    for name, share_of in (("fc.weight", fresh["fc.weight"]), ("norm.weight", fresh["norm.weight"])):
+        torch.testing.assert_close(own[name], torch.lerp(share_of, theirs[name], expected))
+    head = torch.lerp(fresh["lm_head.weight"][:100], theirs["lm_head.weight"][100:], expected)
+    torch.testing.assert_close(own["lm_head.weight"], torch.cat((head, fresh["lm_head.weight"][100:])))
+    assert torch.equal(own["embed_tokens.weight"], fresh["embed_tokens.weight"])
+
+
 def test_a_run_goes_on_from_a_previous_drafter(place, tmp_path):
-    metrics = speculator.run(job(place, tmp_path / "a", {"previous": place / "drafter"}, steps=1, learning_rate=1e-9), Progress())
+    metrics = speculator.run(job(place, tmp_path / "a", {"previous": place / "drafter"}, steps=1, learning_rate=1e-9,
+                                 previous_share=1), Progress())
     assert metrics["head_rows_taken_over"] == metrics["draft_vocab_size"] and metrics["head_rows_new"] == 0
+    assert metrics["previous_share"] == 1
     old, new = load_draft_model(place / "drafter"), load_draft_model(tmp_path / "a")
     torch.testing.assert_close(old.fc.weight, new.fc.weight, atol=1e-2, rtol=1e-2)
     named = speculator.run(job(place, tmp_path / "b", steps=1, continue_from=str(place / "drafter")), Progress())
     assert named["head_rows_taken_over"] == metrics["head_rows_taken_over"]
+    assert named["previous_share"] in (*SHARES, 1.0)
 
 
 def changed_config(folder, **changes):

@@ -83,7 +83,7 @@ def test_going_on_from_a_previous_one(place, tmp_path):
     speculator.run(job(place, tmp_path / "first"), Progress())
     # one step that changes nothing: what is written is what was taken over
     speculator.run(job(place, tmp_path / "second", {"previous": tmp_path / "first"}, steps=1, learning_rate=1e-12,
-                       continue_from="last"), Progress())
+                       continue_from="last", previous_share=1), Progress())
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     write_target(tmp_path / "other", layers=6, seed=3)
