@@ -131,6 +131,13 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
+    def _a_share_of_something(self):
+        if self.speculator.previous_share is not None and self.speculator.continue_from is None:
+            raise ValueError("speculator.previous_share is set and nothing is continued: set speculator.continue_from, or "
+                             "leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _what_follows_takes_whole_weights(self):
         if self.sft.lora is not None and not self.sft.lora.merge:
             raise ValueError("sft.lora.merge is false, but student, quantization, drafter and endpoint take a whole model: "

@@ -112,3 +112,10 @@ def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
                           "speculator: {architecture: mtp}\n"))
     given = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n"))
     assert not given.policy.base_drafts and given.speculator.mtp_layer == str(tmp_path / "mimo")
+
+
+def test_a_share_of_a_previous_drafter_asks_for_one(tmp_path):
+    with pytest.raises(RecipeError, match=r"previous_share is set and nothing is continued: set speculator\.continue_from"):
+        load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5}\n"))
+    going_on = load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5, continue_from: last}\n"))
+    assert going_on.speculator.previous_share == 0.5
