@@ -2,8 +2,8 @@
 
     sentence = slow_bfloat16(settings.precision, device)        # None where there is nothing to say
 
-A recipe's `precision: bfloat16` is right for accelerators and for processors with AMX; on others the same run in float32 is
-faster and no larger, for master weights are float32 anyway.
+A recipe's `precision: bfloat16` is right for accelerators and for processors with AMX; on others the same run in float32 may
+be faster. Weights and optimizer are float32 in both; what is kept for the backward pass takes more memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SIDE = 768
 """Of the square matrices that are multiplied: out of the small caches, and done in 0.02 s on one slow core."""
 
 WORTH_SAYING = 0.8
-"""bfloat16's rate over float32's from which down it costs a training something: half its time is not products."""
+"""From this rate of bfloat16 over float32's downwards a training feels it: only about half of its time is products."""
 
 
 def slow_bfloat16(precision: str, device: torch.device) -> str | None:

@@ -19,7 +19,7 @@ _GRAM = np.uint64(0xD1B54A32D192ED03)
 _START = np.uint64(0x2545F4914F6CDD1D)
 _ANSWER = np.uint64(0xA5A5A5A5_5A5A5A5A)
 _CODE = np.uint32(0x1FFFFF)
-_ALONE, _UNSETTLED = np.uint32(ALONE), np.uint32(UNSETTLED)
+_ALONE, _UNSETTLED = np.uint32(ALONE), np.uint32(UNSETTLED)  # compiled in: whoever changes them touches this file too
 _BLOCK = 2048
 """Shingles permuted at a time: their hashes stay in a core's first cache."""
 
