@@ -1,0 +1,58 @@
+"""Commands that ask a lake: `sql`, `lineage`, `why`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.commands.terminal import Format, LakeOption, app, console, open_lake
+
+
+@app.command()
+def sql(
+    statement: Annotated[str, typer.Argument(help="what to ask the lake's catalog")],
+    lake: LakeOption = None,
+    format: Annotated[Format, typer.Option(help="how to print the rows")] = Format.table,
+) -> None:
+    """Asks the lake in SQL, read-only. Works while a run is writing."""
+    from pipelines.printing import print_rows
+    from resources.catalog import query
+
+    print_rows(query(open_lake(lake), statement), format.value, console)
+
+
+@app.command()
+def lineage(
+    artefact: Annotated[str, typer.Argument(help="workload/name, workload/name@version, a version, or a directory")],
+    lake: LakeOption = None,
+    format: Annotated[Format, typer.Option(help="a tree, or the edges as JSON or CSV")] = Format.table,
+) -> None:
+    """What an artefact was made from, down to the tables of log lines."""
+    from pipelines.printing import print_lineage
+    from resources.catalog import lineage_of, log_lines_of
+
+    place = open_lake(lake)
+    print_lineage(lineage_of(place, artefact), format.value, console)
+    if format is Format.table:
+        lines = log_lines_of(place, artefact)
+        console.print(
+            f"{lines.interactions:,} interactions from {lines.objects:,} log objects are behind it. "
+            f"Line by line: millrace sql \"from log_lines_in('{lines.artefact}')\"", soft_wrap=True, highlight=False,
+        )
+
+
+@app.command()
+def why(
+    identifier: Annotated[
+        str, typer.Argument(help="id of an interaction (8 or more digits), request, trace or session, a log object, or its "
+                                 "line URI:ROW")
+    ],
+    lake: LakeOption = None,
+    format: Annotated[Format, typer.Option(help="the story, or its steps as JSON or CSV")] = Format.table,
+) -> None:
+    """The fate of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
+    from pipelines.story import print_fate
+    from resources.why import fate_of
+
+    print_fate(fate_of(open_lake(lake), identifier), format.value, console)

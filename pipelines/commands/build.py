@@ -1,0 +1,62 @@
+"""Commands that build: `demo`, `run`, `ui`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.commands.terminal import LakeOption, app, console, say_error
+
+
+@app.command()
+def demo(
+    lake: LakeOption = None,
+    approve: Annotated[bool, typer.Option(help="let the release through when its gates hold")] = True,
+) -> None:
+    """Sees the whole way on text that every Python has: logs in, a served-ready release out. Needs no network."""
+    from pipelines.demo import run_demo
+
+    raise typer.Exit(run_demo(console, lake, approve))
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    lake: LakeOption = None,
+    select: Annotated[
+        list[str] | None, typer.Option(help="part of the graph, in Dagster's syntax: sft_model, +curated_interactions")
+    ] = None,
+    partition: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="one day of traffic; all days found when left out")
+    ] = None,
+) -> None:
+    """Runs a recipe, or part of it. What is finished already is not repeated."""
+    from pipelines.follow import follow
+    from pipelines.recipe import load_recipe
+    from pipelines.settings import lake_location
+
+    load_recipe(recipe)  # a mistake in the recipe is said at once, before anything is started
+    request = {
+        "recipe": recipe.resolve(), "lake": lake_location(recipe, lake), "select": select,
+        "partition": partition.date() if partition else None,
+    }
+    outcome = follow(request, console)
+    for message in outcome.messages:
+        say_error(message)
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+def ui(
+    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show; those of workspace.yaml if none")] = None,
+    lake: LakeOption = None,
+    port: Annotated[int, typer.Option(help="of the web page")] = 3000,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+) -> None:
+    """Opens the Dagster UI on a lake: the graph, its history, its schedules."""
+    from pipelines.ui import serve
+
+    raise typer.Exit(serve(recipe or [], lake, host, port, console))

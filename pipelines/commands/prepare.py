@@ -1,0 +1,86 @@
+"""Commands that look before anything is spent: `inspect`, `plan`, `sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.commands.terminal import LakeOption, ReportFormat, app, console, errors
+
+
+@app.command()
+def inspect(
+    uris: Annotated[list[str], typer.Argument(help="files, directories, globs or s3:// prefixes of logs and feedback")],
+    html: Annotated[Path | None, typer.Option(help="write the report as one HTML file too", dir_okay=False)] = None,
+    log_format: Annotated[str, typer.Option("--format", help="the logs' format; auto looks at each file")] = "auto",
+    sample: Annotated[int, typer.Option(help="rows that are cleaned, compared and drafted on where there are more", min=100)]
+    = 50_000,
+    limit_objects: Annotated[int | None, typer.Option(help="read only this many objects, spread evenly", min=1)] = None,
+) -> None:
+    """Looks at logs before anything is built: formats, errors, duplicates, and whether a drafter would pay. No recipe."""
+    from pipelines.inspection_text import print_inspection
+    from resources.inspecting.inspection import inspect as look
+    from resources.inspecting.inspection_page import write_page
+
+    with errors.status("") as status:
+        found = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
+    print_inspection(found, console)
+    if html is not None:
+        write_page(found, html)
+        console.print(f"\n[green]✓[/] {html}", highlight=False)
+
+
+@app.command()
+def plan(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    gpus: Annotated[str, typer.Option(help="how many of which: 8xH100, A100-40, 4x24GB (by memory alone), or cpu")],
+    stage: Annotated[str, typer.Option(help="sft or student")] = "sft",
+    format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
+) -> None:
+    """Predicts a stage's memory and speed on given devices, picks mesh, micro-batch and checkpointing, and says why."""
+    from pipelines.planning import as_json, plan_recipe, print_plan
+    from pipelines.recipe import load_recipe
+
+    read = load_recipe(recipe)
+    with errors.status("looking at the model ..."):
+        chosen = plan_recipe(read, gpus, stage)
+    if format == ReportFormat.json:
+        print(as_json(chosen, read, stage))
+    else:
+        print_plan(chosen, read, stage, console)
+
+
+@app.command()
+def sweep(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    stage: Annotated[str, typer.Option(help="sft or student")] = "sft",
+    learning_rates: Annotated[str | None, typer.Option(help="those to try, such as 1e-5,3e-5,1e-4")] = None,
+    around: Annotated[float | None, typer.Option(help="try rates around this one; open: around the recipe's own")] = None,
+    points: Annotated[int, typer.Option(help="how many rates around it", min=2, max=25)] = 5,
+    steps: Annotated[int | None, typer.Option(help="optimizer steps of each training; open: 100, or the stage's own if fewer")]
+    = None,
+    lake: LakeOption = None,
+) -> None:
+    """Tries learning rates in short trainings on the lake's own data, and says which is best and how sure that is."""
+    from pipelines.recipe import load_recipe
+    from pipelines.settings import lake_location
+    from pipelines.sweep import STAGES, SweepError, rates_around, read_rates
+    from pipelines.sweep import sweep as try_rates
+    from pipelines.sweep_text import print_sweep
+    from resources.lake import Lake
+
+    read = load_recipe(recipe)
+    if stage not in STAGES:
+        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
+    if learning_rates is not None and around is not None:
+        raise SweepError("give --learning-rates or --around, not both")
+    centre = around or getattr(read, stage).resolved().learning_rate
+    rates = read_rates(learning_rates) if learning_rates is not None else rates_around(centre, points)
+    place = Lake.open(lake_location(recipe, lake), create=False)
+    with errors.status("") as status:
+        report = try_rates(read, place, stage, rates, steps, lambda doing: status.update(f"{doing} ..."))
+    print_sweep(report, console)
+    if report.best is None:
+        raise typer.Exit(1)
