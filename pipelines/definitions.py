@@ -38,6 +38,7 @@ from pipelines.recipe import Recipe, load_recipe
 from pipelines.schedules import schedules
 from pipelines.sensors import new_logs
 from pipelines.settings import RECIPES, find_recipe, lake_location
+from pipelines.wiring import rewired
 from resources.lake import Lake
 from resources.launcher import LocalLauncher
 from resources.registry import Registry
@@ -120,14 +121,14 @@ def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
         return asset.replace_attributes(key=[recipe.workload, *asset.key.path])
     days = daily_partitions(recipe, place)
 
-    def fitted(spec: dg.AssetSpec) -> dg.AssetSpec:
-        spec = spec.replace_attributes(deps=list(_rewired(spec, recipe)))
+    def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
         return spec.replace_attributes(partitions_def=days) if spec.partitions_def is not None else spec
 
-    return asset.map_asset_specs(fitted)
+    return rewired(asset.map_asset_specs(dated), lambda spec: _reads(spec, recipe))
 
 
-def _rewired(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
+def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
+    """What an asset of the whole graph reads in this recipe's: the nearest enabled stage stands in for one that is off."""
     for dep in spec.deps:
         name = dep.asset_key.path[-1]
         if name.endswith("_model"):
