@@ -18,7 +18,7 @@ def eval_suite(
     """Every evaluation suite of the recipe as items of prompt and answer."""
     manifest = workshop.build(
         "dataset", "eval_suite", op="build_eval_suite", sources=("resources/composing/eval_suite.py",),
-        config={name: settings.model_dump(mode="json") for name, settings in evals.items()},
+        config={name: settings.model_dump(mode="json", exclude={"uri"}) for name, settings in evals.items()},
         inputs=workshop.outside({name: settings.uri for name, settings in evals.items()}),
         work=lambda output: {"items": build_eval_suite(evals, output)},
     )

@@ -22,6 +22,10 @@ LARGEST_PICTURE = 150_000
 """Bytes: Dagster's event log is no place for more (large markdown fails to load)."""
 
 
+OF_ONE_RUN = ("seconds", "tokens_per_second", "peak_memory", "resumed_from")
+"""Beginnings of the names of metrics that say how a run went, not what it made."""
+
+
 def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.MaterializeResult:
     """The materialization of an artefact: its digest as the data version, and everything worth seeing."""
     directory = workshop.directory(manifest)
@@ -30,7 +34,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
         "version": manifest.version,
         "size_mb": round(sum(file.bytes for file in manifest.files) / 1e6, 3),
         "made_from": dg.MetadataValue.md(_inputs_table(manifest)),
-        **numbers(manifest.metrics),
+        **_when(manifest, workshop),
         **more,
     }
     first_table = next((file.path for file in manifest.files if file.path.endswith(".parquet")), None)
@@ -42,6 +46,18 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
         if file.path.endswith(".png") and file.bytes <= LARGEST_PICTURE:
             metadata[Path(file.path).stem] = embedded((directory / file.path).read_bytes(), Path(file.path).stem)
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.digest))
+
+
+def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:
+    """The artefact's numbers. One that an earlier run made says so, and leaves out what is true of that run alone."""
+    found = numbers(manifest.metrics)
+    if not workshop.is_reused(manifest):
+        return {"reused": False, **found}
+    maker = {"made_by_run": dg.MetadataValue.dagster_run(manifest.run_id)} if manifest.run_id else {}
+    return {
+        "reused": True, "made_at": dg.MetadataValue.timestamp(manifest.created_at), **maker,
+        **{name: value for name, value in found.items() if not name.rpartition("/")[2].startswith(OF_ONE_RUN)},
+    }
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

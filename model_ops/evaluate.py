@@ -5,9 +5,9 @@
      "output": DIR, "settings": {...}}
 
 Every input but dataset and target may be left out; two names of one directory are measured once. Reads
-dataset/test.parquet. Writes report.json (everything), likelihood.parquet (a line per row and model),
-acceptance.parquet (a line per prompt, drafter and temperature, to group by anything), loss.png, acceptance.png and
-acceptance_by_prompt.png.
+dataset/test.parquet. Writes report.json (what was measured of the models), speed.json (tokens/s, which are the machine's),
+likelihood.parquet (a line per row and model), acceptance.parquet (a line per prompt, drafter and temperature, to group by
+anything), loss.png, acceptance.png and acceptance_by_prompt.png.
 Recovery = exp(reference loss - target loss) per token. Acceptance is that of the exact decoder, chain drafts.
 Each finished part is kept under output/.work: a killed run measures nothing twice.
 """
@@ -55,13 +55,16 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     report: dict[str, Any] = {"settings": settings.model_dump()}
     report.update(likelihoods(job, settings, progress))
     report.update(acceptances(job, settings, progress))
+    speed = report.pop("tokens_per_second")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    (job.output / "speed.json").write_text(json.dumps({"tokens_per_second": speed}, indent=2) + "\n")
     plot_losses({name: found["loss"] for name, found in report["models"].items()}, job.output / "loss.png")
     drafted = [summary for summary in report["acceptance"] if summary["drafter"] != "none"]
     if drafted:
         plot_acceptance(drafted, job.output / "acceptance.png")
         plot_groups(drafted, job.output / "acceptance_by_prompt.png")
-    return headline(report)
+    without = {f"tokens_per_second_{name}": value for name, value in speed.items() if name.startswith("none_")}
+    return headline(report) | without
 
 
 def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> dict[str, Any]:
@@ -113,7 +116,7 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
     trained, past = trained_drafters(job, runner), past_answers(job)
     rows: list[AcceptanceRow] = []
-    summaries, identical = [], {}
+    summaries, identical, speed = [], {}, {}
     for done, temperature in enumerate(settings.temperatures):
         progress.stop_if_requested()
         progress.report("acceptance", done, len(settings.temperatures), "temperatures")
@@ -121,15 +124,15 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
         measured = _measured(job, settings, runner, drafters, chosen, eos_ids, temperature)
         rows += measured.rows
         identical.update({f"{name}_t{temperature:g}": share for name, share in measured.identical.items()})
+        speed.update({f"{name}_t{temperature:g}": rate for name, rate in measured.tokens_per_second.items()})
         for name in ["none", *drafters]:
             of_it = [row for row in measured.rows if row.drafter == name]
             summaries.append({"drafter": name, "temperature": temperature,
                               "num_speculative_tokens": 0 if name == "none" else settings.num_speculative_tokens,
-                              **summarize(of_it, settings.seed),
-                              "tokens_per_second": measured.tokens_per_second.get(name)})
+                              **summarize(of_it, settings.seed)})
     progress.report("acceptance", len(settings.temperatures), len(settings.temperatures), "temperatures")
     pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows]), job.output / "acceptance.parquet")
-    return {"acceptance": summaries, "greedy_identical_share": identical, "prompts": len(chosen),
+    return {"acceptance": summaries, "greedy_identical_share": identical, "tokens_per_second": speed, "prompts": len(chosen),
             "prompts_asked": settings.prompts, "prompts_too_long": len(prompts) - len(fitting),
             "past_answers": len(past)}
 
@@ -183,7 +186,6 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
         name = f"{summary['drafter']}_t{summary['temperature']:g}"
         if summary["drafter"] == "none":
             numbers[f"looping_share_t{summary['temperature']:g}"] = summary["looping_share"]
-            numbers[f"tokens_per_second_{name}"] = summary["tokens_per_second"]
         else:
             numbers.update({f"tau_{name}": summary["tau"], f"tau_{name}_low": summary["tau_low"],
                             f"tau_{name}_high": summary["tau_high"]})

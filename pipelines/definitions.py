@@ -81,10 +81,10 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
 def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
     """What the assets plug into. The lake is opened when a run needs it, not when the graph is loaded."""
 
-    def workshop(_: dg.InitResourceContext):
-        lake = Lake.open(place)
+    def workshop(context: dg.InitResourceContext):
+        registry = Registry(Lake.open(place), recipe.workload, recipe.digest, context.run_id or "")
         with LocalLauncher() as launcher:
-            yield Workshop(Registry(lake, recipe.workload, recipe.digest), launcher, recipe.threads, recipe.tracking)
+            yield Workshop(registry, launcher, recipe.threads, recipe.tracking)
 
     return {
         "workshop": dg.ResourceDefinition(resource_fn=workshop, description="makes artefacts, each once"),

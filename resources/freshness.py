@@ -84,6 +84,25 @@ def stale_inputs(manifests: Mapping[str, Manifest], digest_of: DigestOf | None =
     return {name: stale for name, manifest in manifests.items() if (stale := look(manifest))}
 
 
+def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[str, str]]:
+    """Why an artefact is out of date, at the root: (artefact to make again, a sentence that says why), furthest first.
+
+    stale: what `stale_inputs` returns. [] where the artefact is up to date.
+    """
+    found: dict[tuple[str, str], None] = {}
+
+    def look(artefact: str, seen: frozenset[str]) -> None:
+        for item in stale.get(artefact, []):
+            parent = item.name.rpartition("/")[2]
+            if item.reason == "stale" and parent not in seen:
+                look(parent, seen | {parent})
+            elif item.reason != "stale":
+                found[artefact, f"{artefact} was {item}"] = None
+
+    look(name, frozenset({name}))
+    return list(found)
+
+
 def current_manifests(lake: Lake, workload: str) -> dict[str, Manifest]:
     """The current artefacts of a workload, by the last part of their name. One that cannot be read is left out."""
     found = {}

@@ -19,6 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
 
+RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json"})
+"""Files that say how a run went (seconds, tokens/s, memory), not what it made: listed in a manifest, and no part of the
+artefact's digest. The same weights from the same inputs have the same digest in every lake and on every run."""
+
 Kind = Literal["dataset", "model", "release"]
 
 
@@ -66,6 +70,8 @@ class Manifest(BaseModel):
     op: str
     config: dict[str, Any]
     recipe_digest: str = ""
+    run_id: str = ""
+    """The Dagster run that made it; "" where it was made outside of one, or by a version that did not write it down."""
     code: Code
     environment: dict[str, str]
     metrics: dict[str, Any] = Field(default_factory=dict)
@@ -97,9 +103,16 @@ def describe_files(directory: Path) -> list[File]:
 
 
 def files_digest(files: Iterable[File]) -> str:
-    """The digest of an artefact: sha256 over its files' digests and paths."""
-    lines = "".join(f"{file.sha256}  {file.path}\n" for file in files)
+    """The digest of an artefact: sha256 over its files' digests and paths, records of the run left out."""
+    lines = "".join(f"{file.sha256}  {file.path}\n" for file in files if Path(file.path).name not in RUN_RECORDS)
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def changed_files(directory: Path, manifest: Manifest) -> list[str]:
+    """Paths of an artefact's files that are not as its manifest lists them: changed, missing, or not listed."""
+    listed = {(file.path, file.sha256) for file in manifest.files}
+    found = {(file.path, file.sha256) for file in describe_files(directory)}
+    return sorted({path for path, _ in listed ^ found})
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -62,6 +62,8 @@ class Registry:
     lake: Lake
     workload: str
     recipe_digest: str = ""
+    run_id: str = ""
+    """The Dagster run that works here; "" outside of one."""
 
     def draft(
         self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input]
@@ -90,6 +92,7 @@ class Registry:
             op=draft.op,
             config=draft.config,
             recipe_digest=self.recipe_digest,
+            run_id=self.run_id,
             code=_code(),
             environment=_environment(),
             metrics=metrics,

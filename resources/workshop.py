@@ -21,9 +21,10 @@ from model_ops.specs import OPERATIONS, Job
 from model_ops.training.settings import SAME_RESULTS, Settings, TrainingSettings
 from resources.catalog import rebuild
 from resources.curating.curation import SemanticDuplicates
+from resources.freshness import causes_of, current_manifests, stale_inputs
 from resources.lake import Lake
-from resources.launcher import LocalLauncher
-from resources.manifest import Input, Kind, Manifest, external_input
+from resources.launcher import LocalLauncher, relay
+from resources.manifest import Input, Kind, Manifest, ManifestError, external_input
 from resources.reading.sources import content_digest
 from resources.registry import Registry
 from resources.row_fates import RowFates, row_fates
@@ -54,8 +55,18 @@ class Workshop:
         return Tables(self.lake)
 
     def current(self, kind: Kind, name: str) -> Manifest:
-        """The manifest that downstream steps take; see Registry.current."""
-        return self.registry.current(kind, name)
+        """The manifest that downstream steps take.
+
+        Raises ManifestError where there is none yet, and where it was made from what is no longer current: whatever is made
+        from it would be made from an earlier run's data or weights. The message names the asset to materialize.
+        """
+        manifest = self.registry.current(kind, name)
+        causes = causes_of(name, stale_inputs(current_manifests(self.lake, self.workload)))
+        if causes:
+            first, why = causes[0][0], "; ".join(sentence for _, sentence in causes)
+            raise ManifestError(f"{manifest.name} {manifest.version} is out of date: {why}. Materialize {first} and what "
+                                f'follows it first: --select "{first}+"')
+        return manifest
 
     def _last(self, kind: Kind, name: str, made_from: Iterable[Manifest]) -> Manifest | None:
         """The artefact to go on from: the current one, or where that was itself made from these inputs, the one that it went
@@ -68,6 +79,10 @@ class Workshop:
             return current
         before = taken.get((kind, f"{self.workload}/{name}"))
         return self.registry.version(kind, name, before.version) if before else None
+
+    def is_reused(self, manifest: Manifest) -> bool:
+        """Whether an artefact was made by another run than the one that works here."""
+        return manifest.run_id != self.registry.run_id
 
     def directory(self, manifest: Manifest) -> Path:
         return self.registry.directory(manifest)
@@ -148,6 +163,11 @@ class Workshop:
     ) -> Manifest:
         """Makes an artefact with a function that fills a directory and returns metrics."""
         draft = self.registry.draft(kind, name, op, sources, config, inputs)
+        if draft.finished is not None and self.is_reused(draft.finished):
+            relay({
+                "event": "reused", "step": "release_candidate" if kind == "release" else name, "version": draft.version,
+                "made_at": draft.finished.created_at.isoformat(), "run": draft.finished.run_id,
+            })
         manifest = draft.finished or self.registry.finish(draft, work(draft.directory))
         self.publish_catalog()
         return manifest

@@ -81,6 +81,26 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
+def order_metadata(path: Path) -> None:
+    """Writes a file's metadata in the order of its names, so that the same tensors are the same bytes every time.
+
+    The safetensors package writes metadata of several names in an order that changes from process to process. The header
+    keeps its length. Raises TensorFileError as read_headers does.
+    """
+    read_headers(path)
+    with path.open("r+b") as content:
+        (header_bytes,) = struct.unpack("<Q", content.read(8))
+        header = json.loads(content.read(header_bytes))
+        if len(header.get("__metadata__", {})) < 2:
+            return
+        ordered = {"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}
+        encoded = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(encoded) > header_bytes:
+            raise TensorFileError(f"{path}: its metadata cannot be written in another order within {header_bytes} bytes")
+        content.seek(8)
+        content.write(encoded.ljust(header_bytes))
+
+
 def read_directory(directory: Path) -> dict[str, TensorHeader]:
     """All tensors of a model directory: model.safetensors, or the shards its index names.
 

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from model_ops.decoding.drafters import Drafter
 from model_ops.errors import ModelError
+from model_ops.models.tensor_files import order_metadata
 from model_ops.specs import SpeculatorSettings
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[st
     directory.mkdir(parents=True, exist_ok=True)
     unfinished = directory / "model.safetensors.unfinished"
     save_file(weights, unfinished, metadata={"format": "pt", **(metadata or {})})
+    order_metadata(unfinished)
     unfinished.chmod(0o644)
     unfinished.replace(directory / "model.safetensors")
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

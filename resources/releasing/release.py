@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from resources.atomic import write_json, write_text
 from resources.lake import Lake
-from resources.manifest import Manifest, ManifestError, describe_files, files_digest, read_manifest
+from resources.manifest import Manifest, ManifestError, changed_files, read_manifest
 
 DRAFTS = {
     "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "dflash": "dflash", "medusa": "medusa",
@@ -159,9 +159,12 @@ def recheck(lake: Lake, directory: Path) -> list[str]:
         except ManifestError as error:
             problems.append(str(error))
             continue
-        found = files_digest(describe_files(place))
-        if found != manifest.digest or (digest is not None and digest != manifest.digest):
-            problems.append(f"{place}: its files are not those the release was made from (digest {found[:12]})")
+        changed = changed_files(place, manifest)
+        if changed:
+            problems.append(f"{place}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
+                            "are not those the release was made from")
+        if digest is not None and digest != manifest.digest:
+            problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
     return problems
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from resources.lake import Lake, LakeError
-from resources.manifest import Input, ManifestError, describe_files, files_digest, read_manifest
+from resources.manifest import Input, ManifestError, changed_files, describe_files, files_digest, read_manifest
 from resources.registry import Registry
 
 OUTSIDE = Input(kind="external", name="corpus", digest="d1")
@@ -103,3 +103,19 @@ def test_reading_a_lake_that_does_not_exist_creates_nothing(tmp_path):
     with pytest.raises(LakeError, match="no lake at"):
         Lake.open(tmp_path / "nowhere", create=False)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
+    def train(lake, seconds):
+        draft = Registry(Lake.open(tmp_path / lake), "tutor").draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
+        (draft.directory / "model.safetensors").write_bytes(b"weights")
+        (draft.directory / "metrics.jsonl").write_text(f'{{"step": 1, "tokens_per_second": {seconds}}}\n')
+        return draft.directory, Registry(Lake.open(tmp_path / lake), "tutor").finish(draft, {"seconds": seconds})
+
+    (here, first), (_, second) = train("a", 1), train("b", 2)
+    assert first.digest == second.digest and first.version == second.version
+    assert changed_files(here, first) == []
+    (here / "metrics.jsonl").write_text("")
+    assert changed_files(here, first) == ["metrics.jsonl"], "tampering with a record of the run is noticed all the same"
+    (here / "model.safetensors").write_bytes(b"Weights")
+    assert changed_files(here, first) == ["metrics.jsonl", "model.safetensors"]

@@ -1,0 +1,57 @@
+"""Whether the parts of a release belong together, and whether they are still the current ones.
+
+    disagreements(lake, directory)   # the drafter drafts for this target, the report measured both: holds for ever
+    superseded(lake, directory)      # everything behind the release is what a run would take now: ends with the next training
+
+A release is judged by what was measured, so the report must be about the weights that are released, made from the current
+data and models. Both are read from manifests; nothing is loaded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from resources.freshness import causes_of, current_manifests, stale_inputs
+from resources.lake import Lake
+from resources.manifest import Input, Manifest, ManifestError, read_manifest
+
+
+def disagreements(lake: Lake, directory: Path) -> list[str]:
+    """One sentence for each part of a release that another part was not made from, or does not speak of."""
+    try:
+        release = read_manifest(directory)
+        parts = {item.name.rpartition("/")[2]: item for item in release.inputs}
+        report = _manifest_of(lake, parts.pop("evaluation_report", None))
+        drafter = parts.pop("speculator", None)
+        made_from = _manifest_of(lake, drafter).inputs if drafter else []
+    except ManifestError as error:
+        return [str(error)]
+    if report is None:
+        return [f"release {directory.name} names no evaluation report: nothing says what was measured"]
+    measured = {item.digest for item in report.inputs}
+    targets = list(parts.values())
+    problems = [
+        f"the evaluation report {report.version} measured another {part.name.rpartition('/')[2]} than {part.version}, which is "
+        "released: materialize evaluation_report and release_candidate again"
+        for part in [*targets, *([drafter] if drafter else [])] if part.digest not in measured
+    ]
+    for target in targets if drafter else []:
+        if target.digest not in {item.digest for item in made_from}:
+            name = target.name.rpartition("/")[2]
+            problems.append(f"the drafter {drafter.version} was trained for another target than {name} {target.version}: "
+                            "materialize speculator_dataset and what follows it again")
+    return problems
+
+
+def superseded(lake: Lake, directory: Path) -> list[str]:
+    """One sentence for each artefact behind a release that a run would now make from something else."""
+    try:
+        release = read_manifest(directory)
+    except ManifestError as error:
+        return [str(error)]
+    manifests = {**current_manifests(lake, release.name.split("/")[0]), "release": release}
+    return [sentence for _, sentence in causes_of("release", stale_inputs(manifests))]
+
+
+def _manifest_of(lake: Lake, item: Input | None) -> Manifest | None:
+    return read_manifest(lake.artefacts(item.kind) / item.name / item.version) if item else None
