@@ -7,6 +7,7 @@ from assets.presentation import shown, table
 from model_ops.specs import SpeculatorSettings
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.model_policy import ModelPolicy
+from resources.releasing.parts import superseded
 from resources.releasing.release import ReleaseSettings, judge, read_release, recheck, write_release
 from resources.releasing.summary import summarise
 from resources.source_digest import source_digest
@@ -50,9 +51,9 @@ def release_candidate(
 
 @dg.asset_check(asset="release_candidate", blocking=True)
 def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """Nothing is served that missed a gate or whose files are not those that were measured."""
+    """Nothing is served that missed a gate, whose files are not those that were measured, or whose parts are of another run."""
     directory = workshop.directory(workshop.current("release", "release"))
-    problems = recheck(workshop.lake, directory)
+    problems = recheck(workshop.lake, directory) + superseded(workshop.lake, directory)
     gates = [gate.model_dump() for gate in read_release(directory).gates]
     return dg.AssetCheckResult(
         passed=not problems, metadata={"gates": table(gates), "problems": "; ".join(problems) or "none"}

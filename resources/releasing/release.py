@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from resources.atomic import write_json, write_text
 from resources.lake import Lake
 from resources.manifest import Manifest, ManifestError, changed_files, read_manifest
+from resources.releasing.parts import disagreements, superseded
 
 DRAFTS = {
     "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "dflash": "dflash", "medusa": "medusa",
@@ -149,7 +150,7 @@ def read_release(directory: Path) -> Release:
 
 
 def recheck(lake: Lake, directory: Path) -> list[str]:
-    """What is wrong with a release now: gates, and every file of it and of its parts against its digest."""
+    """What is wrong with a release now: gates, every file of it and of its parts, and whether the parts belong together."""
     release = read_release(directory)
     missed = [gate for gate in release.gates if not gate.passed]
     problems = [f"gate {gate.name}: {gate.measured} where {gate.wanted} is wanted" for gate in missed]
@@ -165,12 +166,12 @@ def recheck(lake: Lake, directory: Path) -> list[str]:
                             "are not those the release was made from")
         if digest is not None and digest != manifest.digest:
             problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
-    return problems
+    return problems + disagreements(lake, directory)
 
 
 def approve(lake: Lake, directory: Path, by: str) -> None:
     """Records a person's approval, beside the releases. Raises ReleaseError when a re-check finds anything wrong."""
-    problems = recheck(lake, directory)
+    problems = recheck(lake, directory) + superseded(lake, directory)
     if problems:
         raise ReleaseError(f"release {directory.name} cannot be approved: " + "; ".join(problems))
     record = {"release": directory.name, "digest": read_manifest(directory).digest, "by": by,

@@ -21,7 +21,10 @@ def begun(tmp_path):
     model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
     (model.directory / "config.json").write_text("{}")
     target = registry.finish(model, {})
-    return registry, target, registry.draft("release", "release", "release", ("resources/releasing/release.py",), {}, [target.as_input()])
+    measured = registry.draft("dataset", "evaluation_report", "evaluate", ("model_ops/specs.py",), {}, [target.as_input()])
+    (measured.directory / "report.json").write_text("{}")
+    parts = [target.as_input(), registry.finish(measured, {}).as_input()]
+    return registry, target, registry.draft("release", "release", "release", ("resources/releasing/release.py",), {}, parts)
 
 
 def results(gates, measured=MEASURED, drafter="eagle3"):
