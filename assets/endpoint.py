@@ -5,8 +5,11 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
+from resources.releasing.approvals import approve, approved_by, is_approved, was_decided
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseError, ReleaseSettings, approve, approved_by, is_approved, recheck, was_decided
+from resources.releasing.release import ReleaseError, ReleaseSettings, recheck
+from resources.releasing.signature import AUTOMATIC
+from resources.releasing.subject import subject_of
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
@@ -14,7 +17,7 @@ from resources.workshop import Workshop
 @dg.asset(
     deps=["release_candidate"], group_name=RELEASE, kinds={"json"}, owners=OWNERS, pool=LAKE_POOL,
     output_required=False,
-    code_version=source_digest("resources/releasing/endpoints.py", "resources/releasing/release.py")[:12],
+    code_version=source_digest("resources/releasing/endpoints.py", "resources/releasing/approvals.py")[:12],
 )
 def endpoint(
     context: dg.AssetExecutionContext,
@@ -25,13 +28,16 @@ def endpoint(
     lake, candidate = workshop.lake, workshop.current("release", "release")
     directory = workshop.directory(candidate)
     if release_settings.approval == "automatic" and not was_decided(lake, directory):
-        approve(lake, directory, by="recipe: approval automatic")
+        approve(lake, directory, AUTOMATIC)
     if not is_approved(lake, directory):
-        context.log.info(f"release {candidate.version} waits for approval: millrace approve {candidate.version}")
+        withdrawn = was_decided(lake, directory)
+        state = "was withdrawn, and is served only if it is approved again" if withdrawn else "waits for approval"
+        context.log.info(f"release {candidate.version} {state}: millrace approve {candidate.version}")
         return
     if problems := recheck(lake, directory):  # gates and digests hold now, not only when it was approved
         raise ReleaseError(f"release {candidate.version} is not served: " + "; ".join(problems))
-    aliases = Endpoint(lake, workshop.workload).promote(candidate.version, by=approved_by(lake, directory))
+    aliases = Endpoint(lake, workshop.workload).promote(subject_of(directory), approved_by(lake, directory))
+    workshop.publish_catalog()
     yield dg.MaterializeResult(
         metadata={"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by},
         data_version=dg.DataVersion(candidate.digest),

@@ -6,14 +6,16 @@ from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
 from model_ops.specs import SpeculatorSettings
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.gates import judge
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.parts import superseded
-from resources.releasing.release import ReleaseSettings, judge, read_release, recheck, write_release
+from resources.releasing.release import ReleaseSettings, read_release, recheck, write_release
+from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
-SOURCES = ("resources/releasing/release.py", "resources/releasing/summary.py")
+SOURCES = ("resources/releasing/release.py", "resources/releasing/gates.py", "resources/releasing/summary.py")
 
 
 @dg.asset(
@@ -45,7 +47,8 @@ def release_candidate(
         "release", "release", op="release", sources=SOURCES, config=release_settings.gates.model_dump(),
         inputs=[item.as_input() for item in (target, drafter, evaluation) if item is not None], work=work,
     )
-    Endpoint(workshop.lake, workshop.workload).nominate(manifest.version)
+    Endpoint(workshop.lake, workshop.workload).nominate(subject_of(workshop.directory(manifest)))
+    workshop.publish_catalog()
     return shown(manifest, workshop, gates=table([gate.model_dump() for gate in gates]))
 
 

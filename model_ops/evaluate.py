@@ -8,7 +8,8 @@ Every input but dataset and target may be left out; two names of one directory a
 dataset/test.parquet. Writes report.json (what was measured of the models), speed.json (tokens/s, which are the machine's),
 likelihood.parquet (a line per row and model), acceptance.parquet (a line per prompt, drafter and temperature, to group by
 anything), loss.png, acceptance.png and acceptance_by_prompt.png.
-Recovery = exp(reference loss - target loss) per token. Acceptance is that of the exact decoder, chain drafts.
+Recovery = exp(reference loss - target loss) per token, with a 95 % interval over rows. Acceptance is that of the exact
+decoder, chain drafts.
 Each finished part is kept under output/.work: a killed run measures nothing twice.
 """
 
@@ -37,6 +38,7 @@ from model_ops.generate import choose_prompts
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.progress import Progress
+from model_ops.recovery_interval import recovery_interval
 from model_ops.specs import EvaluateSettings, Job
 from model_ops.speculators.draft_model import load_draft_model
 from model_ops.training.conversations import read_documents
@@ -100,6 +102,8 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     if "reference" in aliases:
         reference, served = models[aliases["reference"]], models[aliases["target"]]
         found["recovery"] = math.exp(reference["loss"] - served["loss"])
+        found["recovery_low"], found["recovery_high"] = recovery_interval(
+            losses[aliases["reference"]], losses[aliases["target"]], settings.seed)
     return found
 
 
@@ -176,12 +180,12 @@ def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:
 
 
 def headline(report: dict[str, Any]) -> dict[str, Any]:
-    """The numbers that gates and tables read: loss_<model>, recovery, tau_<drafter>_t<temperature>[_low|_high]."""
+    """The numbers that gates and tables read: loss_<model>, recovery[_low|_high], tau_<drafter>_t<temperature>[_low|_high]."""
     numbers: dict[str, Any] = {f"loss_{name}": found["loss"] for name, found in report["models"].items()}
     for name, same in report["same_directory"].items():
         numbers[f"loss_{name}"] = report["models"][same]["loss"]
     if "recovery" in report:
-        numbers["recovery"] = report["recovery"]
+        numbers.update({name: report[name] for name in ("recovery", "recovery_low", "recovery_high")})
     for summary in report["acceptance"]:
         name = f"{summary['drafter']}_t{summary['temperature']:g}"
         if summary["drafter"] == "none":

@@ -20,8 +20,9 @@ from pipelines.settings import RECIPES, lake_location
 from resources.atomic import write_json
 from resources.lake import Lake
 from resources.registry import Registry
+from resources.releasing.approvals import approve, is_approved
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import approve, is_approved, person
+from resources.releasing.signature import Signature, sign
 from resources.releasing.summary import Section, Summary, summarise
 
 BUDGET = {
@@ -59,6 +60,7 @@ QUERIES = (
 def run_demo(console: Console, lake: str | Path | None, approved: bool) -> int:
     """Runs the demo and prints its closing table. Returns the exit code."""
     began = time.monotonic()
+    by = sign("demo --approve") if approved else None  # refuses an unknown person now, and not after the last step
     recipe, home = RECIPES / "demo.yaml", RECIPES.parent / "demo"
     place = lake_location(recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
     Lake.open(place)
@@ -72,7 +74,7 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool) -> int:
         if outcome.exit_code == 130:
             console.print("Stopped. Run [bold]millrace demo[/] again: it continues, and repeats nothing that is finished.")
         return outcome.exit_code
-    if approved and (code := _let_through(Lake.open(place), recipe, outcome, console)):
+    if by and (code := _let_through(Lake.open(place), recipe, outcome, console, by)):
         return code
     outcome.seconds["around the steps"] = time.monotonic() - began - sum(outcome.seconds.values())
     summary = summarise(Lake.open(place), WORKLOAD)
@@ -89,12 +91,12 @@ def _write_traffic_once(directory: Path, console: Console) -> float:
     return time.monotonic() - began
 
 
-def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console) -> int:
+def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, by: Signature) -> int:
     """What a person does with `millrace approve`: approves the candidate, then the endpoint's asset moves the alias."""
     registry = Registry(lake, WORKLOAD)
     directory = registry.directory(registry.current("release", "release"))
     if not is_approved(lake, directory):
-        approve(lake, directory, by=f"{person()} (demo --approve)")
+        approve(lake, directory, by)
     console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
     moved = follow({"recipe": recipe, "lake": lake.root, "select": ["endpoint"], "partition": None}, console, BUDGET)
     outcome.seconds["endpoint"] = outcome.seconds.get("endpoint", 0.0) + moved.seconds.get("endpoint", 0.0)

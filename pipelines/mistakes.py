@@ -13,13 +13,17 @@ from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
 from resources.manifest import ManifestError
 from resources.reading.sources import SourceError
+from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
+from resources.releasing.release_names import UnsureNameError
+from resources.releasing.signature import SignatureError
 from resources.why import UnknownIdError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
-          UnknownDevice)
+          UnknownDevice, SignatureError, UnsureNameError)
 """What was asked for cannot be: exit code 2."""
 
-FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, JudgeError, UnknownIdError, NothingFits, ModelError)
+FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,
+               ModelError)
 """What was looked at is not right: exit code 1."""

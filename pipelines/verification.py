@@ -1,7 +1,7 @@
 """`millrace verify`: is this directory what it claims to be? Models, drafters, datasets and releases.
 
 A model or drafter is checked by model_ops.verify; a dataset by its manifest; a release by its own files, its gates, and
-every model that it refers to in the lake around it.
+every model that it refers to in the lake around it; a lake's endpoints by their logs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from model_ops.verify import verify
 from resources.lake import Lake, LakeError
+from resources.releasing.endpoints import Endpoint, workloads_with_endpoints
 from resources.releasing.release import read_release, recheck
 
 
@@ -17,6 +18,9 @@ def verify_directory(directory: Path) -> list[str]:
     """One sentence per problem; none when everything agrees. Raises LakeError for a place that is no directory."""
     if not directory.is_dir():
         raise LakeError(f"there is no directory {directory}; give one that holds a model, drafter, dataset or release")
+    if directory.resolve().name == "endpoints" and (directory.resolve().parent / "lake.json").exists():
+        lake = Lake.open(directory.resolve().parent, create=False)
+        return [problem for workload in workloads_with_endpoints(lake) for problem in Endpoint(lake, workload).problems()]
     if not (directory / "release.json").exists():
         return [problem.sentence for problem in verify(directory)]
     release = read_release(directory)

@@ -5,9 +5,9 @@
     lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
 
 A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
-math_tutor_sft_dataset), the table `artefacts`, `lineage_nodes`, `lineage_edges`, `lineage`, and three macros:
-log_lines_in(artefact), weights_holding(user hash or interaction id), why(id). Nothing is lost when the file is
-deleted. resources/why.py tells the fate of one request or line from it.
+math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals` and `champions`, `lineage_nodes`,
+`lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
+Nothing is lost when the file is deleted. resources/why.py tells the fate of one request or line from it.
 
 Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views
 name stay where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was
@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.lake import Lake
+from resources.releasing.relations import RELATIONS, create_release_relations
 from resources.sql_files import create_view, rows, run, sql_text
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 
@@ -57,6 +58,7 @@ def rebuild(lake: Lake) -> None:
             connection.register("pointers", pointers)
             for name in ("artefacts", "lineage_edges", "lineage_nodes", "lineage"):
                 run(connection, f"catalog/{name}")
+            create_release_relations(connection, lake)
             _create_dataset_views(connection, lake, manifests, pointers)
             for macro in ("log_lines_in", "weights_holding", "steps_of", "why"):
                 run(connection, f"catalog/{macro}")
@@ -201,7 +203,7 @@ def _create_dataset_views(
 ) -> None:
     """A view for the current version of each dataset, and one of all versions' rows with the interactions in them."""
     current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
-    taken = set(SCHEMAS) | {"artefacts", "lineage", "lineage_nodes", "lineage_edges", "dataset_rows"}
+    taken = set(SCHEMAS) | {"artefacts", "lineage", "lineage_nodes", "lineage_edges", "dataset_rows", *RELATIONS}
     with_interactions = []
     for row in manifests.to_pylist():
         kind, workload, name, *version = row["path"].split("/")

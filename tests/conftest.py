@@ -88,6 +88,28 @@ def toy_recipe() -> str:
     return TOY_RECIPE
 
 
+@pytest.fixture(scope="session")
+def make_release():
+    """Finishes a release of a model that is a few bytes: make_release(lake, 1) is its directory, another number another one."""
+    from resources.registry import Registry
+    from resources.releasing.gates import GateResult
+    from resources.releasing.release import write_release
+
+    def make(lake, number: int, workload: str = "tutor", recovery: float = 0.999) -> Path:
+        registry = Registry(lake, workload)
+        model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {"number": number}, [])
+        (model.directory / "config.json").write_text(f'{{"number": {number}}}')
+        target = model.finished or registry.finish(model, {})
+        release = registry.draft("release", "release", "release", ("model_ops/specs.py",), {}, [target.as_input()])
+        gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
+        if release.finished is None:
+            write_release(release.directory, workload, target, None, 3, [gate])
+            registry.finish(release, {})
+        return release.directory
+
+    return make
+
+
 @dataclass(frozen=True)
 class Toy:
     """A finished run of the whole graph at toy size."""

@@ -1,7 +1,8 @@
-"""Commands that check and move what is served: `verify`, `approve`, `rollback`, `measure`."""
+"""Commands that check and move what is served: `verify`, `approve`, `withdraw`, `rollback`, `measure`."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +10,18 @@ import typer
 
 from pipelines.commands.terminal import LakeOption, ReportFormat, app, console, errors, open_lake
 
+ReleaseArgument = Annotated[str, typer.Argument(help="version of a release (6 characters of it are enough), or its directory")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="one line that is kept with the decision")]
+YesOption = Annotated[bool, typer.Option("--yes", help="do not ask, however short the version was given")]
+
 
 @app.command()
 def verify(
-    directory: Annotated[Path, typer.Argument(help="a model, drafter, dataset or release directory")],
+    directory: Annotated[Path, typer.Argument(help="a model, drafter, dataset or release directory, or a lake's endpoints")],
     lake: LakeOption = None,
 ) -> None:
-    """Checks a directory: files against digests, tensors against config, tokenizer and template, a drafter's traps."""
+    """Checks a directory: files against digests, tensors against config, tokenizer and template, a drafter's traps; of
+    endpoints, that no entry of their logs was changed."""
     from pipelines.verification import verify_directory
 
     if lake is not None and not directory.is_absolute() and not directory.exists():
@@ -30,36 +36,82 @@ def verify(
 
 @app.command()
 def approve(
-    release: Annotated[str, typer.Argument(help="version of a release, or its directory")],
-    lake: LakeOption = None,
+    release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
-    """Lets a release through: re-checks its gates and digests, records who approved, moves the endpoint's alias."""
+    """Lets a release through: re-checks its gates and digests, records who approved and why, moves the endpoint's alias."""
+    from pipelines import release_text
+    from resources.releasing.approvals import approve as record_approval
+    from resources.releasing.approvals import is_approved
     from resources.releasing.endpoints import Endpoint
-    from resources.releasing.release import approve as record_approval
-    from resources.releasing.release import find_release, person, read_release
+    from resources.releasing.release_names import find_release
+    from resources.releasing.signature import sign
+    from resources.releasing.subject import subject_of
 
-    place = open_lake(lake)
-    directory = find_release(place, release)
-    record_approval(place, directory, by=person())
-    aliases = Endpoint(place, read_release(directory).workload).promote(directory.name, by=person())
-    _report_endpoint(place, aliases)
-    console.print(f"[green]✓[/] {aliases.workload}: champion is {aliases.champion}, previous {aliases.previous}")
+    place, by = open_lake(lake), sign(reason)
+    named = find_release(place, release)
+    directory = named.directory
+    endpoint = Endpoint(place, directory.parent.name)
+    _, seen = endpoint.seen()
+    release_text.show(console, place, directory, seen)
+    _confirm(named, yes, f"Approve release {directory.name} of {directory.parent.name}?")
+    again = is_approved(place, directory)
+    record_approval(place, directory, by, seen)
+    aliases = endpoint.promote(subject_of(directory), by, seen)
+    release_text.say_approved(console, place, seen, aliases, by, again)
+    _publish(place, aliases)
 
 
 @app.command()
-def rollback(workload: str, lake: LakeOption = None) -> None:
-    """Makes the previous release the champion again."""
+def withdraw(
+    release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
+) -> None:
+    """Takes a release's approval back, or refuses a candidate: no run serves it and no rollback leads to it by itself."""
+    from pipelines import release_text
+    from resources.releasing.approvals import withdraw as record_withdrawal
     from resources.releasing.endpoints import Endpoint
-    from resources.releasing.release import ReleaseError, find_release, person, recheck, withdraw
+    from resources.releasing.release_names import find_release
+    from resources.releasing.signature import sign
 
-    place = open_lake(lake)
-    seen = Endpoint(place, workload).read()
-    if seen.previous and (problems := recheck(place, find_release(place, f"{workload}/{seen.previous}"))):
-        raise ReleaseError(f"release {seen.previous} cannot be served again: " + "; ".join(problems))
-    aliases = Endpoint(place, workload).roll_back(by=person())
-    withdraw(place, find_release(place, f"{workload}/{aliases.previous}"), by=person())
-    _report_endpoint(place, aliases)
-    console.print(f"[green]✓[/] {workload}: champion is {aliases.champion}, previous {aliases.previous}")
+    place, by = open_lake(lake), sign(reason)
+    named = find_release(place, release)
+    directory = named.directory
+    endpoint = Endpoint(place, directory.parent.name)
+    release_text.show(console, place, directory, endpoint.seen()[1])
+    _confirm(named, yes, f"Withdraw release {directory.name} of {directory.parent.name}?")
+    record_withdrawal(place, directory, by)
+    release_text.say_withdrawn(console, place, directory, by)
+    _publish(place, endpoint.read())
+
+
+@app.command()
+def rollback(
+    workload: Annotated[str, typer.Argument(help="whose endpoint is to serve an earlier release")],
+    to: Annotated[
+        str, typer.Option(help="the release to go back to, also one that was rolled back before; left out: the last champion "
+                               "that was not withdrawn")
+    ] = "",
+    reason: ReasonOption = "",
+    yes: YesOption = False,
+    lake: LakeOption = None,
+) -> None:
+    """Makes an earlier champion the champion again, and withdraws the release that it replaces."""
+    from pipelines import release_text
+    from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
+    from resources.releasing.release_names import find_release
+    from resources.releasing.rollback import roll_back, rollback_target
+    from resources.releasing.signature import sign
+
+    place, by = open_lake(lake), sign(reason)
+    if workload not in (known := workloads_with_endpoints(place)):
+        raise EndpointError(f"{place.root} has no endpoint of {workload!r}; there are: {', '.join(known) or 'none yet'}")
+    endpoint = Endpoint(place, workload)
+    _, seen = endpoint.seen()
+    named = find_release(place, to or rollback_target(place, workload), workload)
+    release_text.show(console, place, named.directory, seen)
+    _confirm(named, yes, f"Roll {workload} back from {seen.champion} to release {named.directory.name}?")
+    aliases = roll_back(place, named.directory, by, seen)
+    release_text.say_rolled_back(console, place, seen, aliases, by)
+    _publish(place, aliases)
 
 
 @app.command()
@@ -88,12 +140,33 @@ def measure(
         print_comparison(found, console)
 
 
-def _report_endpoint(lake, aliases) -> None:
-    """Tells Dagster's history that the endpoint moved, so that the UI shows it."""
+def _confirm(named, yes: bool, question: str) -> None:
+    """Asks, where a release was named by so few characters that another one is easily meant.
+
+    Raises UnsureNameError where nobody can be asked, typer.Exit(1) where the answer is no.
+    """
+    from resources.releasing.release_names import SHORTEST_SURE, UnsureNameError
+
+    if yes or named.sure:
+        return
+    if not sys.stdin.isatty():
+        raise UnsureNameError(
+            f"{named.given!r} is only the beginning of release {named.directory.name}, and nothing was changed: give at least "
+            f"{SHORTEST_SURE} characters of it, or --yes"
+        )
+    if not typer.confirm(question):
+        errors.print("Nothing was changed.")
+        raise typer.Exit(1)
+
+
+def _publish(lake, aliases) -> None:
+    """Shows what moved to SQL, and to Dagster's history, so that the UI shows it."""
     import dagster as dg
 
     from pipelines.instance import open_instance
+    from resources.catalog import rebuild
 
+    rebuild(lake)
     open_instance(lake).report_runless_asset_event(
         dg.AssetMaterialization(
             asset_key=[aliases.workload, "endpoint"],

@@ -1,27 +1,39 @@
-"""Endpoint aliases: candidate, champion, previous. Moved by compare-and-swap only.
+"""Endpoint aliases: candidate, champion, previous. Moved by compare-and-swap only, and every move is on record.
 
     endpoint = Endpoint(lake, "math-tutor")
-    endpoint.nominate("a1b2...")            # candidate
-    endpoint.promote("a1b2...", by="ana")   # champion; the old champion becomes previous
-    endpoint.roll_back(by="ana")            # previous becomes champion again
+    endpoint.nominate(subject)                       # candidate
+    endpoint.promote(subject, by)                    # champion; the old champion becomes previous
+    endpoint.roll_back(subject, by)                  # champion again; what it replaces counts as withdrawn
+    endpoint.decide("approved", subject, by)         # on record; the aliases stay
 
 `<lake>/endpoints/<workload>.json` is what a server or a gateway reads. It is replaced whole, under a lock, and only if
 nobody changed it since it was read.
+
+Each change writes the entry of the log first and the file second. A process that is killed between the two leaves a log
+that is one generation ahead: the next change writes the file from it. A file that is ahead of its log, or differs from it
+(an earlier version or a person wrote it), is taken over by an entry `found`. Both repairs happen under the lock, before
+anything else is written.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from resources.atomic import write_text
 from resources.lake import Lake
+from resources.manifest import ManifestError
+from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry
+from resources.releasing.old_approvals import old_approvals
+from resources.releasing.release import ReleaseError
+from resources.releasing.signature import PIPELINE, Signature
+from resources.releasing.subject import Subject, subject_of
 
 
 class EndpointError(Exception):
@@ -43,13 +55,16 @@ class Aliases(BaseModel):
 
 
 class Endpoint:
-    """The aliases of one workload."""
+    """The aliases of one workload, and the log of what was done to them."""
 
     def __init__(self, lake: Lake, workload: str):
+        self._lake = lake
         self._path = lake.endpoint(workload)
         self._workload = workload
+        self._log = EndpointLog(lake, workload)
 
     def read(self) -> Aliases:
+        """The file that servers read, as it is."""
         try:
             return Aliases.model_validate_json(self._path.read_text())
         except FileNotFoundError:
@@ -57,37 +72,125 @@ class Endpoint:
         except ValueError as error:
             raise EndpointError(f"{self._path} cannot be read as aliases; restore it from a copy") from error
 
-    def nominate(self, release: str) -> Aliases:
-        """Makes a release the candidate; the champion stays. The champion and the candidate need no nomination."""
-        seen = self.read()
-        if release in (seen.champion, seen.candidate):
-            return seen
-        return self._swap(seen, {"candidate": release}, by="pipeline")
+    def seen(self) -> tuple[list[Entry], Aliases]:
+        """All entries and the aliases, repaired as the next change would repair them. Writes nothing."""
+        entries, _, aliases = self._repaired()
+        return entries, aliases
 
-    def promote(self, release: str, by: str) -> Aliases:
-        """Makes a release the champion. Promoting the champion again changes nothing."""
-        seen = self.read()
-        if seen.champion == release:
-            return seen
-        candidate = None if seen.candidate == release else seen.candidate
-        return self._swap(seen, {"champion": release, "previous": seen.champion, "candidate": candidate}, by)
+    def entries(self) -> list[Entry]:
+        """All entries, oldest first, those that an earlier version left in its own files among them."""
+        return self.seen()[0]
 
-    def roll_back(self, by: str) -> Aliases:
-        """Swaps champion and previous. Raises EndpointError where there is no previous release."""
-        seen = self.read()
-        if seen.previous is None:
-            raise EndpointError(f"{self._workload}: there is no previous release to roll back to")
-        return self._swap(seen, {"champion": seen.previous, "previous": seen.champion}, by)
+    def nominate(self, release: Subject) -> Aliases:
+        """Makes a release the candidate; the champion stays. The champion and the candidate need no nomination, and a
+        release that was withdrawn or rolled back gets none."""
+        with self._repaired_under_lock() as (entries, aliases):
+            if release.release in (aliases.champion, aliases.candidate) or standing(entries, release) == "withdrawn":
+                return aliases
+            return self._write(entries, aliases, "nominated", release, PIPELINE, {"candidate": release.release})
 
-    def _swap(self, seen: Aliases, change: dict[str, Any], by: str) -> Aliases:
+    def promote(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
+        """Makes a release the champion. Promoting the champion again changes nothing.
+
+        seen: what the caller decided on. Raises EndpointError where the endpoint changed since.
+        """
+        with self._repaired_under_lock(seen) as (entries, aliases):
+            if aliases.champion == release.release:
+                return aliases
+            return self._write(entries, aliases, "promoted", release, by, _as_champion(aliases, release.release))
+
+    def roll_back(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
+        """Makes a release champion in place of one that is thereby withdrawn. Raises EndpointError where there is no
+        champion, where it is this release, or where the endpoint changed since it was `seen`."""
+        with self._repaired_under_lock(seen) as (entries, aliases):
+            if aliases.champion is None:
+                raise EndpointError(f"{self._workload}: there is no champion to roll back from; approve a release first")
+            if aliases.champion == release.release:
+                raise EndpointError(f"{self._workload}: release {release.release} is the champion already")
+            return self._write(entries, aliases, "rolled back", release, by, _as_champion(aliases, release.release))
+
+    def decide(
+        self, action: Literal["approved", "withdrawn"], release: Subject, by: Signature, seen: Aliases | None = None
+    ) -> Aliases:
+        """Records an approval or a withdrawal. A withdrawn release is no candidate any more; nothing else moves.
+
+        Raises EndpointError for the withdrawal of the champion, and where the endpoint changed since it was `seen`.
+        """
+        with self._repaired_under_lock(seen) as (entries, aliases):
+            if action == "withdrawn" and aliases.champion == release.release:
+                raise EndpointError(
+                    f"{self._workload}: release {release.release} is the champion, and the endpoint needs another one: "
+                    f"millrace rollback {self._workload}"
+                )
+            gone = action == "withdrawn" and aliases.candidate == release.release
+            return self._write(entries, aliases, action, release, by, {"candidate": None} if gone else {})
+
+    def problems(self) -> list[str]:
+        """What is wrong with log and file, a sentence each."""
+        if broken := [stored.problem for stored in self._log.stored() if stored.problem]:
+            return broken
+        entries, aliases = self._log.entries(), self.read()
+        if entries and _state(entries[-1]) != _state(aliases):
+            return [f"{self._path} (generation {aliases.generation}) and its log (generation {entries[-1].generation}) name "
+                    "different releases: the next approval, rollback or run of the recipe brings them together"]
+        return []
+
+    def _write(
+        self, entries: Sequence[Entry], aliases: Aliases, action: str, release: Subject, by: Signature, change: dict[str, Any]
+    ) -> Aliases:
+        """One entry, then the file where the entry changes an alias. The caller holds the lock."""
+        moved = {**change, "generation": aliases.generation + 1} if change else {}
+        replaces = aliases.champion if "champion" in change else None
+        entry = next_entry(
+            entries, action=action, workload=self._workload, by=by.name, identity_from=by.identity_from, reason=by.reason,
+            replaces=replaces, **release.model_dump(), **moved,
+        )
+        self._log.append(entry)
+        return self._write_file(_aliases(entry)) if change else aliases
+
+    def _repaired(self) -> tuple[list[Entry], int, Aliases]:
+        """Entries with those that are still to be written, how many are written, and the aliases that agree with them."""
+        entries, aliases = self._log.entries(), self.read()
+        stored = len(entries)
+        if entries and entries[-1].generation > aliases.generation:  # killed after the entry, before the file
+            last = entries[-1].generation
+            aliases = _aliases(next(entry for entry in entries if entry.generation == last))
+        recorded = {(entry.release, entry.at) for entry in entries}
+        for old in old_approvals(self._lake, self._workload):
+            if (old["release"], old["at"]) not in recorded:
+                entries.append(next_entry(entries, **old, gates=self._gates(old["release"], old["digest"])))
+        if _state(aliases) != (_state(entries[-1]) if entries else _state(Aliases(workload=""))):
+            entries.append(next_entry(
+                entries, action="found", workload=self._workload, by=aliases.changed_by or "not recorded",
+                identity_from="the endpoint's file", at=aliases.changed_at or datetime.now(UTC), release=aliases.champion,
+                **aliases.model_dump(include={"generation", "candidate", "champion", "previous"}),
+            ))
+        return entries, stored, aliases
+
+    def _gates(self, release: str, digest: str) -> list[Any]:
+        """The gates of an old approval's release, where its files are still those that were approved."""
+        try:
+            subject = subject_of(self._lake.artefacts("release") / self._workload / release)
+        except (ReleaseError, ManifestError):
+            return []
+        return subject.gates if subject.digest == digest else []
+
+    @contextmanager
+    def _repaired_under_lock(self, seen: Aliases | None = None) -> Iterator[tuple[list[Entry], Aliases]]:
+        """Takes the lock, repairs what a killed process or an earlier version left, and compares with what was `seen`."""
         with self._lock():
-            if self.read().generation != seen.generation:
+            entries, stored, aliases = self._repaired()
+            if seen is not None and aliases.generation != seen.generation:
                 raise EndpointError(f"{self._workload}: the endpoint was changed by someone else meanwhile; try again")
-            wanted = seen.model_copy(
-                update={**change, "generation": seen.generation + 1, "changed_at": datetime.now(UTC), "changed_by": by}
-            )
-            write_text(self._path, json.dumps(wanted.model_dump(mode="json"), indent=2) + "\n")
-            return wanted
+            for entry in entries[stored:]:
+                self._log.append(entry)
+            if aliases != self.read():
+                self._write_file(aliases)
+            yield entries, aliases
+
+    def _write_file(self, aliases: Aliases) -> Aliases:
+        write_text(self._path, json.dumps(aliases.model_dump(mode="json"), indent=2) + "\n")
+        return aliases
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -95,3 +198,41 @@ class Endpoint:
         with self._path.with_suffix(".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def standing(entries: Sequence[Entry], release: Subject) -> Literal["approved", "withdrawn"] | None:
+    """What the last decision on a release was; None where there was none on exactly these files (on any of that version,
+    where the subject has no digest). A rollback withdraws the champion that it replaces."""
+    found: Literal["approved", "withdrawn"] | None = None
+    for entry in entries:
+        if entry.action == "approved" and entry.release == release.release and release.digest in ("", entry.digest):
+            found = "approved"
+        elif (entry.action == "withdrawn" and entry.release == release.release) or (
+            entry.action == "rolled back" and entry.replaces == release.release
+        ):
+            found = "withdrawn"
+    return found
+
+
+def workloads_with_endpoints(lake: Lake) -> list[str]:
+    """Every workload that has an endpoint's file, a log, or approvals of an earlier version."""
+    home = lake.root / "endpoints"
+    files = {path.stem for path in home.glob("*.json")}
+    folders = {path.name for kind in ("log", "approvals") for path in (home / kind).glob("*") if path.is_dir()}
+    return sorted(files | folders)
+
+
+def _as_champion(aliases: Aliases, release: str) -> dict[str, Any]:
+    candidate = None if aliases.candidate == release else aliases.candidate
+    return {"champion": release, "previous": aliases.champion, "candidate": candidate}
+
+
+def _aliases(entry: Entry) -> Aliases:
+    return Aliases(
+        workload=entry.workload, generation=entry.generation, candidate=entry.candidate, champion=entry.champion,
+        previous=entry.previous, changed_at=entry.at, changed_by=entry.by,
+    )
+
+
+def _state(of: Entry | Aliases) -> tuple[int, str | None, str | None, str | None]:
+    return of.generation, of.candidate, of.champion, of.previous

@@ -78,9 +78,13 @@ class Summary:
             rows.append([stage, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
         return Section(
             "Models on held-out sessions", ["model", "loss (nats/token)", "weights", "version"], rows,
-            f"Recovery of the served model: {self.evaluation['recovery']:.4f} "
+            f"Recovery of the served model: {self.evaluation['recovery']:.4f}{self._recovery_interval()} "
             "(exp of reference loss minus served loss per assistant token; 1 is lossless).",
         )
+
+    def _recovery_interval(self) -> str:
+        low, high = self.evaluation.get("recovery_low"), self.evaluation.get("recovery_high")
+        return "" if low is None or high is None else f", 95 % interval {low:.4f} to {high:.4f}"
 
     def _drafting(self) -> Section:
         rows = [

@@ -10,7 +10,7 @@ import pytest
 from model_ops import speculator
 from model_ops.progress import Progress
 from model_ops.specs import Job
-from resources.releasing.release import vllm_drafts
+from resources.releasing.serving_scripts import vllm_drafts
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
 
 SAME_TAU = 0.08

@@ -1,0 +1,136 @@
+"""The log of one endpoint: who did what to it, when and why. Entries are added, never replaced.
+
+    log = EndpointLog(lake, "math-tutor")
+    log.entries()             # oldest first; raises where one was changed or is missing
+    log.append(entry)         # under the endpoint's lock
+
+`<lake>/endpoints/log/<workload>/000001.json` and so on: one file an entry, written beside and renamed into place, so
+that a killed process leaves a whole entry or none. Each entry holds the sha256 of its own content and that of the entry
+before it: a changed, removed or inserted entry breaks the chain. The digests have no key, so the chain shows mistakes and
+careless edits; it does not stop someone who writes all later entries anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from resources.atomic import write_json
+from resources.lake import Lake
+from resources.releasing.gates import GateResult
+
+Action = Literal["nominated", "approved", "promoted", "withdrawn", "rolled back", "found"]
+"""found: the endpoint's file names releases that no entry speaks of (written by an earlier version, or by hand)."""
+
+
+class EndpointLogError(Exception):
+    """The log cannot be trusted as it is."""
+
+
+class Entry(BaseModel):
+    """One entry. `replaces` is the champion that a promotion or a rollback took the place of; generation, candidate,
+    champion and previous are those of the endpoint after the entry."""
+
+    number: int
+    at: datetime
+    by: str
+    identity_from: str
+    action: Action
+    workload: str
+    release: str | None
+    digest: str = ""
+    reason: str = ""
+    gates: list[GateResult] = Field(default_factory=list)
+    replaces: str | None = None
+    generation: int = 0
+    candidate: str | None = None
+    champion: str | None = None
+    previous: str | None = None
+    before: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file of the log: its entry, None where it cannot be read, and what is wrong with it, "" where nothing is."""
+
+    entry: Entry | None
+    problem: str
+
+
+class EndpointLog:
+    """The entries of one endpoint."""
+
+    def __init__(self, lake: Lake, workload: str):
+        self.folder = lake.root / "endpoints" / "log" / workload
+        self._workload = workload
+
+    def entries(self) -> list[Entry]:
+        """All entries, oldest first. Raises EndpointLogError for the first one that was changed, or is missing."""
+        entries = []
+        for stored in self.stored():
+            if stored.problem or stored.entry is None:
+                raise EndpointLogError(stored.problem)
+            entries.append(stored.entry)
+        return entries
+
+    def stored(self) -> list[Stored]:
+        """Every file of the log with what is wrong with it; raises nothing."""
+        found: list[Stored] = []
+        before, expected = "", 1
+        for path in sorted(path for path in self.folder.glob("*.json") if path.stem.isdecimal()):
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+                entry, digest = Entry.model_validate(content), entry_digest(content)
+            except (OSError, ValueError, TypeError, AttributeError, ValidationError):
+                found.append(Stored(None, self._broken(f"entry {path.name} cannot be read")))
+                before, expected = "", int(path.stem) + 1
+                continue
+            found.append(Stored(entry, self._problem(path, entry, digest, before, expected)))
+            before, expected = entry.sha256, int(path.stem) + 1
+        return found
+
+    def append(self, entry: Entry) -> None:
+        """Writes an entry as the next one. The caller holds the endpoint's lock."""
+        path = self.folder / f"{entry.number:06d}.json"
+        if path.exists():
+            raise EndpointLogError(f"{path} exists already: someone wrote to this log without its lock; try again")
+        write_json(path, entry.model_dump(mode="json"))
+
+    def _problem(self, path: Path, entry: Entry, digest: str, before: str, expected: int) -> str:
+        if int(path.stem) != expected:
+            return self._broken(f"entry {expected} is missing")
+        if entry.number != expected or entry.sha256 != digest:
+            return self._broken(f"entry {expected} was changed after it was written")
+        if entry.before != before:
+            return self._broken(f"an entry before entry {expected} was replaced")
+        return ""
+
+    def _broken(self, what: str) -> str:
+        return (
+            f"{self._workload}: the endpoint's log is broken, {what}: restore {self.folder} from a copy, or move it "
+            "away, and a new log begins with what the endpoint serves now"
+        )
+
+
+def next_entry(entries: Sequence[Entry], **fields: Any) -> Entry:
+    """The entry that comes after these: numbered, dated now where no date is given, and chained to the last one. It
+    leaves the endpoint as the last one did, where the fields do not say otherwise."""
+    last = entries[-1] if entries else None
+    kept = {name: getattr(last, name) for name in ("generation", "candidate", "champion", "previous")} if last else {}
+    chained = {"number": last.number + 1 if last else 1, "at": datetime.now(UTC), "before": last.sha256 if last else ""}
+    entry = Entry.model_validate({**chained, **kept, **fields})
+    return entry.model_copy(update={"sha256": entry_digest(entry.model_dump(mode="json"))})
+
+
+def entry_digest(content: dict[str, Any]) -> str:
+    """sha256 over an entry's content but for this digest itself."""
+    signed = {name: value for name, value in content.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

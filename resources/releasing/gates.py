@@ -1,0 +1,104 @@
+"""Gates: what a release must have measured before anyone may approve it.
+
+    results = judge(gates, evaluation.metrics, temperature=1.0, drafter="eagle3")    # one GateResult for each gate
+    missed(results[0])                                                               # a sentence, or None where it holds
+
+Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's
+noise, the two models that were compared are not what they claim to be: a quantized model does not predict better than
+the model it was made from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LEAST_NOISE = 0.002
+"""Rounding weights moves recovery by a few ten-thousandths either way, on any number of test rows; a bootstrap over rows
+does not see that part of the noise."""
+
+MOST_NOISE = 0.05
+"""A model and its quantized form differ by far less on every row: a wider interval comes from two different models."""
+
+UNKNOWN_NOISE = 0.01
+"""For evaluation reports of earlier versions, which have no interval."""
+
+
+class Gates(BaseModel):
+    """What a release must reach before anyone may approve it. Null switches a gate off."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    recovery: float | None = Field(
+        0.99, gt=0, le=1,
+        description="at least this exp(reference loss - served loss) per token; beyond 1 by more than its noise fails, too",
+    )
+    acceptance_length: float | None = Field(
+        1.2, ge=1, description="lower end of the 95 % interval of tau, at the recipe's K and temperature"
+    )
+
+
+class GateResult(BaseModel):
+    """One gate, judged. low, high: the 95 % interval of what was measured, None where the report has none."""
+
+    name: str
+    wanted: float
+    measured: float | None
+    passed: bool
+    low: float | None = None
+    high: float | None = None
+    why: str = ""
+
+
+def judge(gates: Gates, evaluation: dict[str, Any], temperature: float, drafter: str | None) -> list[GateResult]:
+    """Each gate that is switched on, against the evaluation report's metrics. What was not measured has not passed.
+
+    drafter: the architecture of the release's drafter, None where it has none.
+    """
+    results = []
+    if gates.recovery is not None:
+        results.append(_judged("recovery", gates.recovery, evaluation, "recovery", "recovery"))
+    if gates.acceptance_length is not None and drafter is not None:
+        tau = f"tau_{drafter}_t{temperature:g}"
+        results.append(_judged("acceptance_length", gates.acceptance_length, evaluation, f"{tau}_low", tau))
+    return results
+
+
+def missed(gate: GateResult) -> str | None:
+    """Why a gate does not hold; None where it holds. The bounds are applied again: an earlier version recorded a
+    recovery of 1.1 as passed."""
+    if gate.measured is None:
+        return f"gate {gate.name}: not measured, and {gate.wanted:g} is wanted; run the recipe again"
+    if gate.name == "recovery" and gate.measured - 1 > (noise := recovery_noise(gate)):
+        return (
+            f"gate recovery: {gate.measured:.6g} is beyond 1 by more than its noise ({noise:.2g}), so the served model is not "
+            "the quantized form of the model that it was compared with; run the recipe again, which makes and measures both"
+        )
+    if gate.measured < gate.wanted or not gate.passed:
+        return f"gate {gate.name}: {gate.measured:.6g} where at least {gate.wanted:g} is wanted"
+    return None
+
+
+def recovery_noise(gate: GateResult) -> float:
+    """How far recovery may lie beyond 1 by chance: its distance from the lower end of its interval, within bounds."""
+    if gate.measured is None or gate.low is None:
+        return UNKNOWN_NOISE
+    return min(max(gate.measured - gate.low, LEAST_NOISE), MOST_NOISE)
+
+
+def _judged(name: str, wanted: float, evaluation: dict[str, Any], key: str, interval: str) -> GateResult:
+    measured, low, high = (_finite(evaluation.get(key)) for key in (key, f"{interval}_low", f"{interval}_high"))
+    gate = GateResult(name=name, wanted=wanted, measured=measured, low=low, high=high, passed=True)
+    problem = missed(gate)
+    return gate.model_copy(update={"passed": problem is None, "why": problem or _held(gate)})
+
+
+def _held(gate: GateResult) -> str:
+    said = f"{gate.measured:.6g} is at least {gate.wanted:g}"
+    return f"{said} and not beyond 1 by more than {recovery_noise(gate):.2g}" if gate.name == "recovery" else said
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -1,0 +1,79 @@
+"""Releases in SQL: the relations `releases`, `gates`, `approvals` and `champions` of the catalog.
+
+    create_release_relations(connection, lake)      # after the table `artefacts`; rebuilt with the catalog
+
+What cannot be read is left out here: `millrace verify <lake>/endpoints` says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from resources.lake import Lake
+from resources.releasing.endpoint_log import EndpointLog, EndpointLogError, Entry
+from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, workloads_with_endpoints
+from resources.sql_files import run, sql_text
+
+RELATIONS = ("approvals", "champions", "releases", "gates")
+"""In the order in which they are made: releases tells of approvals."""
+
+_GATE = pa.struct([
+    ("name", pa.string()), ("wanted", pa.float64()), ("measured", pa.float64()), ("low", pa.float64()), ("high", pa.float64()),
+    ("passed", pa.bool_()), ("why", pa.string()),
+])
+_TIME = pa.timestamp("us", tz="UTC")
+_ENTRIES = pa.schema([
+    ("workload", pa.string()), ("number", pa.int64()), ("ts", _TIME), ("who", pa.string()), ("identity_from", pa.string()),
+    ("action", pa.string()), ("release", pa.string()), ("digest", pa.string()), ("reason", pa.string()),
+    ("gates", pa.list_(_GATE)), ("replaces", pa.string()), ("generation", pa.int64()), ("candidate", pa.string()),
+    ("champion", pa.string()), ("previous", pa.string()), ("sha256", pa.string()), ("intact", pa.bool_()),
+])
+_ALIASES = pa.schema([
+    ("workload", pa.string()), ("candidate", pa.string()), ("champion", pa.string()), ("previous", pa.string()),
+])
+_TEXTS = pa.schema([("path", pa.string()), ("release", pa.string())])
+
+
+def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    """Creates the four relations and their comments in the catalog that is being built."""
+    workloads = workloads_with_endpoints(lake)
+    entries = [row for workload in workloads for row in _entries(lake, workload)]
+    aliases = [_aliases(lake, workload).model_dump() for workload in workloads]
+    connection.register("log_entries", pa.Table.from_pylist(entries, schema=_ENTRIES))
+    connection.register("endpoint_aliases", pa.Table.from_pylist(aliases, schema=_ALIASES))
+    connection.register("release_texts", pa.Table.from_pylist(_release_texts(lake), schema=_TEXTS))
+    for name in RELATIONS:
+        run(connection, f"catalog/{name}")
+    connection.execute(sql_text("catalog/release_comments"))
+
+
+def _entries(lake: Lake, workload: str) -> list[dict[str, Any]]:
+    """Every readable entry, with those of an earlier version that the next change will copy into the log."""
+    try:
+        return [_row(entry, intact=True) for entry in Endpoint(lake, workload).entries()]
+    except (EndpointLogError, EndpointError):
+        stored = EndpointLog(lake, workload).stored()
+        return [_row(item.entry, intact=not item.problem) for item in stored if item.entry is not None]
+
+
+def _row(entry: Entry, intact: bool) -> dict[str, Any]:
+    # `at` and `by` are reserved words of SQL
+    return {**entry.model_dump(), "ts": entry.at, "who": entry.by, "intact": intact}
+
+
+def _aliases(lake: Lake, workload: str) -> Aliases:
+    try:
+        return Endpoint(lake, workload).read()
+    except EndpointError:
+        return Aliases(workload=workload)
+
+
+def _release_texts(lake: Lake) -> list[dict[str, str]]:
+    return [
+        {"path": path.parent.relative_to(lake.root).as_posix(), "release": path.read_text(encoding="utf-8")}
+        for path in sorted(lake.artefacts("release").glob("*/*/release.json"))
+        if (path.parent / "manifest.json").exists()
+    ]

@@ -1,0 +1,64 @@
+"""What a person calls a release: its version, the beginning of one, workload/version, or its directory.
+
+    named = find_release(lake, "3f2a91")
+    named.directory, named.given         # given: the beginning that stands for a version, "" where it was named in full
+
+A beginning of less than `SHORTEST_SURE` characters is easily another release tomorrow: whoever moves an alias by it must be
+shown the whole version first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.lake import Lake
+from resources.releasing.release import ReleaseError
+
+SHORTEST_SURE = 6
+MOST_LISTED = 10
+
+
+class UnsureNameError(Exception):
+    """The beginning of a version is too short to act upon unseen."""
+
+
+@dataclass(frozen=True)
+class NamedRelease:
+    """A release, and the beginning of its version that was given for it."""
+
+    directory: Path
+    given: str = ""
+
+    @property
+    def sure(self) -> bool:
+        """Whether what was given may be acted upon without anyone seeing the whole version first."""
+        return not self.given or len(self.given) >= SHORTEST_SURE
+
+
+def find_release(lake: Lake, text: str, workload: str = "") -> NamedRelease:
+    """The release that is meant, among those of one workload where it is given. Raises ReleaseError."""
+    root = lake.artefacts("release")
+    directory = Path(text).expanduser()
+    if text and (directory / "release.json").exists():
+        directory = directory.resolve()
+        if directory.parent.parent != root or workload not in ("", directory.parent.name):
+            raise ReleaseError(f"{directory} is no release of {workload or lake.root}: name its own lake with --lake")
+        return NamedRelease(directory)
+    named, _, version = text.rstrip("/").rpartition("/")
+    releases = [path.parent for path in root.glob("*/*/manifest.json")]
+    releases = [path for path in releases if workload in ("", path.parent.name)]
+    of_workload = [path for path in releases if named in ("", path.parent.name)]
+    whole = [path for path in of_workload if path.name == version]
+    found = whole or [path for path in of_workload if version and path.name.startswith(version)]
+    if len(found) == 1:
+        return NamedRelease(found[0], "" if whole else version)
+    problem = "names more than one release" if found else "names no release"
+    raise ReleaseError(f"{text!r} {problem} of {workload or lake.root}; there are: {_listed(root, found or releases)}")
+
+
+def _listed(root: Path, releases: list[Path]) -> str:
+    newest = sorted(releases, key=lambda path: -(path / "manifest.json").stat().st_mtime)
+    said = ", ".join(path.relative_to(root).as_posix() for path in newest[:MOST_LISTED])
+    more = len(newest) - MOST_LISTED
+    return (said or "none yet") + (f" and {more} more" if more > 0 else "")

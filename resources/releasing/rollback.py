@@ -1,0 +1,80 @@
+"""Rollback: an earlier champion again. Champions form a history; rolling back walks back in it.
+
+    target = rollback_target(lake, "math-tutor")              # the last champion that was not withdrawn or rolled back
+    roll_back(lake, "math-tutor", directory_of_target, by)
+
+A release that was rolled back is not gone back to by itself: only its name brings it back, with a new approval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from resources.lake import Lake
+from resources.releasing.endpoint_log import Entry
+from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, standing
+from resources.releasing.release import ReleaseError, recheck
+from resources.releasing.signature import Signature
+from resources.releasing.subject import Subject, subject_of
+
+
+def rollback_target(lake: Lake, workload: str) -> str:
+    """The version that a rollback without a name leads to. Raises EndpointError where there is none left."""
+    entries, aliases = Endpoint(lake, workload).seen()
+    if aliases.champion is None:
+        raise EndpointError(f"{workload}: no release is served yet, so there is no previous release to roll back to")
+    for version in reversed(champions_before(entries)):
+        if version != aliases.champion and standing(entries, Subject(release=version)) != "withdrawn":
+            return version
+    others = dict.fromkeys(entry.replaces for entry in entries if entry.replaces not in (None, aliases.champion))
+    named = f" that was not withdrawn; name one of those that were with --to: {', '.join(map(str, others))}" if others else ""
+    raise EndpointError(f"{workload}: there is no previous release to roll back to{named}")
+
+
+def champions_before(entries: Sequence[Entry]) -> list[str]:
+    """The champions that lie behind the present one, oldest first, which is itself the last.
+
+    A promotion adds to them. A rollback to one of them takes those after it away: going back twice goes further back.
+    """
+    champions: list[str] = []
+    for entry in entries:
+        if entry.champion is None or champions[-1:] == [entry.champion]:
+            continue
+        if entry.action == "rolled back" and entry.champion in champions:
+            while champions[-1] != entry.champion:
+                champions.pop()
+            continue
+        if entry.action == "found" and entry.previous and entry.previous not in champions:
+            champions.append(entry.previous)
+        champions.append(entry.champion)
+    return champions
+
+
+def was_champion(lake: Lake, workload: str, version: str) -> bool:
+    """Whether the log of a workload's endpoint knows a release as champion of any time."""
+    return any(version in (entry.champion, entry.replaces, entry.previous) for entry in Endpoint(lake, workload).entries())
+
+
+def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> Aliases:
+    """Makes a former champion serve again, after a re-check; one that was withdrawn is thereby approved anew.
+
+    Raises ReleaseError where a re-check finds anything wrong or the release never was champion, EndpointError where it is
+    the champion or the endpoint changed since it was `seen`.
+    """
+    workload, version = directory.parent.name, directory.name
+    endpoint = Endpoint(lake, workload)
+    entries, aliases = endpoint.seen()
+    if aliases.champion == version:
+        raise EndpointError(f"{workload}: release {version} is the champion already")
+    if not was_champion(lake, workload, version):
+        raise ReleaseError(
+            f"release {version} never was the champion of {workload}, so nothing can be rolled back to it: "
+            f"millrace approve {version}"
+        )
+    if problems := recheck(lake, directory):
+        raise ReleaseError(f"release {version} cannot be served again: " + "; ".join(problems))
+    subject = subject_of(directory)
+    if standing(entries, subject) == "withdrawn":
+        endpoint.decide("approved", subject, by, seen)
+    return endpoint.roll_back(subject, by, seen)

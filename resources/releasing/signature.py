@@ -1,0 +1,83 @@
+"""Who acts on an endpoint, and why: what every entry of its log is signed with.
+
+    by = sign("held-out answers read by two people")     # the person who runs this command
+    by.name, by.identity_from, by.reason
+
+The person's name is, in this order: MILLRACE_USER, git's user.email, the system account's name. The entry records which of
+them it was, because only the first one is chosen for this purpose.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import unicodedata
+from dataclasses import dataclass
+
+LONGEST_NAME = 200
+LONGEST_REASON = 2_000
+JOINERS = "\u200c\u200d"
+"""Invisible, and part of how some languages and emoji are written."""
+
+
+class SignatureError(Exception):
+    """Nobody is known to sign with, or what was given cannot be shown in one line."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Who acted, where that name comes from, and the reason that was given."""
+
+    name: str
+    identity_from: str
+    reason: str = ""
+
+
+PIPELINE = Signature("pipeline", "pipeline")
+AUTOMATIC = Signature("recipe: approval automatic", "recipe")
+
+
+def sign(reason: str | None = None) -> Signature:
+    """The signature of the person who runs this command.
+
+    Raises SignatureError where nothing names a person, or where name or reason hold control characters or are too long.
+    """
+    name, source = _person()
+    return Signature(_one_line(source, name, LONGEST_NAME), source, _one_line("--reason", reason or "", LONGEST_REASON))
+
+
+def _person() -> tuple[str, str]:
+    if name := os.environ.get("MILLRACE_USER", "").strip():
+        return name, "MILLRACE_USER"
+    if name := _git_email():
+        return name, "git config user.email"
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name, "system account"
+    except KeyError:  # a container may run under a number that has no name
+        pass
+    if name := os.environ.get("USER", "").strip():
+        return name, "USER"
+    raise SignatureError("nothing says who you are, and an approval records who gave it: set MILLRACE_USER to your name")
+
+
+def _git_email() -> str:
+    try:
+        done = subprocess.run(["git", "config", "--get", "user.email"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _one_line(what: str, text: str, longest: int) -> str:
+    text = text.strip()
+    if any(_hides(character) for character in text):
+        raise SignatureError(f"{what} holds control characters, such as a line break: give plain text in one line")
+    if len(text) > longest:
+        raise SignatureError(f"{what} has {len(text):,} characters, at most {longest:,} are kept: shorten it")
+    return text
+
+
+def _hides(character: str) -> bool:
+    """Whether a character changes how a line is shown, or cannot be shown or stored at all."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in JOINERS

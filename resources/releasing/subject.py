@@ -1,0 +1,30 @@
+"""The release that an entry of an endpoint's log is about, as it was when the entry was written.
+
+    subject_of(directory)       # version, digest, gates
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from resources.manifest import read_manifest
+from resources.releasing.gates import GateResult
+from resources.releasing.release import read_release
+
+
+class Subject(BaseModel):
+    """A release: its version, the digest of its files, and its gates as they were."""
+
+    model_config = ConfigDict(frozen=True)
+
+    release: str
+    digest: str = ""
+    gates: list[GateResult] = Field(default_factory=list)
+
+
+def subject_of(directory: Path) -> Subject:
+    """A release's directory as a subject. Raises ReleaseError or ManifestError where it is no finished release."""
+    release = read_release(directory)
+    return Subject(release=directory.name, digest=read_manifest(directory).digest, gates=release.gates)

@@ -1,0 +1,46 @@
+"""Serve scripts: each server is asked for what it runs."""
+
+import itertools
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from resources.releasing.serving_scripts import write_scripts
+
+
+@pytest.mark.parametrize(("architecture", "method", "sglang"), [
+    ("eagle3", "eagle3", "EAGLE3"), ("eagle3.1", "eagle3", "EAGLE3"), ("p_eagle", "eagle3", None),
+    ("dflash", "dflash", "DFLASH"), ("medusa", "medusa", None), ("mlp_speculator", None, None),
+    ("mtp", "mtp", None), ("draft_model", "draft_model", "STANDALONE"),
+])
+def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, method, sglang):
+    """The scripts, run with stand-ins for the servers that print the arguments they are given."""
+    model, release = tmp_path / "models" / "m", tmp_path / "releases" / "tutor" / "r1"
+    model.mkdir(parents=True)
+    write_scripts(release, "tutor", "models/m", "models/m", architecture, 3)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("vllm", "python"):
+        (programs / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (programs / name).chmod(0o755)
+    environment = {"PATH": f"{programs}:/usr/bin:/bin"}
+    done = {server: subprocess.run(["bash", release / f"serve-{server}.sh", "--port", "1"], env=environment, check=True,
+                                   capture_output=True, text=True) for server in ("vllm", "sglang")}
+    words = done["vllm"].stdout.splitlines()
+    assert words[0] == "serve" and words[-1] == "1" and Path(words[1]).is_dir()
+    if method is None:
+        assert "--speculative-config" not in words and "without it" in done["vllm"].stderr
+    else:
+        config = json.loads(words[words.index("--speculative-config") + 1])
+        assert config["method"] == method and config["num_speculative_tokens"] == 3 and Path(config["model"]).is_dir()
+        assert config.get("parallel_drafting", False) == (architecture == "p_eagle")
+        assert ("draft_sample_method" in config) == (method != "medusa") and not done["vllm"].stderr
+    overrides = [json.loads(words[at + 1]) for at, word in enumerate(words) if word == "--hf-overrides"]
+    assert overrides == ([{"num_nextn_predict_layers": 1}] if architecture == "mtp" else [])
+    words = done["sglang"].stdout.splitlines()
+    options = {name: value for name, value in itertools.pairwise(words) if name.startswith("--speculative")}
+    assert options.get("--speculative-algorithm") == sglang and bool(done["sglang"].stderr) == (sglang is None)
+    assert options.get("--speculative-num-draft-tokens") == (None if sglang is None else "4")
+    assert options.get("--speculative-num-steps") == ("3" if sglang in ("EAGLE3", "STANDALONE") else None)
