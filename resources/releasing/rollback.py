@@ -28,7 +28,7 @@ def rollback_target(lake: Lake, workload: str) -> str:
         if version != aliases.champion and standing(entries, Subject(release=version)) != "withdrawn":
             return version
     others = dict.fromkeys(entry.replaces for entry in entries if entry.replaces not in (None, aliases.champion))
-    named = f" that was not withdrawn; name one of those that were with --to: {', '.join(map(str, others))}" if others else ""
+    named = f"; what served at another time can be named with --to: {', '.join(map(str, others))}" if others else ""
     raise EndpointError(f"{workload}: there is no previous release to roll back to{named}")
 
 

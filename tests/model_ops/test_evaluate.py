@@ -58,6 +58,7 @@ def test_the_report_holds_together(place, tmp_path, monkeypatch):
     loss = mean_loss(held_out_loss(load_model(place / "student"), documents))
     assert numbers["loss_student"] == pytest.approx(loss, rel=1e-6)
     assert numbers["recovery"] == pytest.approx(math.exp(loss - numbers["loss_quantized"]))
+    assert numbers["recovery_low"] < numbers["recovery"] < numbers["recovery_high"] < numbers["recovery_low"] + 0.1
     assert report["prompts"] == 10 and report["prompts_asked"] == 200 and report["test_rows"] == 10
     likelihood = pq.read_table(tmp_path / "likelihood.parquet")
     assert likelihood.num_rows == 30 and set(likelihood.column_names) == {"row_id", "model", "nll_sum", "tokens"}

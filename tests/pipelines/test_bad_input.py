@@ -113,6 +113,6 @@ def test_missing_words_are_misuse(cli, words):
 
 
 def test_every_command_explains_itself(cli):
-    for command in ("demo", "run", "sql", "lineage", "why", "verify", "approve", "rollback", "ui"):
+    for command in ("demo", "run", "sql", "lineage", "why", "verify", "approve", "withdraw", "rollback", "ui"):
         said = cli(command, "--help").stdout
         assert "--lake" in said

@@ -9,8 +9,8 @@ from pipelines.instance import fail_dead_runs, open_instance
 from resources.lake import Lake
 from resources.manifest import describe_files, files_digest
 from resources.registry import Registry
+from resources.releasing.approvals import is_approved
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import is_approved
 
 MODELS = ("base_model", "sft_model", "student_model", "quantized_model", "speculator")
 DATASETS = ("eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "served_answers", "speculator_dataset",

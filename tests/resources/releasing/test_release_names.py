@@ -36,7 +36,7 @@ def test_what_names_no_release_is_one_sentence(lake, make_release, text):
 def test_a_version_of_two_workloads_needs_the_workload(lake, make_release):
     for workload in ("tutor", "shop"):
         make_release(lake, 1, workload).rename(lake.artefacts("release") / workload / "aaaaaaaaaaaa")
-    with pytest.raises(ReleaseError, match="more than one release .*(shop|tutor)/aaaaaaaaaaaa"):
+    with pytest.raises(ReleaseError, match=r"more than one release .*(shop|tutor)/aaaaaaaaaaaa"):
         find_release(lake, "aaaaaaaaaaaa")
     assert find_release(lake, "shop/aaaaaaaaaaaa").directory.parent.name == "shop"
     assert find_release(lake, "aaaa", workload="shop").directory.parent.name == "shop"

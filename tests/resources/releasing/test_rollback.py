@@ -39,7 +39,7 @@ def back(lake):
 
 
 def test_two_rollbacks_go_further_back_and_do_not_bounce(lake, served):
-    a, b, c = served
+    a, b, _ = served
     assert [back(lake), back(lake)] == [b.name, a.name]
     with pytest.raises(EndpointError, match="no previous release to roll back to") as raised:
         back(lake)
@@ -57,7 +57,7 @@ def test_a_release_that_was_rolled_back_comes_back_when_it_is_named_and_is_appro
 
 
 def test_rolling_back_to_an_older_one_leaves_those_between_behind(lake, served):
-    a, b, c = served
+    a, b, _ = served
     roll_back(lake, a, ANA)
     with pytest.raises(EndpointError, match="no previous release"):
         rollback_target(lake, "tutor")
@@ -66,7 +66,7 @@ def test_rolling_back_to_an_older_one_leaves_those_between_behind(lake, served):
 
 
 def test_a_withdrawn_release_is_passed_over_and_one_approved_again_is_not(lake, served):
-    a, b, c = served
+    a, b, _ = served
     withdraw(lake, b, ANA)
     assert rollback_target(lake, "tutor") == a.name
     approve(lake, b, ANA)
@@ -91,7 +91,7 @@ def test_what_never_served_or_serves_now_cannot_be_rolled_back_to(lake, served, 
 
 def test_a_target_whose_files_changed_is_refused_and_nothing_moves(lake, served):
     (served[1] / "serve-vllm.sh").write_text("rm -rf /")
-    with pytest.raises(ReleaseError, match="cannot be served again: .* not those the release was made from"):
+    with pytest.raises(ReleaseError, match=r"cannot be served again: .* not those the release was made from"):
         back(lake)
     assert Endpoint(lake, "tutor").read().champion == served[2].name and is_approved(lake, served[2])
 

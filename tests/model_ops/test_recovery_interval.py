@@ -1,0 +1,51 @@
+"""The noise of recovery: small between a model and its rounded form, wide between two models."""
+
+import math
+import random
+
+import pytest
+
+from model_ops import recovery_interval as module
+from model_ops.errors import ModelError
+from model_ops.recovery_interval import recovery_interval
+from model_ops.training.likelihood import RowLoss, mean_loss
+
+
+def rows(loss_of, count=200, seed=0):
+    draw = random.Random(seed)
+    lengths = [draw.randint(5, 200) for _ in range(count)]
+    return [RowLoss(f"r{row}", loss_of(row) * tokens, tokens) for row, tokens in enumerate(lengths)]
+
+
+def hard(row):
+    return random.Random(row).uniform(0.5, 4.0)
+
+
+def test_what_makes_a_row_hard_for_both_models_is_no_noise():
+    reference, served = rows(hard), rows(lambda row: hard(row) + random.Random(-row).gauss(0, 0.001))
+    recovery = math.exp(mean_loss(reference) - mean_loss(served))
+    low, high = recovery_interval(reference, served)
+    assert low < recovery < high and high - low < 0.001
+
+
+def test_a_difference_between_models_is_outside_the_noise_and_order_is_of_no_matter():
+    reference, served = rows(lambda row: hard(row) + 0.1), rows(lambda row: hard(row) + random.Random(-row).gauss(0, 0.1))
+    low, high = recovery_interval(reference, served)
+    assert 1.08 < low < math.exp(0.1) < high < 1.13
+    assert recovery_interval(reference[::-1], served) == (low, high)
+
+
+def test_rows_are_drawn_in_shares_with_the_same_coverage(monkeypatch):
+    reference, served = rows(hard), rows(lambda row: hard(row) + random.Random(-row).gauss(0, 0.1))
+    whole = recovery_interval(reference, served)
+    monkeypatch.setattr(module, "DRAWN_AT_ONCE", 7 * len(served))
+    assert recovery_interval(reference, served) == pytest.approx(whole, abs=0.003)
+
+
+def test_the_same_model_twice_has_no_noise():
+    assert recovery_interval(rows(hard), rows(hard)) == (1.0, 1.0)
+
+
+def test_models_that_read_different_rows_cannot_be_compared():
+    with pytest.raises(ModelError, match="no test row in common"):
+        recovery_interval([RowLoss("a", 1.0, 1)], [RowLoss("b", 1.0, 1)])
