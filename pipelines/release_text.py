@@ -12,7 +12,7 @@ from resources.manifest import read_manifest
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.gates import missed
 from resources.releasing.release import read_release
-from resources.releasing.rollback import champions_before
+from resources.releasing.rollback import champions_before, was_champion
 from resources.releasing.signature import Signature
 
 
@@ -56,7 +56,10 @@ def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliase
 
 def say_withdrawn(console: Console, lake: Lake, directory: Path, by: Signature) -> None:
     _ok(console, f"{directory.parent.name}: release {directory.name} is withdrawn by {_who(by)}; the champion stays")
-    _print(console, f"  undo: millrace approve {directory.name} {_option(lake)}, which makes it the champion")
+    workload = directory.parent.name
+    served = was_champion(lake, workload, directory.name)
+    again = f"rollback {workload} --to {directory.name}" if served else f"approve {directory.name}"
+    _print(console, f"  undo: millrace {again} {_option(lake)}, which makes it the champion")
     _advise(console, by)
 
 

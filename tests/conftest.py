@@ -90,22 +90,27 @@ def toy_recipe() -> str:
 
 @pytest.fixture(scope="session")
 def make_release():
-    """Finishes a release of a model that is a few bytes: make_release(lake, 1) is its directory, another number another one."""
+    """Finishes a release of a model of a few bytes: make_release(lake, 1) is its directory, another number makes another one,
+    of the same model."""
     from resources.registry import Registry
     from resources.releasing.gates import GateResult
     from resources.releasing.release import write_release
 
     def make(lake, number: int, workload: str = "tutor", recovery: float = 0.999) -> Path:
         registry = Registry(lake, workload)
-        model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {"number": number}, [])
-        (model.directory / "config.json").write_text(f'{{"number": {number}}}')
-        target = model.finished or registry.finish(model, {})
-        release = registry.draft("release", "release", "release", ("model_ops/specs.py",), {}, [target.as_input()])
+
+        def finished(kind, name, config, inputs, fill):
+            draft = registry.draft(kind, name, name, ("model_ops/specs.py",), config, [item.as_input() for item in inputs])
+            if draft.finished is None:
+                fill(draft.directory)
+            return draft.finished or registry.finish(draft, {})
+
+        target = finished("model", "sft_model", {}, [], lambda home: (home / "config.json").write_text("{}"))
+        report = finished("dataset", "evaluation_report", {}, [target], lambda home: (home / "report.json").write_text("{}"))
         gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
-        if release.finished is None:
-            write_release(release.directory, workload, target, None, 3, [gate])
-            registry.finish(release, {})
-        return release.directory
+        release = finished("release", "release", {"number": number}, [target, report],
+                           lambda home: write_release(home, workload, target, None, number, [gate]))
+        return registry.directory(release)
 
     return make
 

@@ -6,6 +6,7 @@ import pytest
 
 from resources.lake import Lake
 from resources.manifest import read_manifest
+from resources.registry import Registry
 from resources.releasing.approvals import approve, approved_by, is_approved, was_decided, withdraw
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError
@@ -70,8 +71,22 @@ def test_changed_files_are_not_what_was_approved(lake, release):
     manifest = release / "manifest.json"
     manifest.write_text(manifest.read_text().replace(read_manifest(release).digest, "0" * 64))
     assert not is_approved(lake, release)
-    with pytest.raises(ReleaseError, match="not those the release was made from"):
+    (release / "serve-vllm.sh").write_text("exit 1")
+    with pytest.raises(ReleaseError, match=r"serve-vllm.sh changed: its files are not those"):
         approve(lake, release, ANA)
+
+
+def test_a_superseded_release_gets_no_first_approval_but_the_champion_gets_more(lake, release, make_release):
+    serving = make_release(lake, 2)
+    approve(lake, serving, ANA)
+    Endpoint(lake, "tutor").promote(subject_of(serving), ANA)
+    model = Registry(lake, "tutor").draft("model", "sft_model", "sft", ("model_ops/specs.py",), {"steps": 2}, [])
+    (model.directory / "config.json").write_text('{"steps": 2}')
+    Registry(lake, "tutor").finish(model, {})
+    with pytest.raises(ReleaseError, match=r"cannot be approved: .*sft_model"):
+        approve(lake, release, ANA)
+    approve(lake, serving, BO)
+    assert approved_by(lake, serving) == BO
 
 
 def test_a_release_that_nobody_approved_has_no_approver(lake, release):

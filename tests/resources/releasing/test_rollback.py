@@ -3,6 +3,7 @@
 import pytest
 
 from resources.lake import Lake
+from resources.registry import Registry
 from resources.releasing.approvals import approve, is_approved, withdraw
 from resources.releasing.endpoints import Endpoint, EndpointError
 from resources.releasing.release import ReleaseError
@@ -94,6 +95,15 @@ def test_a_target_whose_files_changed_is_refused_and_nothing_moves(lake, served)
     with pytest.raises(ReleaseError, match=r"cannot be served again: .* not those the release was made from"):
         back(lake)
     assert Endpoint(lake, "tutor").read().champion == served[2].name and is_approved(lake, served[2])
+
+
+def test_a_rollback_leads_to_what_a_newer_training_has_superseded(lake, served):
+    registry = Registry(lake, "tutor")
+    model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {"steps": 2}, [])
+    (model.directory / "config.json").write_text('{"steps": 2}')
+    registry.finish(model, {})
+    assert [back(lake), back(lake)] == [served[1].name, served[0].name]
+    assert roll_back(lake, served[2], ANA).champion == served[2].name and is_approved(lake, served[2])
 
 
 def test_nothing_is_served_yet(lake):
