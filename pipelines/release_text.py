@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -71,7 +72,7 @@ def _champion(lake: Lake, seen: Aliases) -> str:
     began = next((entry for entry in reversed(moves) if entry.champion == seen.champion), None)
     since = f", since {began.at:%Y-%m-%d %H:%M} UTC by {began.by}" if began else ""
     earlier = len(champions_before(entries)) - 1
-    return f"{seen.champion} at this moment{since}" + (f"; {earlier} before it" if earlier > 0 else "")
+    return f"{seen.champion} at this moment{since}" + (f"; champions before it: {earlier}" if earlier > 0 else "")
 
 
 def _who(by: Signature) -> str:
@@ -84,7 +85,7 @@ def _advise(console: Console, by: Signature) -> None:
 
 
 def _option(lake: Lake) -> str:
-    return f"--lake {os.path.relpath(lake.root)}"
+    return f"--lake {shlex.quote(os.path.relpath(lake.root))}"
 
 
 def _ok(console: Console, text: str) -> None:

@@ -92,7 +92,8 @@ def _judged(name: str, wanted: float, evaluation: dict[str, Any], key: str, inte
     measured, low, high = (_finite(evaluation.get(key)) for key in (key, f"{interval}_low", f"{interval}_high"))
     gate = GateResult(name=name, wanted=wanted, measured=measured, low=low, high=high, passed=True)
     problem = missed(gate)
-    return gate.model_copy(update={"passed": problem is None, "why": problem or _held(gate)})
+    why = problem.removeprefix(f"gate {name}: ") if problem else _held(gate)
+    return gate.model_copy(update={"passed": problem is None, "why": why})
 
 
 def _held(gate: GateResult) -> str:

@@ -27,8 +27,9 @@ def rollback_target(lake: Lake, workload: str) -> str:
     for version in reversed(champions_before(entries)):
         if version != aliases.champion and standing(entries, Subject(release=version)) != "withdrawn":
             return version
-    others = dict.fromkeys(entry.replaces for entry in entries if entry.replaces not in (None, aliases.champion))
-    named = f"; what served at another time can be named with --to: {', '.join(map(str, others))}" if others else ""
+    served = [version for entry in entries for version in (entry.previous, entry.champion) if version]
+    others = [version for version in dict.fromkeys(served) if version != aliases.champion]
+    named = f"; what served at another time can be named with --to: {', '.join(others)}" if others else ""
     raise EndpointError(f"{workload}: there is no previous release to roll back to{named}")
 
 
