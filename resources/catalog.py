@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.lake import Lake
-from resources.releasing.relations import RELATIONS, create_release_relations
+from resources.releasing.relations import RELEASE_RELATIONS, create_release_relations
 from resources.sql_files import create_view, rows, run, sql_text
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 
@@ -203,7 +203,7 @@ def _create_dataset_views(
 ) -> None:
     """A view for the current version of each dataset, and one of all versions' rows with the interactions in them."""
     current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
-    taken = set(SCHEMAS) | {"artefacts", "lineage", "lineage_nodes", "lineage_edges", "dataset_rows", *RELATIONS}
+    taken = set(SCHEMAS) | {"artefacts", "lineage", "lineage_nodes", "lineage_edges", "dataset_rows", *RELEASE_RELATIONS}
     with_interactions = []
     for row in manifests.to_pylist():
         kind, workload, name, *version = row["path"].split("/")

@@ -17,7 +17,7 @@ from resources.releasing.endpoint_log import EndpointLog, EndpointLogError, Entr
 from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, workloads_with_endpoints
 from resources.sql_files import run, sql_text
 
-RELATIONS = ("approvals", "champions", "releases", "gates")
+RELEASE_RELATIONS = ("approvals", "champions", "releases", "gates")
 """In the order in which they are made: releases tells of approvals."""
 
 _GATE = pa.struct([
@@ -45,7 +45,7 @@ def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) 
     connection.register("log_entries", pa.Table.from_pylist(entries, schema=_ENTRIES))
     connection.register("endpoint_aliases", pa.Table.from_pylist(aliases, schema=_ALIASES))
     connection.register("release_texts", pa.Table.from_pylist(_release_texts(lake), schema=_TEXTS))
-    for name in RELATIONS:
+    for name in RELEASE_RELATIONS:
         run(connection, f"catalog/{name}")
     connection.execute(sql_text("catalog/release_comments"))
 

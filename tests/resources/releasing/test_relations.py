@@ -8,7 +8,7 @@ from resources.catalog import query, rebuild
 from resources.lake import Lake
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.relations import RELATIONS
+from resources.releasing.relations import RELEASE_RELATIONS
 from resources.releasing.rollback import roll_back
 from resources.releasing.signature import AUTOMATIC, Signature
 from resources.releasing.subject import subject_of
@@ -27,11 +27,11 @@ def rows(lake, sql):
 
 
 def test_an_empty_lake_has_the_relations(lake):
-    assert rows(lake, " union all ".join(f"select count(*) as n from {name}" for name in RELATIONS)) == [(0,)] * 4
+    assert rows(lake, " union all ".join(f"select count(*) as n from {name}" for name in RELEASE_RELATIONS)) == [(0,)] * 4
 
 
 def test_every_relation_and_column_says_what_it_is(lake):
-    names = ", ".join(f"'{name}'" for name in RELATIONS)
+    names = ", ".join(f"'{name}'" for name in RELEASE_RELATIONS)
     assert rows(lake, f"select table_name from duckdb_tables() where table_name in ({names}) and comment is null") == []
     assert rows(lake, f"select column_name from duckdb_columns() where table_name in ({names}) and comment is null") == []
 
