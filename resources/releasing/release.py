@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from resources.atomic import write_json
 from resources.lake import Lake
-from resources.manifest import Manifest, ManifestError, changed_files, read_manifest
+from resources.manifest import Manifest, ManifestError, changed_files, digest_holds, read_manifest
 from resources.releasing.gates import GateResult, Gates, missed
 from resources.releasing.parts import disagreements
 from resources.releasing.serving_scripts import write_scripts
@@ -98,6 +98,8 @@ def recheck(lake: Lake, directory: Path) -> list[str]:
         if changed:
             problems.append(f"{place}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
                             "are not those the release was made from")
+        if not digest_holds(manifest):
+            problems.append(f"{place}: the digest in its manifest is not that of the files it lists: restore it from a copy")
         if digest is not None and digest != manifest.digest:
             problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
     return problems + disagreements(lake, directory)
