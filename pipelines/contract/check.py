@@ -1,0 +1,200 @@
+"""From the values of a recipe to problems: values of the wrong kind, and pydantic's errors in words.
+
+    problems_in(Recipe, text, error)        # error: the ValidationError of text.content, if there was one
+
+pydantic accepts `"8"` and `true` for a number; a recipe does not, because the JSON schema that editors use does not either.
+Messages name the dotted key, what it holds where that can be no secret, and what would be accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from pipelines.contract.keys import Kind, accepted, keys_of, kind_at, kind_below, meant_by, options, section_in, takes_null
+from pipelines.contract.problems import Problem
+from pipelines.contract.text import Place, RecipeText, dotted
+
+NOT_SHOWN = {"uri", "base_url", "api_key_env", "prompt", "request"}
+"""Keys whose values may hold a secret or a person's text."""
+_SECRET = re.compile(r"://|@|secret|password|passwd|^sk-|api_?key", re.IGNORECASE)
+MOST_LISTED = 24
+"""Keys that one sentence lists."""
+YES_NO = ("yes", "no", "on", "off")
+"""Words of YAML 1.1 for true and false; a key that asks for true or false takes them."""
+
+
+def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError | None) -> list[Problem]:
+    """Everything wrong with the values of a recipe, in no order."""
+    wrong = dict(_wrong_kinds(Kind(model), text.content, ()))
+    found = [Problem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()]
+    for item in error.errors(include_url=False) if error else []:
+        place = tuple(item["loc"])
+        if not any(place[:len(known)] == known for known in wrong):
+            found.extend(_problems_of(model, text, place, item))
+    return found
+
+
+def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
+    """Values that pydantic would turn into another kind, and numbers that are not finite."""
+    if isinstance(value, dict | list):
+        for part, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            expected = kind_below(kind, part)
+            if expected is not None:
+                yield from _wrong_kinds(expected, inner, (*place, part))
+        return
+    kinds = options(kind.annotation)
+    number = int in kinds or float in kinds
+    if isinstance(value, float) and not math.isfinite(value):
+        wrong = True
+    elif any(option in (str, Any) or get_origin(option) is Literal for option in kinds):
+        wrong = False
+    elif isinstance(value, bool):
+        wrong = number
+    elif isinstance(value, str):
+        wrong = number or (bool in kinds and value.lower() not in YES_NO)
+    else:
+        wrong = isinstance(value, int | float) and bool in kinds
+    if wrong:
+        yield place, value
+
+
+def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: dict[str, Any]) -> Iterator[Problem]:
+    """One pydantic error as problems."""
+    kind, value = item["type"], item.get("input")
+    if kind == "broken_rules":
+        yield from placed(item["ctx"]["problems"], text)
+    elif kind == "extra_forbidden":
+        yield Problem(_unknown_key(model, text, place), dotted(place), text.line_of(place))
+    elif kind == "missing":
+        whose = "every recipe needs it" if len(place) == 1 else f"{dotted(place[:-1])} needs it"
+        yield Problem(f"is missing; {whose}", dotted(place), text.line_of(place[:-1]))
+    elif place and place[-1] == "[key]":
+        name = place[:-1]
+        sentence = "this is no name here; a name has a to z, 0 to 9, - and _, at most 63 of them, and begins and ends with a " \
+                   "letter or a digit"
+        yield Problem(sentence, dotted(name), text.line_of(name))
+    elif kind in ("value_error", "credentials"):
+        sentence = item["msg"].removeprefix("Value error, ")
+        yield Problem(sentence, dotted(place), _line_of_first_key(text, place, sentence))
+    else:
+        yield Problem(_sentence(model, place, value), dotted(place), text.line_of(place))
+
+
+def placed(broken: Iterable[tuple[str | Place, str]], text: RecipeText) -> Iterator[Problem]:
+    """(key, sentence) of broken rules, each with its line."""
+    for key, sentence in broken:
+        place = tuple(key.split(".")) if isinstance(key, str) else key
+        yield Problem(sentence, dotted(place), text.line_of(place))
+
+
+def _line_of_first_key(text: RecipeText, place: Place, sentence: str) -> int | None:
+    """Line of the first key below `place` that a sentence about the whole section names and the file holds."""
+    for word in re.findall(r"[a-z_0-9]+", sentence):
+        if (*place, word) in text.lines:
+            return text.lines[*place, word]
+    return text.line_of(place)
+
+
+def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
+    """What a key holds, and what it accepts."""
+    kind = kind_at(model, place)
+    if kind is None:
+        return "this value is not accepted here"
+    wanted = accepted(kind.annotation, kind.metadata)
+    if value is None or value == "" or (isinstance(value, list | dict) and not value and _holds(kind, type(value))):
+        return _empty(kind, place, value, wanted)
+    hint = ""
+    if isinstance(value, str):
+        hint = _without_quotes(value, kind.annotation) or _nearest_choice(value, kind.annotation)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and wanted == "text":
+        hint = " in quotes"
+    below = ", " + _known_below(section_in(kind.annotation)) if section_in(kind.annotation) else ""
+    return f"it holds {_shown(place, value)}; give {wanted}{below}{hint}"
+
+
+def _holds(kind: Kind, container: type) -> bool:
+    kinds = options(kind.annotation)
+    return any(get_origin(option) is container for option in kinds) or (container is dict and section_in(kind.annotation) is not None)
+
+
+def _empty(kind: Kind, place: Place, value: Any, wanted: str) -> str:
+    section = section_in(kind.annotation)
+    if section is not None and value is None:
+        if "enabled" in section.model_fields and section.model_fields["enabled"].annotation is bool:
+            return (f"is empty; write `{place[-1]}: {{enabled: false}}` to switch it off, or leave the key out to take its "
+                    "defaults")
+        return "is empty; give its keys below it, or leave the key out to take its defaults"
+    if section is not None:
+        return f"is empty; give a mapping of keys, {_known_below(section)}"
+    what = "at least one, as " + wanted if value in ([], {}) and wanted.startswith(("a list", "a mapping")) else wanted
+    optional = kind.field is not None and not kind.field.is_required()
+    return f"is empty; give {what}" + (", or leave the key out" if optional else "")
+
+
+def _known_below(section: type[BaseModel] | None) -> str:
+    names = list(section.model_fields) if section else []
+    return f"such as {', '.join(names[:3])}"
+
+
+def _without_quotes(value: str, annotation: Any) -> str:
+    kinds = options(annotation)
+    if (int in kinds or float in kinds) and re.fullmatch(r"[-+]?[\d_]*\.?\d+([eE][-+]?\d+)?", value.strip()):
+        return ", without quotes"
+    return ", without quotes" if bool in kinds and value.lower() in ("true", "false") else ""
+
+
+def _nearest_choice(value: str, annotation: Any) -> str:
+    choices = [str(choice) for option in options(annotation) if get_origin(option) is Literal for choice in get_args(option)]
+    near = difflib.get_close_matches(value.lower(), choices, n=1)
+    return f"; did you mean {near[0]}?" if near and len(choices) > 1 else ""
+
+
+def _shown(place: Place, value: Any) -> str:
+    if isinstance(value, dict | list):
+        kind = "mapping" if isinstance(value, dict) else "list"
+        return f"a {kind}" if value else f"an empty {kind}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        text = f"{value}"
+        text = f".{text}" if text in ("nan", "inf") else "-.inf" if text == "-inf" else text
+        return text if len(text) <= 40 else "a number of many digits"
+    text = str(value)
+    if any(part in NOT_SHOWN for part in place) or _SECRET.search(text) or len(text) > 40 or "\n" in text:
+        return "a text that does not fit"
+    return f"{text!r}"
+
+
+def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
+    *above, name = place
+    section = kind_at(model, tuple(above)) or Kind(model)
+    if name == "enabled":
+        return _always_on(model, section, above)
+    given = frozenset(str(place[-1]) for place in text.lines if place[:-1] == tuple(above))
+    meant = meant_by(model, section.path, str(name), given - {str(name)})
+    if meant and len(meant) <= 4:
+        words = [key.name if key.path[:-1] == section.path else _as_written(key.path, above) for key in meant]
+        return f"there is no such key; did you mean {' or '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)}?"
+    known = sorted(getattr(section_in(section.annotation), "model_fields", {}))
+    if len(known) <= MOST_LISTED:
+        return f"there is no such key; known here: {', '.join(known)}"
+    return f"there is no such key; `millrace schema --markdown` explains the {len(known)} keys of {dotted(tuple(above))}"
+
+
+def _as_written(path: tuple[str, ...], above: list[str | int]) -> str:
+    """A schema path with the names that the recipe chose, where the recipe's place has any."""
+    parts = [part if part != "*" else str(above[index]) if index < len(above) else "<name>" for index, part in enumerate(path)]
+    return dotted(tuple(parts))
+
+
+def _always_on(model: type[BaseModel], section: Kind, above: list[str | int]) -> str:
+    if takes_null(section.annotation):
+        return f"there is no such key; leave {dotted(tuple(above))} out to switch it off"
+    switches = [".".join(key.path[:-1]) for key in keys_of(model) if key.name == "enabled" and key.annotation is bool]
+    return f"there is no such key, because this cannot be switched off; what can is {', '.join(switches)}"

@@ -1,0 +1,265 @@
+"""Every key that a recipe can have, what each accepts, and which key was probably meant.
+
+    keys_of(Recipe)                                   # Key(path=("sft", "lora", "rank"), ...), in the order of the schema
+    accepted(key.annotation, key.field.metadata)      # "a whole number of at least 1"
+    meant_by(Recipe, ("sft",), "rank")                # [Key(path=("sft", "lora", "rank"), ...)]
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+ANY_NAME = "*"
+"""Stands in a path for a name that the recipe's author chooses, such as that of a source."""
+
+OTHER_WORDS = {
+    "lr": "learning_rate", "epoch": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_steps": "steps",
+    "max_seq_length": "max_length", "max_seq_len": "max_length", "seq_len": "max_length", "context_length": "max_length",
+    "batch_size": "tokens_per_step", "micro_batch_size": "micro_batch_tokens", "warmup": "warmup_share",
+    "warmup_ratio": "warmup_share", "warmup_steps": "warmup_share", "lr_scheduler": "schedule",
+    "lr_scheduler_type": "schedule", "optim": "optimizer", "max_grad_norm": "gradient_clip", "grad_clip": "gradient_clip",
+    "dtype": "precision", "gradient_checkpointing": "activation_checkpointing", "r": "rank", "lora_r": "rank",
+    "lora_rank": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout", "target_modules": "targets", "name": "workload",
+    "model": "base_model", "base": "base_model", "logs": "sources", "data": "sources", "source": "sources",
+    "draft": "speculator", "drafter": "speculator", "distill": "student", "distillation": "student",
+    "quantization": "quantize", "quantise": "quantize", "eval": "evaluation", "dataset": "datasets",
+    "num_draft_tokens": "num_speculative_tokens", "draft_tokens": "num_speculative_tokens", "api_key": "api_key_env",
+    "url": "base_url", "path": "uri", "disabled": "enabled", "enable": "enabled",
+    "dedup": "near_duplicates", "start": "first_day", "start_date": "first_day", "end": "last_day", "end_date": "last_day",
+    "val_share": "validation_share", "num_threads": "threads", "type": "architecture",
+}
+"""What other tools call a key -> what it is called here."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Metadata of a text: what is accepted, in words."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a recipe."""
+
+    path: tuple[str, ...]
+    field: FieldInfo
+    owner: type[BaseModel]
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    @property
+    def dotted(self) -> str:
+        return ".".join("<name>" if part == ANY_NAME else part for part in self.path)
+
+    @property
+    def annotation(self) -> Any:
+        return self.field.annotation
+
+    @property
+    def section(self) -> type[BaseModel] | None:
+        """The settings below the key; None where it holds a value."""
+        return section_in(self.annotation)
+
+    @property
+    def named_sections(self) -> type[BaseModel] | None:
+        """The settings below each name, where the key holds names that the author chooses."""
+        annotation = options(self.annotation)[0]
+        return section_in(get_args(annotation)[1]) if get_origin(annotation) is dict else None
+
+
+def keys_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> list[Key]:
+    """Every key of a model, sections before what is in them."""
+    return list(_keys_of(model, path))
+
+
+@cache
+def _keys_of(model: type[BaseModel], path: tuple[str, ...]) -> tuple[Key, ...]:
+    found: list[Key] = []
+    for name, field in model.model_fields.items():
+        key = Key((*path, name), field, model)
+        found.append(key)
+        if key.section:
+            found.extend(_keys_of(key.section, key.path))
+        elif key.named_sections:
+            found.extend(_keys_of(key.named_sections, (*key.path, ANY_NAME)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What stands at a place in a recipe."""
+
+    annotation: Any
+    metadata: tuple[Any, ...] = ()
+    path: tuple[str, ...] = ()
+    """The place as a schema path: ANY_NAME for chosen names, without list indices."""
+    field: FieldInfo | None = None
+    """The field, where the place is a key of the schema and no item in one."""
+
+
+def kind_at(model: type[BaseModel], place: tuple[str | int, ...]) -> Kind | None:
+    """What the schema expects at a place; None where it knows no such place."""
+    found = Kind(model)
+    for part in place:
+        below = kind_below(found, part)
+        if below is None:
+            return None
+        found = below
+    return found
+
+
+def kind_below(kind: Kind, part: str | int) -> Kind | None:
+    """What stands one step below a kind; None where the schema knows no such step."""
+    section = section_in(kind.annotation)
+    if section is not None:
+        field = section.model_fields.get(str(part))
+        return field and Kind(field.annotation, tuple(field.metadata), (*kind.path, str(part)), field)
+    for option in options(kind.annotation):
+        inner = get_args(option)
+        if get_origin(option) is dict:
+            return Kind(inner[1], path=(*kind.path, ANY_NAME))
+        if get_origin(option) is list and isinstance(part, int):
+            return Kind(inner[0], path=kind.path)
+        if get_origin(option) is tuple and isinstance(part, int) and part < len(inner):
+            return Kind(inner[part], path=kind.path)
+    return None
+
+
+def options(annotation: Any) -> list[Any]:
+    """The kinds that an annotation allows, without its metadata."""
+    if get_origin(annotation) is Annotated:
+        return options(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [kind for option in get_args(annotation) for kind in options(option)]
+    return [annotation]
+
+
+def section_in(annotation: Any) -> type[BaseModel] | None:
+    """The settings model among the kinds of an annotation."""
+    return next((kind for kind in options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def takes_null(annotation: Any) -> bool:
+    return type(None) in options(annotation)
+
+
+def accepted(annotation: Any, metadata: Any = ()) -> str:
+    """What a value of this annotation can be, in words."""
+    kinds = [kind for kind in options(annotation) if kind is not type(None)]
+    metadata = [*metadata, *(extra for option in _with_metadata(annotation) for extra in option)]
+    return " or ".join(dict.fromkeys(_words(kind, metadata) for kind in kinds))
+
+
+def _with_metadata(annotation: Any) -> Iterator[tuple[Any, ...]]:
+    if get_origin(annotation) is Annotated:
+        yield annotation.__metadata__
+        yield from _with_metadata(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for option in get_args(annotation):
+            yield from _with_metadata(option)
+
+
+def _words(kind: Any, metadata: list[Any]) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        words = [_written(value) for value in inner]
+        return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+    if origin is list:
+        return f"a list, each item {accepted(inner[0])}"
+    if origin is tuple:
+        return f"a list of {len(inner)}: " + ", then ".join(
+            accepted(item) + (" or null" if takes_null(item) else "") for item in inner)
+    if origin is dict:
+        section = section_in(inner[1])
+        below = f"its own keys ({', '.join(section.model_fields)})" if section else accepted(inner[1])
+        return f"a mapping of names, each with {below}"
+    if kind is Any:
+        return "anything"
+    if kind is bool:
+        return "true or false"
+    if kind is int:
+        return "a whole number" + _bounds(metadata)
+    if kind is float:
+        return "a number" + _bounds(metadata)
+    if kind is date:
+        return "a date, such as 2026-06-01"
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return "a mapping of keys"
+    return _text_words(metadata)
+
+
+def _text_words(metadata: list[Any]) -> str:
+    for extra in metadata:
+        if words := getattr(extra, "words", None):
+            return words
+    return "text"
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _bounds(metadata: list[Any]) -> str:
+    given = {name: getattr(extra, name) for extra in metadata for name in ("ge", "gt", "le", "lt", "multiple_of")
+             if getattr(extra, name, None) is not None}
+    least, above, most, below = (given.get(name) for name in ("ge", "gt", "le", "lt"))
+    several = f", a multiple of {given['multiple_of']}" if "multiple_of" in given else ""
+    if least is not None and most is not None:
+        return f" from {_number(least)} to {_number(most)}{several}"
+    lower = f"of at least {_number(least)}" if least is not None else f"above {_number(above)}" if above is not None else ""
+    upper = f"at most {_number(most)}" if most is not None else f"below {_number(below)}" if below is not None else ""
+    if lower and upper:
+        return f" {lower} and {upper}{several}"
+    if upper.startswith("at most"):
+        upper = "of " + upper
+    return (f" {lower or upper}" if lower or upper else "") + several
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def meant_by(model: type[BaseModel], section: tuple[str, ...], name: str, given: frozenset[str] = frozenset()) -> list[Key]:
+    """Which keys a person could have meant by an unknown `name` in `section`: the most likely ones alone.
+
+    section has ANY_NAME in place of chosen names. given: keys that stand in the section already and are not meant again.
+    """
+    keys = keys_of(model)
+    beside = [key for key in keys if key.path[:-1] == section and key.name not in given]
+    wanted = name.lower().replace("-", "_").replace(" ", "_")
+    spelled = [key for key in beside if key.name == wanted]
+    near = spelled or _closest(wanted, beside, 0.75)
+    if near:
+        return near
+    for word in dict.fromkeys((wanted, OTHER_WORDS.get(wanted, wanted))):
+        if same := [key for key in keys if key.name == word]:
+            return _nearest_level(same, section)
+    if loosely := _closest(wanted, beside, 0.6):
+        return loosely
+    return _nearest_level(_closest(wanted, keys, 0.8), section)
+
+
+def _closest(name: str, keys: list[Key], cutoff: float) -> list[Key]:
+    best = difflib.get_close_matches(name, list(dict.fromkeys(key.name for key in keys)), n=1, cutoff=cutoff)
+    return [key for key in keys if best and key.name == best[0]]
+
+
+def _nearest_level(keys: list[Key], section: tuple[str, ...]) -> list[Key]:
+    """Those in the section or below it; else those above it; else all."""
+    inside = [key for key in keys if key.path[:len(section)] == section]
+    if section and inside:
+        return inside
+    above = [key for key in keys if key.path[:-1] == section[:len(key.path) - 1]]
+    return above or keys

@@ -1,0 +1,107 @@
+"""A recipe's paths, made absolute and looked at: (key, sentence) of each that leads nowhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resources.composing.eval_suite import EvalSettings
+from resources.reading.sources import SourceSettings
+
+if TYPE_CHECKING:
+    from pipelines.recipe import Recipe
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+class _NoPathError(Exception):
+    """A text that cannot be a path on this machine."""
+
+
+def settle_places(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+    """Makes the paths of `recipe` absolute, relative ones from `home`; yields what is wrong with them."""
+    named: dict[str, dict[str, SourceSettings] | dict[str, EvalSettings]] = {
+        "sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
+    for section, settings_by_name in named.items():
+        for name, settings in settings_by_name.items():
+            try:
+                settings.uri = _absolute(settings.uri, home)
+            except _NoPathError as error:
+                yield f"{section}.{name}.uri", str(error)
+    yield from _settle_directories(recipe, home)
+    yield from _settle_base(recipe, home)
+    yield from _layers_of_the_teacher(recipe)
+
+
+def _settle_directories(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+    semantic = recipe.curation.semantic_duplicates
+    if semantic.model:
+        key = "curation.semantic_duplicates.model"
+        try:
+            semantic.model = _absolute(semantic.model, home)
+            if semantic.enabled and not Path(semantic.model).is_dir():
+                yield key, f"there is no directory {semantic.model}; give that of an embedding model"
+        except (_NoPathError, OSError):
+            yield key, "this is no path on this machine; give the directory of an embedding model"
+    for field, word, what in (("continue_from", "last", "a drafter"), ("draft_model", "student", "a small language model"),
+                              ("mtp_layer", "base", "a model with a multi-token-prediction layer")):
+        given = getattr(recipe.speculator, field)
+        if given in (None, word):
+            continue
+        try:
+            place = _absolute(given, home)
+            setattr(recipe.speculator, field, place)
+            if not Path(place).is_dir():
+                yield f"speculator.{field}", f"there is no directory {place}; give that of {what}, or `{word}`"
+        except (_NoPathError, OSError):
+            yield f"speculator.{field}", f"this is no path on this machine; give the directory of {what}, or `{word}`"
+
+
+def _settle_base(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+    name = recipe.base_model
+    if name == "tiny":
+        return
+    try:
+        if name.startswith((".", "/", "~")) or (home / name).is_dir():
+            recipe.base_model = str(Path(_absolute(name, home)).resolve())
+            if not Path(recipe.base_model).is_dir():
+                yield "base_model", f"there is no directory {recipe.base_model}; give that of a model, a Hub id, or `tiny`"
+            return
+    except (_NoPathError, OSError):
+        yield "base_model", "this is no path on this machine; give the directory of a model, a Hub id, or `tiny`"
+        return
+    if name.strip().lower() == "tiny":
+        yield "base_model", f"it holds {name!r}; did you mean tiny?"
+    elif not _HUB_ID.fullmatch(name) or len(name) > 200:
+        yield "base_model", ("this is no directory and no id of the Hugging Face Hub; give a directory, an id such as "
+                             "Qwen/Qwen3-0.6B, or `tiny`")
+
+
+def _layers_of_the_teacher(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """A student of more layers than its teacher; how many an id on the Hub has is known once it is fetched."""
+    student, has = recipe.student, recipe.tiny.layers if recipe.base_model == "tiny" else _layers_of(recipe.base_model)
+    if has is not None and student.enabled and student.layers > has:
+        whose = "tiny.layers" if recipe.base_model == "tiny" else "base_model"
+        yield "student.layers", (f"a student of {student.layers:g} layers cannot come from a teacher of {has} ({whose}); give "
+                                 f"at most {has}, or a share below 1")
+
+
+def _layers_of(directory: str) -> int | None:
+    try:
+        config = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
+        layers = config.get("text_config", config).get("num_hidden_layers")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return layers if isinstance(layers, int) else None
+
+
+def _absolute(uri: str, home: Path) -> str:
+    if "://" in uri:
+        return uri
+    try:
+        return str(home / Path(uri).expanduser())
+    except (RuntimeError, ValueError) as error:
+        raise _NoPathError("this is no path on this machine; write it out, from / on or relative to the recipe") from error

@@ -1,0 +1,72 @@
+"""What must hold between the keys of a recipe: (key, sentence) of each broken rule."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pipelines.contract.text import Place
+
+if TYPE_CHECKING:
+    from pipelines.recipe import Recipe
+
+Broken = Iterator[tuple[str | Place, str]]
+
+
+def broken_rules(recipe: Recipe) -> Broken:
+    """Rules that need nothing but the recipe."""
+    yield from _what_is_measured(recipe)
+    yield from _what_drafts(recipe)
+    yield from _what_is_trained(recipe)
+    yield from _the_data(recipe)
+
+
+def _what_is_measured(recipe: Recipe) -> Broken:
+    served, measured = recipe.speculator.num_speculative_tokens, recipe.evaluation.num_speculative_tokens
+    if "num_speculative_tokens" in recipe.evaluation.model_fields_set and served != measured:
+        yield "evaluation.num_speculative_tokens", (
+            f"evaluation.num_speculative_tokens is {measured} and speculator.num_speculative_tokens {served}, but what is "
+            "measured must be what is served; leave the first out")
+
+
+def _what_drafts(recipe: Recipe) -> Broken:
+    drafter = recipe.speculator
+    if recipe.student_drafts and not recipe.student.enabled:
+        yield "speculator.architecture", (
+            "it is draft_model, which begins from the student, and student.enabled is false; enable the student, or name a "
+            "directory in speculator.draft_model")
+    if drafter.enabled and drafter.architecture == "mtp":
+        if recipe.base_model == "tiny":
+            yield "speculator.architecture", (
+                "it is mtp, which trains the base model's own multi-token-prediction layer, and base_model tiny has none; take "
+                "eagle3, or a base that has such a layer")
+        if "mtp_layer" in recipe.quantize.model_fields_set and not recipe.quantize.mtp_layer:
+            yield "quantize.mtp_layer", (
+                "it is false and speculator.architecture is mtp: vLLM would take the layer's floats for int8 and draft badly; "
+                "leave quantize.mtp_layer out")
+    if drafter.previous_share is not None and drafter.continue_from is None:
+        yield "speculator.previous_share", (
+            "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out")
+
+
+def _what_is_trained(recipe: Recipe) -> Broken:
+    if recipe.sft.lora is not None and not recipe.sft.lora.merge:
+        yield "sft.lora.merge", (
+            "it is false, but student, quantization, drafter and endpoint take a whole model; leave it true, since the adapter "
+            "is kept in adapter/ beside the merged weights")
+
+
+def _the_data(recipe: Recipe) -> Broken:
+    known = [*recipe.sources, *recipe.seeds]
+    for name in recipe.datasets.sft.mix:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            yield ("datasets", "sft", "mix", name), f"no source and no seed has this name; {meant}"
+    if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:
+        yield "last_day", f"{recipe.last_day} is before first_day {recipe.first_day}; change one of them"
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # it is tomorrow already where the sun rises earlier
+    if recipe.first_day and recipe.first_day > tomorrow:
+        yield "first_day", f"{recipe.first_day} is in the future, so there would be no day to read; give a day that has begun"
