@@ -11,13 +11,14 @@ the preset. `resolved()` leaves nothing open: that is what is hashed into an art
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from model_ops.openai_api import plain_address
-from model_ops.training.settings import LoraSettings, MeshSettings, Settings, TrainingSettings
+from model_ops.training.settings import LoraSettings, MeshSettings, Seed, Settings, TrainingSettings
 
 
 def one_process(mesh: MeshSettings) -> MeshSettings:
@@ -37,19 +38,26 @@ def copies_and_shards(mesh: MeshSettings) -> MeshSettings:
 
 
 class TinyBaseSettings(TrainingSettings):
-    """base_model `tiny`: a byte-level BPE and a Qwen3-architecture model, trained on the standard library's modules
-    that `model_ops.standard_library` sets apart for it."""
+    """The base model `tiny`: a byte-level BPE and a small Qwen3, trained on modules of Python's standard library that
+    `model_ops.standard_library` reserves for it."""
 
-    vocab_size: int = Field(4_096, ge=512)
-    hidden_size: int = Field(128, ge=32, multiple_of=8)
-    layers: int = Field(10, ge=2)
-    heads: int = Field(4, ge=1)
-    kv_heads: int = Field(2, ge=1)
-    head_dim: int = Field(32, ge=8, multiple_of=2)
-    mlp_size: int = Field(384, ge=32)
+    vocab_size: int = Field(4_096, ge=512, le=2**24, description="Tokens of the byte-level BPE vocabulary")
+    hidden_size: int = Field(128, ge=32, le=65_536, multiple_of=8, description="Width of the hidden states")
+    layers: int = Field(10, ge=2, le=1_024, description="Number of decoder layers")
+    heads: int = Field(4, ge=1, le=1_024, description="Attention heads of a layer")
+    kv_heads: int = Field(2, ge=1, le=1_024, description="Heads of keys and values; a divisor of `heads`")
+    head_dim: int = Field(32, ge=8, le=1_024, multiple_of=2, description="Width of a head")
+    mlp_size: int = Field(384, ge=32, le=2**20, description="Inner width of the MLP")
     _one_process = field_validator("mesh")(one_process)
-    max_position_embeddings: int = Field(2_048, ge=128)
-    overflow: Literal["split"] = Field("split", description="a module longer than max_length becomes several documents")
+    max_position_embeddings: int = Field(
+        2_048, ge=128, le=2**24, description="Longest context that config.json states, in tokens")
+    overflow: Literal["split"] = Field("split", description="A module longer than `max_length` becomes several documents")
+
+    @model_validator(mode="after")
+    def _heads_share_keys(self):
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads {self.kv_heads} is no divisor of heads {self.heads}; give a divisor")
+        return self
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"steps": 200, "learning_rate": 3e-3, "tokens_per_step": 4_096, "max_length": 512},
@@ -68,15 +76,18 @@ class ImportBaseSettings(Settings):
 
 
 class SftSettings(TrainingSettings):
-    """Supervised fine-tuning on assistant tokens only. With adapters the presets' learning rates are ten times higher
-    (Schulman et al., "LoRA Without Regret", 2025)."""
+    """Supervised fine-tuning on assistant tokens only. With adapters, a learning rate that is left out is ten times that of the
+    preset (Schulman et al., "LoRA Without Regret", 2025)."""
 
     method: Literal["full", "lora", "qlora"] = Field(
-        "full", description="full: every weight is trained; lora: adapters beside frozen weights; qlora: those in 4 bits")
-    lora: LoraSettings | None = Field(None, description="of the adapters, for method lora or qlora")
-    z_loss: float = Field(0.0, ge=0, description="weight of the softmax's squared log-normaliser; 1e-4 where one is wanted")
+        "full", description="full: train every weight. lora: train adapters beside frozen weights. qlora: the same with the "
+        "frozen weights in 4 bits (needs the extra `qlora`)")
+    lora: LoraSettings | None = Field(None, description="The adapters, for method lora or qlora")
+    z_loss: float = Field(
+        0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
+        "it off")
     loss_head: Literal["auto", "chunked", "torch", "liger"] = Field(
-        "auto", description="whose code computes the head's loss; auto: the fastest exact one, measured on an accelerator")
+        "auto", description="Implementation of the loss at the head. auto: the fastest exact one, measured on an accelerator")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {**TrainingSettings.STAY_OPEN, "lora": "method full has no adapters"}
     ADAPTERS_LEARN_FASTER: ClassVar[float] = 10.0
@@ -102,10 +113,13 @@ class SftSettings(TrainingSettings):
 class StudentSettings(TrainingSettings):
     """A shallower student, started from evenly spaced layers of its teacher and distilled from it."""
 
-    enabled: bool = True
-    layers: float = Field(0.7, gt=0, description="below 1: a share of the teacher's layers; else how many to keep")
-    temperature: float = Field(1.0, gt=0, description="of both distributions in the divergence")
-    label_weight: float = Field(0.0, ge=0, le=1, description="share of plain cross-entropy in the loss; 1 is plain SFT")
+    enabled: bool = Field(True, description="false: no student is made, and the next stage starts from the fine-tuned model")
+    layers: float = Field(
+        0.7, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
+        "at most the teacher's")
+    temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
+    label_weight: float = Field(
+        0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning")
 
     @model_validator(mode="after")
     def _whole_layers(self):
@@ -117,40 +131,53 @@ class StudentSettings(TrainingSettings):
 class QuantizeSettings(Settings):
     """Post-training quantization in the compressed-tensors layout."""
 
-    enabled: bool = True
+    enabled: bool = Field(True, description="false: the model is served as it was trained, without quantization")
     scheme: Literal["w8a8"] = Field("w8a8", description="int8 weights per output channel, int8 activations per token")
-    mtp_layer: bool = Field(False, description="config.json says that a multi-token-prediction layer beside the model is not "
-                            "quantized, which vLLM takes it for otherwise; a recipe whose drafter is such a layer sets it")
+    mtp_layer: bool = Field(
+        False, description="config.json tells servers that a multi-token-prediction layer beside the model is not quantized. A "
+        "recipe with speculator.architecture mtp sets it; leave it out")
 
 
 class EndpointSettings(Settings):
-    """A server of the OpenAI API, and how it is asked."""
+    """A server that speaks the OpenAI API."""
 
-    base_url: str = Field(description="of the API, such as http://localhost:8000/v1: what is asked for is added to it")
-    model: str = Field(min_length=1, description="the name under which the server knows it")
-    api_key_env: str | None = Field(None, description="environment variable that holds the key; none: no key is sent")
-    concurrency: int = Field(32, ge=1, le=1024, description="requests at a time")
-    timeout_s: float = Field(600, gt=0, description="seconds for one answer")
-    retries: int = Field(4, ge=0, le=20)
+    base_url: str = Field(description="Address of the API, such as http://localhost:8000/v1, without credentials")
+    model: str = Field(min_length=1, description="Name of the model at the server")
+    api_key_env: str | None = Field(
+        None, description="Name of the environment variable that holds the API key. Left out: no key is sent")
+    concurrency: int = Field(32, ge=1, le=1024, description="Requests at a time")
+    timeout_s: float = Field(600, gt=0, le=86_400, description="Seconds to wait for one answer")
+    retries: int = Field(4, ge=0, le=20, description="How often a request that met a busy or failing server is repeated")
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _name_of_a_variable(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):  # it may be the key itself: not shown
+            raise ValueError("this is no name of an environment variable; give one such as JUDGE_API_KEY, not the key itself")
+        return value
 
     _plain_address = field_validator("base_url")(plain_address)
 
 
 class GenerateSettings(Settings):
-    """What a drafter is trained on: the target's answers to prompts of the traffic, served ones or new ones."""
+    """The target's answers to prompts of the traffic, served ones or new ones, which a drafter learns from."""
 
-    prompts: int | None = Field(None, ge=1, description="at most this many turns (seeded choice of conversations); all when "
-                                "open")
-    temperature: float | None = Field(None, ge=0, description="of every answer, 0 is greedy; open: each request's own, as the "
-                                      "log has it")
-    top_p: float | None = Field(None, gt=0, le=1, description="of every answer; open: each request's own")
-    served_as: list[str] = Field(default_factory=list, description="model names under which the log shows these very weights: "
-                                 "their served token ids are taken as they are. Rows that name the weights' digest always are")
-    endpoint: EndpointSettings | None = Field(None, description="who answers: a server that holds the target's very weights; "
-                                              "open: this project's own generator")
-    max_new_tokens: int = Field(128, ge=1, description="of one answer, or fewer where the request said so")
-    batch_size: int = Field(64, ge=1, description="answers decoded together by the project's own generator")
-    seed: int = 0
+    prompts: int | None = Field(
+        None, ge=1, description="Most turns to answer, in a seeded choice of conversations. Left out: all")
+    temperature: float | None = Field(
+        None, ge=0, le=100, description="Sampling temperature of every answer, 0 is greedy. Left out: that of each logged "
+        "request")
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="Nucleus sampling of every answer. Left out: that of each logged request")
+    served_as: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list, description="Model names under which the log shows these very weights: their served token ids "
+        "are used as they are. Rows that name the digest of the weights always are")
+    endpoint: EndpointSettings | None = Field(
+        None, description="Server that holds the very weights of the target and answers. Left out: the project's own generator")
+    max_new_tokens: int = Field(
+        128, ge=1, le=2**20, description="Most tokens of one answer; fewer where the logged request asked for fewer")
+    batch_size: int = Field(64, ge=1, le=65_536, description="Answers that the project's own generator decodes together")
+    seed: Seed = Field(0, description="Seed of the choice of turns and of sampling")
 
     @property
     def measured_at(self) -> float:
@@ -165,64 +192,79 @@ ETA = {"medusa": 10.0}
 class SpeculatorSettings(TrainingSettings):
     """A draft model for the target that will be served, trained on that target's own answers."""
 
-    enabled: bool = True
+    enabled: bool = Field(True, description="false: no drafter is made, and the model is served without speculative decoding")
     architecture: Literal["eagle3", "eagle3.1", "p_eagle", "dflash", "medusa", "mlp_speculator", "mtp",
-                          "draft_model"] = "eagle3"
+                          "draft_model"] = Field("eagle3", description="Kind of drafter")
     _copies_and_shards = field_validator("mesh")(copies_and_shards)
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
-        "lk_lambda", description="kl, lk_lambda, lk_alpha and tv against the target's distribution, cross_entropy against "
-        "the tokens it generated")
-    eta: float | None = Field(None, ge=0, description="lk_lambda: KL weighs exp(-eta alpha), TV the rest; open: 3, medusa 10")
+        "lk_lambda", description="kl, lk_lambda, lk_alpha and tv compare with the distribution of the target, cross_entropy "
+        "with the tokens it generated")
+    eta: float | None = Field(
+        None, ge=0, le=1000, description="lk_lambda: KL weighs exp(-eta alpha), TV the rest. Left out: 3, medusa 10")
     lambda_of: Literal["step", "position"] = Field(
-        "step", description="lk_lambda: alpha is the running mean of each draft step, or each position's own")
-    num_speculative_tokens: int = Field(3, ge=1, le=16, description="K: tokens drafted per verification")
-    ttt_steps: int | None = Field(None, ge=1, description="steps of the training-time test")
-    step_decay: float = Field(0.8, gt=0, le=1, description="weight of step k is step_decay ** k")
-    step_weights: list[float] | None = Field(
-        None, min_length=1, description="weights of the training-time test's steps, one for each, instead of step_decay")
-    draft_vocab_size: int | None = Field(None, ge=16, description="open: the smallest that covers draft_coverage")
-    draft_coverage: float = Field(0.998, gt=0, le=1, description="share of answer tokens the draft vocabulary holds")
+        "step", description="lk_lambda: alpha is the running mean of each draft step, or that of each position")
+    num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")
+    ttt_steps: int | None = Field(
+        None, ge=1, le=64, description="Steps of the training-time test. Left out: by preset, or one for each draft")
+    step_decay: float = Field(
+        0.8, gt=0, le=1, description="Step k of the training-time test weighs step_decay ** k in the loss")
+    step_weights: list[Annotated[float, Field(ge=0)]] | None = Field(
+        None, min_length=1, description="Weight of each step of the training-time test, instead of `step_decay`")
+    draft_vocab_size: int | None = Field(
+        None, ge=16, le=2**24, description="Tokens of the draft vocabulary. Left out: the fewest that reach `draft_coverage`")
+    draft_coverage: float = Field(
+        0.998, gt=0, le=1, description="Share of the answer tokens that the draft vocabulary must hold")
     num_layers: int | None = Field(
-        None, ge=1, le=16, description="eagle3, eagle3.1, p_eagle, dflash: decoder layers of the drafter; open: 1, p_eagle 4, "
-        "dflash 1, 3 or 5 by preset")
+        None, ge=1, le=16, description="eagle3, eagle3.1, p_eagle, dflash: decoder layers of the drafter. Left out: 1; "
+        "p_eagle 4; dflash 1, 3 or 5 by preset")
     cod_ratio: float | None = Field(
-        None, gt=0, le=1, description="p_eagle: training keeps cod_ratio ** k of the positions of draft k; open: 0.7")
-    cod_floor: float | None = Field(None, gt=0, le=1, description="p_eagle: the smallest share that is kept; open: 0.2")
+        None, gt=0, le=1, description="p_eagle: training keeps cod_ratio ** k of the positions of draft k. Left out: 0.7")
+    cod_floor: float | None = Field(
+        None, gt=0, le=1, description="p_eagle: smallest share of positions that is kept. Left out: 0.2")
     mask_token_id: int | None = Field(
-        None, ge=0, description="p_eagle, dflash: the id that stands for a token not yet drafted. In p_eagle it loses its own "
-        "embedding; open: one that the answers and their prompts do not hold. In dflash it keeps that of the target; open: the "
-        "target's padding, or the last of its vocabulary")
-    residual_layers: int | None = Field(None, ge=1, description="medusa: residual layers of each head; open: 1")
+        None, ge=0, description="p_eagle, dflash: token id that stands for a token not yet drafted. p_eagle trains its "
+        "embedding; left out: an id that answers and prompts do not hold. dflash keeps its embedding; left out: the padding "
+        "token, or the last of the vocabulary")
+    residual_layers: int | None = Field(None, ge=1, le=64, description="medusa: residual layers of each head. Left out: 1")
     shared_head: bool | None = Field(
-        None, description="medusa: one output matrix for all heads; else each has its own, as in the paper; open: shared")
-    inner_dim: int | None = Field(None, ge=1, description="mlp_speculator: width of its state; open: the target's")
+        None, description="medusa: one output matrix for all heads; false: one for each, as in the paper. Left out: true")
+    inner_dim: int | None = Field(
+        None, ge=1, le=2**20, description="mlp_speculator: width of its state. Left out: that of the target")
     tie_weights: bool | None = Field(
-        None, description="mlp_speculator: its steps share their weights; open: they do, where there are several")
+        None, description="mlp_speculator: its steps share their weights. Left out: true where there are several steps")
     scale_input: bool | None = Field(
-        None, description="mlp_speculator: the target's state is normalised before it enters; open: it is")
+        None, description="mlp_speculator: the hidden state of the target is normalised first. Left out: true")
     block_size: int | None = Field(
-        None, ge=2, le=64, description="dflash: tokens of a block, the one before the drafts included; open: "
+        None, ge=2, le=64, description="dflash: tokens of a block, the last verified one and the drafts. Left out: "
         "num_speculative_tokens + 1")
     captured_layers: int | None = Field(
-        None, ge=1, description="dflash: how many of the target's states it reads; open: 5, or as many as a shallow target has")
-    gamma: float | None = Field(None, gt=0, description="dflash: draft k weighs exp(-(k - 1) / gamma), k = 1, 2, ...; open: 4")
+        None, ge=1, le=1_024, description="dflash: number of the target's layers whose states it reads. Left out: 5, or as "
+        "many as a shallow target has")
+    gamma: float | None = Field(
+        None, gt=0, description="dflash: draft k weighs exp(-(k - 1) / gamma), k = 1, 2, ... Left out: 4")
     anchors: int | None = Field(
-        None, ge=1, description="dflash: positions of an answer at which a training step drafts, chosen anew each time; open: "
-        "64, 256 or 512 by preset")
-    draft_model: str | None = Field(None, min_length=1, description="draft_model: the small language model to begin from, of "
-                                    "the target's tokenizer: `student`, the recipe's, or a directory; open: student")
-    mtp_layer: str | None = Field(None, min_length=1, description="mtp: the model whose own layer is trained further: `base`, "
-                                  "the recipe's base model, or a directory; open: base")
+        None, ge=1, description="dflash: positions of an answer at which a training step drafts, chosen anew each time. Left "
+        "out: 64, 256 or 512 by preset")
+    draft_model: str | None = Field(
+        None, min_length=1, description="draft_model: small language model to begin from, with the target's tokenizer: "
+        "`student` (the recipe's), or a directory. Left out: student")
+    mtp_layer: str | None = Field(
+        None, min_length=1, description="mtp: model whose multi-token-prediction layer is trained further: `base` (the "
+        "recipe's base model), or a directory. Left out: base")
     hidden_states: Literal["auto", "online", "cache"] = Field(
-        "auto", description="of the target: computed with each batch, or once into a disk cache that is deleted after use; "
-        "auto: the cache where answers are read more than once and it fits its budget")
-    cache_gib: float | None = Field(None, gt=0, description="the cache's budget; open: 0.8 of the free disk")
-    continue_from: str | None = Field(None, min_length=1, description="a previous drafter of the same target, to go on from: "
-                                      "`last`, the lake's last one, or a directory; open: a new one")
-    previous_share: float | None = Field(None, gt=0, le=1, description="continue_from: of the previous drafter in the weights "
-                                         "to begin with, the rest a new one's; open: 0.25, 0.5, 0.75 or 1, by its acceptance")
-    overflow: Literal["truncate"] = Field("truncate", description="an answer longer than max_length is cut, and counted")
-    answers: GenerateSettings = Field(default_factory=GenerateSettings)
+        "auto", description="Hidden states of the target. online: computed with each batch. cache: computed once into a disk "
+        "cache that is deleted after use. auto: the cache where answers are read more than once and it fits `cache_gib`")
+    cache_gib: float | None = Field(
+        None, gt=0, le=1e6, description="Most GiB of disk for the cache of hidden states. Left out: 0.8 of the free disk")
+    continue_from: str | None = Field(
+        None, min_length=1, description="Previous drafter of the same target to start from: `last` (the lake's newest), or a "
+        "directory. Left out: a new drafter")
+    previous_share: float | None = Field(
+        None, gt=0, le=1, description="Share of the previous drafter in the first weights, the rest is a new drafter's; needs "
+        "`continue_from`. Left out: 0.25, 0.5, 0.75 or 1, chosen by acceptance")
+    overflow: Literal["truncate"] = Field("truncate", description="An answer longer than `max_length` is cut, and counted")
+    answers: GenerateSettings = Field(
+        default_factory=GenerateSettings, description="The target's answers that the drafter learns from")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TrainingSettings.STAY_OPEN, "draft_vocab_size": "the smallest that covers draft_coverage",
@@ -351,17 +393,20 @@ class SpeculatorSettings(TrainingSettings):
 
 
 class EvaluateSettings(Settings):
-    """Held-out likelihood of each model, recovery of the quantized one, acceptance length of the drafters."""
+    """Measures held-out likelihood of each model, recovery of the quantized one, acceptance length of the drafters."""
 
-    rows: int | None = Field(None, ge=1, description="at most this many held-out rows for the likelihood")
-    prompts: int = Field(200, ge=1, description="held-out prompts the drafters are measured on")
-    max_new_tokens: int = Field(128, ge=1)
+    rows: int | None = Field(None, ge=1, description="Most held-out rows for the likelihood. Left out: all")
+    prompts: int = Field(200, ge=1, description="Held-out prompts that the drafters are measured on")
+    max_new_tokens: int = Field(128, ge=1, le=2**20, description="Most tokens of one measured answer")
     temperatures: list[Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]] = Field(
-        default_factory=lambda: [0.0, 1.0], description="0 is greedy")
-    num_speculative_tokens: int = Field(3, ge=1, le=16)
-    batch_size: int = Field(64, ge=1)
-    max_length: int = Field(4_096, ge=16)
-    seed: int = 0
+        default_factory=lambda: [0.0, 1.0], description="Sampling temperatures to measure at, 0 is greedy; that of the "
+        "drafter's answers is always among them")
+    num_speculative_tokens: int = Field(
+        3, ge=1, le=16, description="Tokens drafted per verification; always speculator.num_speculative_tokens, so leave it "
+        "out")
+    batch_size: int = Field(64, ge=1, le=65_536, description="Answers decoded together")
+    max_length: int = Field(4_096, ge=16, le=2**24, description="Tokens of the longest held-out row; a longer one is cut")
+    seed: Seed = Field(0, description="Seed of the choice of rows and prompts, and of sampling")
 
 
 class EmbedSettings(Settings):

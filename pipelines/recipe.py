@@ -68,52 +68,66 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])
 
 
 class Datasets(Settings):
-    sft: DatasetSettings = Field(default_factory=DatasetSettings)
+    """The datasets that are built from curated rows."""
+
+    sft: DatasetSettings = Field(default_factory=DatasetSettings, description="Dataset of supervised fine-tuning")
 
 
 class NotBuiltYet(Settings):
     """A stage that this version of millrace does not have: it can only be off."""
 
-    enabled: Literal[False] = False
+    enabled: Literal[False] = Field(False, description="Only false is accepted: this version does not have the stage")
 
 
 class Retrain(Settings):
-    cron: str = Field("0 3 * * *", description="when new logs are read and everything that depends on them is rebuilt")
-    enabled: bool = Field(False, description="start the schedule as soon as the daemon runs")
+    """The schedule on which new logs are read and everything that depends on them is rebuilt."""
+
+    cron: str = Field("0 3 * * *", description="Cron schedule of five fields: minute, hour, day, month, day of the week")
+    enabled: bool = Field(False, description="true: the schedule runs as soon as the Dagster daemon does")
 
     _comes = field_validator("cron")(checked_cron)
 
 
 class Automation(Settings):
-    retrain: Retrain = Field(default_factory=Retrain)
-    watch_logs: bool = Field(False, description="start the new-logs sensor as soon as the daemon runs")
+    """What runs by itself while the Dagster daemon runs."""
+
+    retrain: Retrain = Field(default_factory=Retrain, description="Schedule of retraining")
+    watch_logs: bool = Field(False, description="true: a sensor reads new logs as soon as the Dagster daemon runs")
 
 
 class Recipe(Settings):
-    """Everything one workload wants. See recipes/demo.yaml for one that runs anywhere."""
+    """Everything one workload wants. recipes/demo.yaml is one that runs anywhere."""
 
-    workload: Name
-    base_model: str = Field(min_length=1, description="a Hugging Face id, a directory, or `tiny` (built on the spot)")
-    sources: dict[Name, SourceSettings] = Field(min_length=1, description="logs and feedback, read in place")
-    first_day: Day | None = Field(None, description="first daily partition; open: the earliest day in the logs")
-    last_day: Day | None = Field(None, description="last daily partition, for traffic that has ended; open: today")
-    seeds: dict[Name, SourceSettings] = Field(default_factory=dict, description="curated or synthetic examples")
-    evals: dict[Name, EvalSettings] = Field(default_factory=dict, description="suites to decontaminate against")
-    tiny: TinyBaseSettings = Field(default_factory=TinyBaseSettings, description="only for base_model `tiny`")
-    curation: CurationSettings = Field(default_factory=CurationSettings)
-    datasets: Datasets = Field(default_factory=Datasets)
-    sft: SftSettings = Field(default_factory=SftSettings)
-    preference: NotBuiltYet = Field(default_factory=NotBuiltYet)
-    rft: NotBuiltYet = Field(default_factory=NotBuiltYet)
-    student: StudentSettings = Field(default_factory=StudentSettings)
-    quantize: QuantizeSettings = Field(default_factory=QuantizeSettings)
-    speculator: SpeculatorSettings = Field(default_factory=SpeculatorSettings)
-    evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings)
-    release: ReleaseSettings = Field(default_factory=ReleaseSettings)
-    automation: Automation = Field(default_factory=Automation)
-    threads: int = Field(2, ge=1, description="CPU threads of a worker")
-    tracking: TrackingKind = Field("none", description="also sends every training step's numbers to tensorboard (files under "
-                                   "<lake>/tracking) or wandb")
+    workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
+    base_model: str = Field(
+        min_length=1, description="Model to start from: a Hugging Face id, a directory, or `tiny` (built on the spot)")
+    sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
+    first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
+    last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")
+    seeds: dict[Name, SourceSettings] = Field(
+        default_factory=dict, description="Curated or synthetic training examples by name",
+        json_schema_extra={"type": ["object", "null"]})
+    evals: dict[Name, EvalSettings] = Field(
+        default_factory=dict, description="Evaluation suites by name, which training rows must not contain",
+        json_schema_extra={"type": ["object", "null"]})
+    tiny: TinyBaseSettings = Field(
+        default_factory=TinyBaseSettings, description="Size and training of the base model, where base_model is `tiny`")
+    curation: CurationSettings = Field(default_factory=CurationSettings, description="Which rows are kept, and in what form")
+    datasets: Datasets = Field(default_factory=Datasets, description="How rows are sampled and split")
+    sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
+    preference: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Preference training; not in this version")
+    rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
+    student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
+    quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
+    speculator: SpeculatorSettings = Field(
+        default_factory=SpeculatorSettings, description="Draft model for speculative decoding")
+    evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings, description="Measurements that the gates look at")
+    release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
+    automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
+    threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")
+    tracking: TrackingKind = Field(
+        "none", description="Also send the numbers of every training step to tensorboard (files under <lake>/tracking) or "
+        "wandb")
 
     @field_validator("seeds", "evals", mode="before")
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -12,6 +12,7 @@ Overflow = Literal["truncate", "split", "drop"]
 Schedule = Literal["cosine", "wsd", "linear", "multi_step", "constant"]
 DecayShape = Literal["linear", "one_minus_sqrt", "cosine"]
 OptimizerName = Literal["adamw", "adamw_8bit", "muon"]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 ActivationCheckpointing = Literal["none", "selective", "full"]
 
 
@@ -30,24 +31,32 @@ MESH_AXES = ("dp_replicate", "dp_shard", "cp", "ep", "tp")
 """The axes of a mesh, outermost first: processes that differ only in the last one are neighbours."""
 
 
+MOST_PROCESSES = 65_536
+"""More than any machine room has: a number above it is a slip."""
+
+
 class MeshSettings(Settings):
-    """Over which processes a stage is trained; one process where nothing is said.
+    """Processes that a stage trains on: one, unless axes are given. Their product is the number of processes."""
 
-    The product of the five axes is the number of processes. dp_shard takes what `processes` leaves to it.
-    """
-
-    processes: int | None = Field(None, ge=1, description="processes of the run; open: the product of the axes")
-    dp_replicate: int = Field(1, ge=1, description="groups of processes that each hold the whole model (HSDP)")
-    dp_shard: int | None = Field(None, ge=-1, description="processes that share one copy of the model, each with rows of its "
-                                 "own (FSDP); open: what the other axes leave of processes; -1: the same, and processes, "
-                                 "where open, is the number of accelerators of the machine")
-    cp: int = Field(1, ge=1, description="processes that cut a row's tokens among them (Ulysses)")
-    tp: int = Field(1, ge=1, description="processes that cut the matrices among them")
-    ep: int = Field(1, ge=1, description="processes that share the experts among them, each with rows of its own")
-    restarts: int = Field(0, ge=0, description="how often all processes are started again, from the newest checkpoint, once "
-                          "one was killed; an error of the run itself ends it")
+    processes: int | None = Field(
+        None, ge=1, le=MOST_PROCESSES, description="Number of processes. Left out: the product of the axes")
+    dp_replicate: int = Field(
+        1, ge=1, le=MOST_PROCESSES, description="Groups of processes, each of which holds the whole model (HSDP)")
+    dp_shard: int | None = Field(
+        None, ge=-1, le=MOST_PROCESSES, description="Processes that share one copy of the model and read different rows "
+        "(FSDP). Left out: what the other axes leave of `processes`. -1: the same, and `processes` defaults to the machine's "
+        "accelerators")
+    cp: int = Field(1, ge=1, le=MOST_PROCESSES, description="Processes that split the tokens of a row (context parallelism, "
+                    "Ulysses)")
+    tp: int = Field(1, ge=1, le=MOST_PROCESSES, description="Processes that split the weight matrices (tensor parallelism)")
+    ep: int = Field(1, ge=1, le=MOST_PROCESSES, description="Processes that split the experts and read different rows (expert "
+                    "parallelism)")
+    restarts: int = Field(
+        0, ge=0, le=1000, description="How often to restart all processes from the newest checkpoint after one was killed. "
+        "An error of the training itself ends the run")
     rules: list[tuple[str, str | None]] = Field(
-        default_factory=list, description="[logical axis, mesh axis or null] tried before the default rules")
+        default_factory=list, description="Sharding rules tried before the default ones: pairs of a logical axis and a mesh "
+        "axis or null, such as [mlp, null]")
 
     @field_validator("dp_shard")
     @classmethod
@@ -103,53 +112,70 @@ class MeshSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """What every training stage shares. Values left open (None) come from the preset."""
+    """Keys that every training stage takes. What is left out comes from the preset."""
 
-    preset: Preset = Field("balanced", description="fills every value left open below")
-    steps: int | None = Field(None, ge=1, description="optimizer steps; where given, epochs is not used")
-    epochs: float | None = Field(None, gt=0, description="passes over the training rows")
-    learning_rate: float | None = Field(None, gt=0)
-    schedule: Schedule = Field("cosine", description="the learning rate after the warm-up; wsd: flat, then a decay at the end; "
-                               "multi_step: times milestone_factor at each milestone")
-    warmup_share: float | None = Field(None, ge=0, lt=1, description="share of the steps spent warming up")
+    preset: Preset = Field("balanced", description="Fills every key that is left out")
+    steps: int | None = Field(
+        None, ge=1, le=10**9, description="Optimizer steps. Where it is given, `epochs` is not used")
+    epochs: float | None = Field(None, gt=0, le=100_000, description="Passes over the training rows. Left out: by preset")
+    learning_rate: float | None = Field(None, gt=0, le=1, description="Peak learning rate. Left out: by preset")
+    schedule: Schedule = Field(
+        "cosine", description="Learning rate after the warm-up. wsd: constant, then a decay at the end. multi_step: "
+        "multiplied by `milestone_factor` at each milestone")
+    warmup_share: float | None = Field(
+        None, ge=0, lt=1, description="Share of the steps in which the learning rate rises from 0. Left out: 0.03")
     final_learning_rate_share: float | None = Field(
-        None, ge=0, le=1, description="share of learning_rate at the last step of cosine, wsd and linear")
-    decay_share: float | None = Field(None, gt=0, le=1, description="wsd: share of the steps, at the end, that decay")
-    decay_shape: DecayShape = Field("one_minus_sqrt", description="wsd: how the decay falls")
-    milestones: list[float] | None = Field(None, min_length=1, description="multi_step: shares of the steps, ascending")
-    milestone_factor: float | None = Field(None, gt=0, le=1, description="multi_step: what each milestone multiplies by")
-    tokens_per_step: int | None = Field(None, ge=64, description="tokens in one optimizer step")
-    max_length: int | None = Field(None, ge=16, description="tokens in a packed row, and of the longest document")
+        None, ge=0, le=1, description="Learning rate of the last step as a share of `learning_rate`, for cosine, wsd and "
+        "linear. Left out: 0.1")
+    decay_share: float | None = Field(
+        None, gt=0, le=1, description="wsd: share of the steps, at the end, in which the learning rate falls. Left out: 0.2")
+    decay_shape: DecayShape = Field("one_minus_sqrt", description="wsd: how the learning rate falls")
+    milestones: list[Annotated[float, Field(ge=0, le=1)]] | None = Field(
+        None, min_length=1, description="multi_step: shares of the steps, in ascending order. Left out: [0.8, 0.9]")
+    milestone_factor: float | None = Field(
+        None, gt=0, le=1, description="multi_step: factor on the learning rate at each milestone. Left out: 0.316")
+    tokens_per_step: int | None = Field(
+        None, ge=64, le=2**32, description="Tokens of one optimizer step, over all processes. Left out: by preset")
+    max_length: int | None = Field(
+        None, ge=16, le=2**24, description="Tokens of a packed row, and of the longest document. Left out: by preset")
     micro_batch_tokens: int | None = Field(
-        None, ge=16, description="tokens that go through the model at once, unless one document has more; open: 4,096, or a "
-        "packed row of max_length")
-    overflow: Overflow = Field("truncate", description="a row longer than max_length is cut, becomes several documents, or is "
-                               "left out; all three are counted")
-    dry_run: bool = Field(True, description="before the first step the heaviest micro-batch goes forward and backward and is "
-                          "forgotten, so that memory fails at once")
-    optimizer: OptimizerName = Field("adamw", description="muon: Muon for the matrices of the blocks, AdamW for the rest; "
-                                     "adamw_8bit needs bitsandbytes")
-    beta1: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of gradients")
-    beta2: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of squared gradients")
-    epsilon: float | None = Field(None, gt=0, description="AdamW: added to the root of the latter")
-    momentum: float | None = Field(None, ge=0, lt=1, description="Muon: decay of the mean of gradients")
-    weight_decay: float | None = Field(None, ge=0, description="of weights; norms, biases and embeddings do not decay")
-    gradient_clip: float | None = Field(None, gt=0, description="largest norm of the gradient")
-    checkpoint_every: int | None = Field(None, ge=1, description="optimizer steps between checkpoints")
-    checkpoint_seconds: float = Field(600.0, gt=0, description="a checkpoint is also written when the last is this old")
+        None, ge=16, le=2**32, description="Tokens in one forward pass, unless a single document has more. Left out: 4,096, or "
+        "`max_length` where that is more")
+    overflow: Overflow = Field(
+        "truncate", description="What becomes of a document longer than `max_length`: it is cut, becomes several documents, "
+        "or is left out. The metrics count each case")
+    dry_run: bool = Field(
+        True, description="Run the heaviest micro-batch once before the first step, so that missing memory shows at once")
+    optimizer: OptimizerName = Field(
+        "adamw", description="muon: Muon for the matrices of the blocks, AdamW for the rest. adamw_8bit needs bitsandbytes")
+    beta1: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of gradients. Left out: 0.9")
+    beta2: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of squared gradients. Left out: 0.95")
+    epsilon: float | None = Field(
+        None, gt=0, le=1, description="AdamW: added to the root of the mean of squared gradients. Left out: 1e-8")
+    momentum: float | None = Field(None, ge=0, lt=1, description="Muon: decay of the mean of gradients. Left out: 0.95")
+    weight_decay: float | None = Field(
+        None, ge=0, le=1000, description="Decoupled weight decay; norms, biases and embeddings do not decay. Left out: 0.01")
+    gradient_clip: float | None = Field(None, gt=0, description="Largest norm of the gradient. Left out: 1.0")
+    checkpoint_every: int | None = Field(
+        None, ge=1, le=10**9, description="Optimizer steps between checkpoints. Left out: 50")
+    checkpoint_seconds: float = Field(600.0, gt=0, description="Seconds after which a checkpoint is written in any case")
     on_bad_step: Literal["stop", "skip"] = Field(
-        "stop", description="where loss or gradient are no finite numbers; a skipped step changes nothing and is counted")
+        "stop", description="What to do when loss or gradient is not finite. A skipped step changes no weight and is counted")
     on_spike: Literal["ignore", "warn", "skip", "stop"] = Field(
-        "warn", description="where loss or gradient norm are far above those of the steps before")
-    spike_deviations: float = Field(10.0, gt=0, description="how far is far: robust standard deviations above the median")
-    spike_window: int = Field(100, ge=10, description="steps before that a spike is told by")
-    keep_checkpoints: int = Field(2, ge=1, description="whole checkpoints that are kept, the newest ones")
-    precision: Literal["bfloat16", "float32"] = Field("bfloat16", description="of products; master weights are float32")
+        "warn", description="What to do when loss or gradient norm is far above that of the steps before")
+    spike_deviations: float = Field(
+        10.0, gt=0, description="How far above the median a spike is, in robust standard deviations")
+    spike_window: int = Field(100, ge=10, le=1_000_000, description="Number of previous steps that a spike is measured against")
+    keep_checkpoints: int = Field(2, ge=1, le=100_000, description="Number of newest checkpoints to keep")
+    precision: Literal["bfloat16", "float32"] = Field(
+        "bfloat16", description="Precision of matrix products; master weights are float32")
     activation_checkpointing: ActivationCheckpointing = Field(
-        "none", description="what blocks keep for the backward pass: everything, results of products, or only their inputs")
-    offload_activations: bool = Field(False, description="kept inputs of blocks wait in host memory (CUDA)")
-    seed: int = 0
-    mesh: MeshSettings = Field(default_factory=MeshSettings, description="over which processes; one when left out")
+        "none", description="What the blocks keep for the backward pass: everything, the results of matrix products, or only "
+        "their inputs")
+    offload_activations: bool = Field(False, description="Keep the inputs of blocks in host memory (CUDA only)")
+    seed: Seed = Field(0, description="Seed of row order, initialisation and dropout")
+    mesh: MeshSettings = Field(
+        default_factory=MeshSettings, description="Processes that the stage trains on. Left out: one process")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 1.0, "learning_rate": 2e-5, "tokens_per_step": 8_192, "max_length": 2_048},
@@ -203,13 +229,15 @@ class TrainingSettings(Settings):
 class LoraSettings(Settings):
     """Low-rank adapters beside frozen weights: W + (alpha / rank) B A, or alpha / sqrt(rank) with rslora."""
 
-    rank: int = Field(16, ge=1, description="columns of B, rows of A")
-    alpha: float = Field(32.0, gt=0, description="the update is scaled by alpha / rank")
-    dropout: float = Field(0.0, ge=0, lt=1, description="of what an adapter sees, while it is trained")
-    targets: list[str] | None = Field(
-        None, min_length=1, description="ends of layer names, such as q_proj; open: every linear layer, attention and MLP")
-    rslora: bool = Field(False, description="scale by alpha / sqrt(rank) (arXiv 2312.03732)")
-    merge: bool = Field(True, description="the output is the merged model; the adapter lies in adapter/ beside it")
+    rank: int = Field(16, ge=1, le=65_536, description="Rank of an adapter: columns of B, rows of A")
+    alpha: float = Field(32.0, gt=0, le=1e6, description="Scale: the update is multiplied by alpha / rank")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Share of an adapter's inputs that are dropped in training")
+    targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, min_length=1, description="Names of the layers that get adapters, or ends of names, such as q_proj. Left out: "
+        "every linear layer of attention and MLP")
+    rslora: bool = Field(False, description="Scale by alpha / sqrt(rank) instead (arXiv 2312.03732)")
+    merge: bool = Field(
+        True, description="Write the merged model; the adapter is kept in adapter/ beside it. A recipe needs true")
 
     @property
     def scaling(self) -> float:

@@ -33,11 +33,12 @@ def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError
     """Everything wrong with the values of a recipe, in no order."""
     wrong = dict(_wrong_kinds(Kind(model), text.content, ()))
     found = [Problem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()]
+    said = {(problem.key, problem.line) for problem in text.problems}
     for item in error.errors(include_url=False) if error else []:
         place = tuple(item["loc"])
         if not any(place[:len(known)] == known for known in wrong):
             found.extend(_problems_of(model, text, place, item))
-    return found
+    return [problem for problem in found if (problem.key, problem.line) not in said]
 
 
 def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
@@ -110,6 +111,8 @@ def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
     if value is None or value == "" or (isinstance(value, list | dict) and not value and _holds(kind, type(value))):
         return _empty(kind, place, value, wanted)
     hint = ""
+    if value is True and options(kind.annotation) == [Literal[False]]:
+        return "it holds true, but this version does not have the stage; leave it out"
     if isinstance(value, str):
         hint = _without_quotes(value, kind.annotation) or _nearest_choice(value, kind.annotation)
     elif isinstance(value, int | float) and not isinstance(value, bool) and wanted == "text":
@@ -120,7 +123,8 @@ def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
 
 def _holds(kind: Kind, container: type) -> bool:
     kinds = options(kind.annotation)
-    return any(get_origin(option) is container for option in kinds) or (container is dict and section_in(kind.annotation) is not None)
+    section = container is dict and section_in(kind.annotation) is not None
+    return section or any(get_origin(option) is container for option in kinds)
 
 
 def _empty(kind: Kind, place: Place, value: Any, wanted: str) -> str:
@@ -146,6 +150,8 @@ def _without_quotes(value: str, annotation: Any) -> str:
     kinds = options(annotation)
     if (int in kinds or float in kinds) and re.fullmatch(r"[-+]?[\d_]*\.?\d+([eE][-+]?\d+)?", value.strip()):
         return ", without quotes"
+    if float in kinds and (percent := re.fullmatch(r"(\d+(?:\.\d+)?) ?%", value)):
+        return f"; {value} is {float(percent.group(1)) / 100:g}"
     return ", without quotes" if bool in kinds and value.lower() in ("true", "false") else ""
 
 
@@ -176,6 +182,10 @@ def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
     section = kind_at(model, tuple(above)) or Kind(model)
     if name == "enabled":
         return _always_on(model, section, above)
+    if "." in str(name):
+        *sections, last = str(name).split(".")
+        if kind_at(model, (*above, *sections, last)):
+            return f"a key holds no dot; write {last} below {'.'.join(sections)}"
     given = frozenset(str(place[-1]) for place in text.lines if place[:-1] == tuple(above))
     meant = meant_by(model, section.path, str(name), given - {str(name)})
     if meant and len(meant) <= 4:

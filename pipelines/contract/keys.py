@@ -164,7 +164,8 @@ def accepted(annotation: Any, metadata: Any = ()) -> str:
 
 def _with_metadata(annotation: Any) -> Iterator[tuple[Any, ...]]:
     if get_origin(annotation) is Annotated:
-        yield annotation.__metadata__
+        for extra in annotation.__metadata__:
+            yield tuple(extra.metadata) if isinstance(extra, FieldInfo) else (extra,)
         yield from _with_metadata(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, types.UnionType):
         for option in get_args(annotation):

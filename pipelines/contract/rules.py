@@ -46,6 +46,11 @@ def _what_drafts(recipe: Recipe) -> Broken:
             yield "quantize.mtp_layer", (
                 "it is false and speculator.architecture is mtp: vLLM would take the layer's floats for int8 and draft badly; "
                 "leave quantize.mtp_layer out")
+    gate = recipe.release.gates.acceptance_length
+    if drafter.enabled and gate is not None and gate > drafter.num_speculative_tokens + 1:
+        yield "release.gates.acceptance_length", (
+            f"{gate:g} cannot be reached: {drafter.num_speculative_tokens} drafted tokens give at most "
+            f"{drafter.num_speculative_tokens + 1} a verification; give less, or raise speculator.num_speculative_tokens")
     if drafter.previous_share is not None and drafter.continue_from is None:
         yield "speculator.previous_share", (
             "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out")

@@ -191,7 +191,7 @@ class _Reading:
                 continue
             if key in own:
                 first = self.text.lines[(*place, key)]
-                self._problem(key_node, (*place, key), f"stands twice, first in line {first}; keep one of them")
+                self._problem(key_node, (*place, key), f"is given twice, first in line {first}; keep one of them")
                 continue
             self.text.lines[(*place, key)] = key_node.start_mark.line + 1
             own[key] = self.value(value_node, (*place, key))
@@ -244,7 +244,7 @@ class _Reading:
             text = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             self._problem(node, place, "the text holds half of a character, an escape between \\ud800 and \\udfff alone")
-            return ""
+            return node.value.encode("utf-8", "replace").decode()
         if "\0" in text:
             self._problem(node, place, "the text holds the character \\0; remove it")
         return text
@@ -285,8 +285,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     elif found := re.search(r"found character '(.)' that cannot start any token", said):
         what = f"a value that begins with {found.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
-        what = ("a colon stands where no key can: put a value that holds a colon in quotes, and indent the key like the keys "
-                "beside it")
+        what = ("a colon stands where no key can; put a value that holds a colon in quotes, indent a key like the keys beside "
+                "it, and look whether the line above lacks its colon")
     elif "could not find expected ':'" in said:
         what = f"the line{opened} has no colon after its key; write `key: value`" if opened else "a key has no colon after it"
     elif "expected ',' or" in said or "expected the node content" in said:
@@ -295,12 +295,14 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
         what, line = "the quote that opens in this line is never closed", error.context_mark.line + 1
     elif "unknown escape" in said or "escape sequence" in said:
         what = "a backslash in double quotes begins an escape; use single quotes"
+    elif "expected <block end>" in said and "':'" in said:
+        what = "a key is missing before the colon"
     elif "expected <block end>" in said or "block collection" in context:
         what = "this line is not indented like the lines beside it"
-    elif "anchor" in said:
+    elif "anchor" in context:
         what = "an anchor of this name exists already; give each its own name"
     elif "tag" in context or "tag" in said:
         what = "a value that begins with ! needs quotes"
     else:
         what = "the text cannot be read from here on; look at indentation, quotes and brackets"
-    return Problem(f"this is not valid YAML: {what}", line=line)
+    return Problem(f"not valid YAML: {what}", line=line)

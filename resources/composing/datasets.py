@@ -31,7 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import md5
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -57,30 +57,29 @@ class DatasetError(Exception):
 
 
 class DatasetSettings(BaseModel):
-    """How rows are sampled and split."""
+    """How the rows of the supervised dataset are sampled and split."""
 
     model_config = ConfigDict(extra="forbid")
 
-    mix: dict[str, float] = Field(
+    mix: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=dict,
-        description="shares of the training rows by source or seed name, relative to each other; a source that is not "
-        "named is left out; empty: all of everything",
+        description="Shares of the training rows by source or seed name, relative to each other. A source that is not named is "
+        "left out. Empty: all rows of every source and seed",
     )
-    max_rows: int | None = Field(None, ge=1, description="at most this many training rows")
+    max_rows: int | None = Field(None, ge=1, description="Most training rows. Left out: all")
     balance: Literal["none", "sqrt", "uniform"] = Field(
-        "sqrt", description="where a source gives fewer rows than it has: rows of each prompt shape in proportion to its size, "
-        "to the square root of its size, or equally; none: drawn as they come"
-    )
-    validation_share: float = Field(0.05, ge=0, lt=1, description="share of the sessions")
-    test_share: float = Field(0.1, ge=0, lt=1, description="share of the sessions that no stage ever trains on")
-    seed: int = 0
+        "sqrt", description="Where a source gives fewer rows than it has: rows of each prompt shape in proportion to the "
+        "shape's size (none), to the square root of its size (sqrt), or equally (uniform)")
+    validation_share: float = Field(0.05, ge=0, lt=1, description="Share of the sessions for validation")
+    test_share: float = Field(0.1, ge=0, lt=1, description="Share of the sessions for the test split, on which no stage trains")
+    seed: int = Field(0, ge=0, lt=2**32, description="Seed of splits and samples")
 
     @model_validator(mode="after")
     def _possible(self):
         if self.validation_share + self.test_share >= 1:
-            raise ValueError("validation_share and test_share leave nothing to train on: their sum must be below 1")
-        if any(weight < 0 for weight in self.mix.values()) or (self.mix and not sum(self.mix.values()) > 0):
-            raise ValueError("mix holds shares of 0 or more, at least one of them above 0")
+            raise ValueError("validation_share and test_share leave nothing to train on; their sum must be below 1")
+        if self.mix and not any(self.mix.values()):
+            raise ValueError("mix holds only zeros; give at least one source or seed a share above 0")
         return self
 
 

@@ -44,10 +44,13 @@ class EvalSuiteError(Exception):
 
 
 class EvalSettings(BaseModel):
+    """One evaluation suite that training rows must not contain."""
+
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    uri: Uri = Field(min_length=1, description="a file, or a pattern such as ./evals/*.jsonl")
-    format: Literal["auto", "jsonl", "gsm8k", "humaneval", "spec_bench"] = "auto"
+    uri: Uri = Field(min_length=1, description="File, or pattern such as ./evals/*.jsonl")
+    format: Literal["auto", "jsonl", "gsm8k", "humaneval", "spec_bench"] = Field(
+        "auto", description="Layout of the records; auto looks at each")
 
 
 def build_eval_suite(evals: dict[str, EvalSettings], output: Path) -> dict[str, int]:

@@ -8,9 +8,9 @@ Every default is in force when the recipe says nothing. `resources.curating.clea
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.curating.row_rules import FeedbackRules, LanguageRules, LengthRules, RepetitionRules, StatusRules, ToolRules
@@ -21,17 +21,18 @@ class _Settings(BaseModel):
 
 
 class NearDuplicates(_Settings):
-    """MinHash with banding proposes pairs; the true Jaccard similarity of their word n-grams decides.
+    """Drops rows that are nearly the same: MinHash with banding proposes pairs, the Jaccard similarity of their word n-grams
+    decides.
 
     A pair of similarity s is proposed with probability 1 - (1 - s**rows)**bands (Leskovec, Rajaraman, Ullman, Mining of
     Massive Datasets, 3.4.2): 0.994 at s = 0.7 with the defaults, 0.99999 at 0.8.
     """
 
-    enabled: bool = True
-    similarity: float = Field(0.7, gt=0, le=1, description="Jaccard similarity from which two rows are one")
-    ngram: int = Field(5, ge=1, le=32, description="words in a shingle")
-    bands: int = Field(28, ge=1, le=256, description="hashes kept of every row: one a band")
-    rows: int = Field(5, ge=1, le=32, description="MinHash values that agree where two rows share a band")
+    enabled: bool = Field(True, description="false: near duplicates stay")
+    similarity: float = Field(0.7, gt=0, le=1, description="Jaccard similarity from which two rows are near duplicates")
+    ngram: int = Field(5, ge=1, le=32, description="Words in a shingle")
+    bands: int = Field(28, ge=1, le=256, description="Bands of a signature; more bands find more pairs and take more time")
+    rows: int = Field(5, ge=1, le=32, description="MinHash values that must agree within a band")
 
     @property
     def hashes(self) -> int:
@@ -39,53 +40,57 @@ class NearDuplicates(_Settings):
 
 
 class SemanticDuplicates(_Settings):
-    """Rows that mean the same in other words: cosine similarity of a model's embeddings. Off unless a model is named."""
+    """Drops rows that say the same in other words, by cosine similarity of a model's embeddings. Off unless switched on."""
 
-    enabled: bool = False
-    model: str | None = Field(None, description="directory of an embedding model in the Hugging Face layout")
-    similarity: float = Field(0.95, gt=0, le=1, description="cosine from which two rows are one")
-    max_length: int = Field(512, ge=8, description="tokens; a longer row is compared with none")
+    enabled: bool = Field(False, description="true: drop semantic duplicates; needs `model`")
+    model: str | None = Field(None, min_length=1, description="Directory of an embedding model in the Hugging Face layout")
+    similarity: float = Field(0.95, gt=0, le=1, description="Cosine similarity from which two rows are duplicates")
+    max_length: int = Field(512, ge=8, le=2**20, description="Longest row in tokens; a longer one is compared with none")
 
     @model_validator(mode="after")
     def _named(self):
         if self.enabled and not self.model:
-            raise ValueError("semantic_duplicates needs `model`: the directory of an embedding model")
+            raise ValueError("enabled is true and model is missing; semantic_duplicates needs `model`, the directory of an "
+                             "embedding model")
         return self
 
 
 class Decontamination(_Settings):
-    """Rows that hold a held-out evaluation item are dropped, so that scores on it mean something."""
+    """Drops rows that hold an item of a suite under `evals`, so that scores on it mean something."""
 
-    enabled: bool = True
-    threshold: float = Field(0.5, gt=0, le=1, description="share of an item's words covered by a row's n-grams")
-    ngrams: list[int] = Field(default_factory=lambda: [8, 13], min_length=1, description="sizes in words")
+    enabled: bool = Field(True, description="false: rows are not compared with the suites")
+    threshold: float = Field(0.5, gt=0, le=1, description="Share of an item's words that a row's n-grams must cover")
+    ngrams: list[Annotated[int, Field(ge=2, le=64)]] = Field(
+        default_factory=lambda: [8, 13], min_length=1, description="Sizes of the n-grams, in words")
 
-    @model_validator(mode="after")
-    def _sizes(self):
-        if min(self.ngrams) < 2 or max(self.ngrams) > 64:
-            raise ValueError("ngrams must lie between 2 and 64 words")
-        self.ngrams = sorted(set(self.ngrams))
-        return self
+    @field_validator("ngrams")
+    @classmethod
+    def _ascending(cls, value: list[int]) -> list[int]:
+        return sorted(set(value))
 
 
 class CurationSettings(_Settings):
-    pii: Literal["redact", "keep"] = Field("redact", description="typed placeholders in place of personal data")
+    """Which rows are kept, and in what form."""
+
+    pii: Literal["redact", "keep"] = Field("redact", description="redact: typed placeholders replace personal data")
     pii_engine: Literal["builtin", "presidio"] = Field(
-        "builtin", description="presidio: what Microsoft Presidio finds as well (names, places); needs the extra `presidio` "
-        "and its model on this machine"
-    )
-    exact_duplicates: bool = Field(True, description="one row of those that differ in case and white space only")
-    near_duplicates: NearDuplicates = Field(default_factory=NearDuplicates)
-    semantic_duplicates: SemanticDuplicates = Field(default_factory=SemanticDuplicates)
-    decontamination: Decontamination = Field(default_factory=Decontamination)
-    status: StatusRules = Field(default_factory=StatusRules)
-    tools: ToolRules = Field(default_factory=ToolRules)
-    language: LanguageRules = Field(default_factory=LanguageRules)
-    repetition: RepetitionRules = Field(default_factory=RepetitionRules)
-    length: LengthRules = Field(default_factory=LengthRules)
-    feedback: FeedbackRules = Field(default_factory=FeedbackRules)
-    judge: JudgeSettings | None = Field(None, description="a model that scores rows by quality and difficulty")
-    min_quality: float | None = Field(None, ge=1, le=10, description="drop rows that the judge scored lower")
+        "builtin", description="presidio: also redact what Microsoft Presidio finds (names, places); needs the extra "
+        "`presidio` and its model on this machine")
+    exact_duplicates: bool = Field(True, description="Keep one of the rows that differ in case and white space only")
+    near_duplicates: NearDuplicates = Field(default_factory=NearDuplicates, description="Rows that are nearly the same")
+    semantic_duplicates: SemanticDuplicates = Field(
+        default_factory=SemanticDuplicates, description="Rows that say the same in other words")
+    decontamination: Decontamination = Field(default_factory=Decontamination, description="Rows that hold evaluation items")
+    status: StatusRules = Field(default_factory=StatusRules, description="Rules on failed, cut, refused and empty answers")
+    tools: ToolRules = Field(default_factory=ToolRules, description="Rules on tool calls")
+    language: LanguageRules = Field(default_factory=LanguageRules, description="Rules on the language of answers")
+    repetition: RepetitionRules = Field(default_factory=RepetitionRules, description="Rules on answers that repeat themselves")
+    length: LengthRules = Field(default_factory=LengthRules, description="Bounds on the length of prompts and answers")
+    feedback: FeedbackRules = Field(default_factory=FeedbackRules, description="What feedback decides")
+    judge: JudgeSettings | None = Field(
+        None, description="Model that scores rows by quality and difficulty. Left out: no row is judged")
+    min_quality: float | None = Field(
+        None, ge=1, le=10, description="Drop rows that the judge scored lower; needs `judge`. Left out: no bound")
 
     @model_validator(mode="after")
     def _judged_with_care(self):

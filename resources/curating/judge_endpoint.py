@@ -40,16 +40,18 @@ class JudgeError(Exception):
 
 
 class JudgeSettings(EndpointSettings):
-    """Which model judges, and how it is asked."""
+    """The model that scores rows, behind an OpenAI API."""
 
-    prompt: str = Field(PROMPT, min_length=1, description="asks for a JSON object with quality and difficulty, 1 to 10")
-    max_rows: int | None = Field(10_000, ge=1, description="different texts judged in all, drawn by hash; null: every one")
-    max_characters: int = Field(24_000, ge=200, description="of a conversation: the middle of a longer one is left out")
-    concurrency: int = Field(8, ge=1, le=256, description="requests at a time")
-    timeout_s: float = Field(60, gt=0, description="seconds for one reply")
+    prompt: str = Field(
+        PROMPT, min_length=1, description="Prompt that asks for a JSON object with quality and difficulty, 1 to 10")
+    max_rows: int | None = Field(10_000, ge=1, description="Most different texts to judge, drawn by hash. null: every one")
+    max_characters: int = Field(
+        24_000, ge=200, description="Most characters of a conversation; the middle of a longer one is left out")
+    concurrency: int = Field(8, ge=1, le=256, description="Requests at a time")
+    timeout_s: float = Field(60, gt=0, le=86_400, description="Seconds to wait for one reply")
     request: dict[str, Any] = Field(
-        default_factory=lambda: {"temperature": 0, "max_tokens": 512}, description="the request's other fields"
-    )
+        default_factory=lambda: {"temperature": 0, "max_tokens": 512}, description="Other fields of the request, sent as "
+        "they are")
 
     @property
     def prompt_sha256(self) -> str:

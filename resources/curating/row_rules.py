@@ -20,50 +20,50 @@ class RuleSettings(BaseModel):
 
 
 class StatusRules(RuleSettings):
-    """Responses that teach nothing good. A rule that is off lets its rows through."""
+    """Drops responses that teach nothing good. A rule set to false lets its rows through."""
 
-    drop_errors: bool = Field(True, description="the request failed, or its record carries an error")
-    drop_cache_hits: bool = Field(True, description="an answer served from a cache repeats one already logged")
-    drop_truncated: bool = Field(True, description="the answer stopped at its token limit (finish_reason length)")
-    drop_refused: bool = Field(True, description="a content filter or a refusal in place of an answer")
+    drop_errors: bool = Field(True, description="Drop rows whose request failed or whose record carries an error")
+    drop_cache_hits: bool = Field(True, description="Drop answers served from a cache, which repeat a logged one")
+    drop_truncated: bool = Field(True, description="Drop answers that stopped at their token limit (finish_reason length)")
+    drop_refused: bool = Field(True, description="Drop rows with a content filter's message or a refusal in place of an answer")
     drop_refused_in_words: bool = Field(
-        False, description="a short answer that begins by saying, in English, that it cannot help; a refusal may be right"
-    )
-    drop_empty: bool = Field(True, description="no prompt, or neither text nor a tool call in the answer")
+        False, description="Drop short answers that begin by saying, in English, that they cannot help; such a refusal may "
+        "be right")
+    drop_empty: bool = Field(True, description="Drop rows without a prompt, or without text or a tool call in the answer")
 
 
 class ToolRules(RuleSettings):
-    """Tool calls that no client could have run."""
+    """Drops tool calls that no client could have run."""
 
     drop_broken: bool = Field(
-        True, description="a call's arguments are no JSON object, its name is none of the request's tools, or a tool's "
-        "message answers no call before it"
-    )
+        True, description="Drop rows with a call whose arguments are no JSON object or whose name is no tool of the request, "
+        "or with a tool's message that answers no call before it")
 
 
 class LanguageRules(RuleSettings):
-    """The language of the answer's prose. Answers whose language cannot be told (short, code) are kept."""
+    """Keeps answers by the language of their prose. Answers whose language is unknown (short ones, code) are kept."""
 
-    detect: bool = Field(True, description="fill the column `language`")
-    allow: list[str] = Field(default_factory=list, description="ISO 639 codes of answers to keep; empty: all")
-    min_confidence: float = Field(0.5, ge=0, le=1, description="below it a language counts as not told")
+    detect: bool = Field(True, description="Detect the language of every answer (column `language`)")
+    allow: list[str] = Field(default_factory=list, description="ISO 639 codes of the languages to keep. Empty: all")
+    min_confidence: float = Field(0.5, ge=0, le=1, description="Confidence below which a language counts as unknown")
 
     @field_validator("allow")
     @classmethod
     def _known(cls, value: list[str]) -> list[str]:
         if unknown := sorted(set(value) - set(LANGUAGES)):
-            raise ValueError(f"{', '.join(unknown)}: no language that can be told; there are {', '.join(LANGUAGES)}")
+            raise ValueError(f"no language that can be told has the code {', '.join(unknown)}; there are "
+                             f"{', '.join(LANGUAGES)}")
         return sorted(set(value))
 
     @model_validator(mode="after")
     def _detected(self):
         if self.allow and not self.detect:
-            raise ValueError("allow needs languages to be detected: leave `detect` on")
+            raise ValueError("allow needs languages to be detected, and detect is false; leave `detect` out")
         return self
 
 
 class RepetitionRules(RuleSettings):
-    """Answers that go round in circles.
+    """Drops answers that repeat themselves.
 
     `repeats`: a pattern of 1 to 13 words said so often in a row, the sign of a model that lost its thread, or a pattern
     of signs ("!!!!", "hahaha", line ends) that takes more than half of the answer. The shares are
@@ -75,34 +75,50 @@ class RepetitionRules(RuleSettings):
     Spec-Bench. The defaults take what says half of its text again.
     """
 
-    drop_repeated_patterns: bool = True
-    repeats: int = Field(32, ge=2, description="times in a row")
-    drop_repetitive: bool = Field(True, description="apply the shares below")
-    min_words: int = Field(300, ge=20, description="words of prose from which the shares are measured")
-    duplicate_lines: float = Field(0.50, ge=0, le=1, description="Gopher: 0.30")
-    duplicate_paragraphs: float = Field(0.50, ge=0, le=1, description="Gopher: 0.30")
-    duplicate_line_characters: float = Field(0.50, ge=0, le=1, description="Gopher: 0.20")
-    duplicate_paragraph_characters: float = Field(0.50, ge=0, le=1, description="Gopher: 0.20")
-    top_2gram: float = Field(0.20, ge=0, le=1, description="share of characters in the most frequent pair of words")
-    top_3gram: float = Field(0.18, ge=0, le=1)
-    top_4gram: float = Field(0.16, ge=0, le=1)
-    duplicate_5grams: float = Field(0.50, ge=0, le=1, description="characters in 5-grams that came before; Gopher: 0.15")
-    duplicate_6grams: float = Field(0.50, ge=0, le=1, description="Gopher: 0.14")
-    duplicate_7grams: float = Field(0.50, ge=0, le=1, description="Gopher: 0.13")
-    duplicate_8grams: float = Field(0.50, ge=0, le=1, description="Gopher: 0.12")
-    duplicate_9grams: float = Field(0.50, ge=0, le=1, description="Gopher: 0.11")
-    duplicate_10grams: float = Field(0.50, ge=0, le=1, description="Gopher: 0.10")
+    drop_repeated_patterns: bool = Field(True, description="Drop answers that repeat a pattern of 1 to 13 words, or of signs")
+    repeats: int = Field(32, ge=2, description="Repetitions in a row from which an answer is dropped")
+    drop_repetitive: bool = Field(True, description="Drop answers by the shares below")
+    min_words: int = Field(300, ge=20, description="Words of prose from which the shares are measured")
+    duplicate_lines: float = Field(0.50, ge=0, le=1, description="Largest share of lines that came before (Gopher: 0.30)")
+    duplicate_paragraphs: float = Field(
+        0.50, ge=0, le=1, description="Largest share of paragraphs that came before (Gopher: 0.30)")
+    duplicate_line_characters: float = Field(
+        0.50, ge=0, le=1, description="Largest share of characters in lines that came before (Gopher: 0.20)")
+    duplicate_paragraph_characters: float = Field(
+        0.50, ge=0, le=1, description="Largest share of characters in paragraphs that came before (Gopher: 0.20)")
+    top_2gram: float = Field(
+        0.20, ge=0, le=1, description="Largest share of characters in the most frequent pair of words (Gopher: 0.20)")
+    top_3gram: float = Field(
+        0.18, ge=0, le=1, description="Largest share of characters in the most frequent 3-gram (Gopher: 0.18)")
+    top_4gram: float = Field(
+        0.16, ge=0, le=1, description="Largest share of characters in the most frequent 4-gram (Gopher: 0.16)")
+    duplicate_5grams: float = Field(
+        0.50, ge=0, le=1, description="Largest share of characters in 5-grams that came before (Gopher: 0.15)")
+    duplicate_6grams: float = Field(
+        0.50, ge=0, le=1, description="Largest share of characters in 6-grams that came before (Gopher: 0.14)")
+    duplicate_7grams: float = Field(
+        0.50, ge=0, le=1, description="Largest share of characters in 7-grams that came before (Gopher: 0.13)")
+    duplicate_8grams: float = Field(
+        0.50, ge=0, le=1, description="Largest share of characters in 8-grams that came before (Gopher: 0.12)")
+    duplicate_9grams: float = Field(
+        0.50, ge=0, le=1, description="Largest share of characters in 9-grams that came before (Gopher: 0.11)")
+    duplicate_10grams: float = Field(
+        0.50, ge=0, le=1, description="Largest share of characters in 10-grams that came before (Gopher: 0.10)")
 
 
 class LengthRules(RuleSettings):
-    """Bounds in characters, and of the answer's share in its prompt's. None: no bound."""
+    """Drops rows by the characters of prompt and answer."""
 
-    min_prompt: int | None = Field(None, ge=0, description="characters of all messages but the answer")
-    max_prompt: int | None = Field(2_000_000, ge=1)
-    min_answer: int | None = Field(None, ge=0)
-    max_answer: int | None = Field(500_000, ge=1)
-    min_ratio: float | None = Field(None, ge=0, description="answer's characters / prompt's characters")
-    max_ratio: float | None = Field(None, gt=0)
+    min_prompt: int | None = Field(
+        None, ge=0, description="Fewest characters of all messages but the answer. Left out: no bound")
+    max_prompt: int | None = Field(
+        2_000_000, ge=1, description="Most characters of all messages but the answer. null: no bound")
+    min_answer: int | None = Field(None, ge=0, description="Fewest characters of the answer. Left out: no bound")
+    max_answer: int | None = Field(500_000, ge=1, description="Most characters of the answer. null: no bound")
+    min_ratio: float | None = Field(
+        None, ge=0, description="Smallest ratio of the answer's characters to the prompt's. Left out: no bound")
+    max_ratio: float | None = Field(
+        None, gt=0, description="Largest ratio of the answer's characters to the prompt's. Left out: no bound")
 
     @model_validator(mode="after")
     def _in_order(self):
@@ -114,13 +130,12 @@ class LengthRules(RuleSettings):
 
 
 class FeedbackRules(RuleSettings):
-    """What people said decides where it is clear."""
+    """Lets feedback decide where it is clear."""
 
-    drop_thumbs_down: bool = Field(True, description="drop rows whose feedback is below zero")
+    drop_thumbs_down: bool = Field(True, description="Drop rows whose feedback is below zero")
     thumbs_down: Literal["drop", "prefer"] = Field(
-        "drop", description="prefer: a dropped answer that a better one to the same prompt stands beside becomes the rejected "
-        "half of a preference row"
-    )
+        "drop", description="prefer: a dropped answer becomes the rejected half of a preference row where a better answer to "
+        "the same prompt exists")
     keep_thumbs_up: bool = Field(
-        False, description="rows with feedback above zero pass the rules on language, repetition, length and refusals in words"
+        False, description="Rows with feedback above zero pass the rules on language, repetition, length and refusals in words"
     )

@@ -56,10 +56,11 @@ class SourceSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    uri: Uri = Field(min_length=1, description="a file, directory, glob, file:// or any fsspec URL such as s3://")
-    format: str = Field("auto", description="auto looks at each file's first records; else the name of a format")
-    workloads: dict[str, str] = Field(
-        default_factory=dict, description="the records' own workload names -> workloads of recipes"
+    uri: Uri = Field(
+        min_length=1, description="File, directory, glob, file:// or any fsspec URL such as s3://, without credentials")
+    format: str = Field("auto", description="Name of a log format; auto looks at the first records of each file")
+    workloads: dict[str, Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=dict, description="Workload names in the records, each with the recipe's workload that it means"
     )
 
     @property

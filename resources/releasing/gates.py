@@ -27,16 +27,17 @@ UNKNOWN_NOISE = 0.01
 
 
 class Gates(BaseModel):
-    """What a release must reach before anyone may approve it. Null switches a gate off."""
+    """Bounds that a release must meet before anyone may approve it. null switches a gate off."""
 
     model_config = ConfigDict(extra="forbid")
 
     recovery: float | None = Field(
-        0.99, gt=0, le=1,
-        description="at least this exp(reference loss - served loss) per token; beyond 1 by more than its noise fails, too",
+        0.99, gt=0, le=1, description="Lowest recovery of the served model, exp(reference loss - served loss) per answer token. A "
+        "value beyond 1 by more than its noise fails as well. null: no gate",
     )
     acceptance_length: float | None = Field(
-        1.2, ge=1, description="lower end of the 95 % interval of tau, at the recipe's K and temperature"
+        1.2, ge=1, description="Lowest acceptance length (lower end of the 95 % interval), at the recipe's "
+        "num_speculative_tokens and temperature. null: no gate"
     )
 
 

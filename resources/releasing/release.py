@@ -25,12 +25,13 @@ class ReleaseError(Exception):
 
 
 class ReleaseSettings(BaseModel):
-    """How a release is made and let through."""
+    """How a release is approved."""
 
     model_config = ConfigDict(extra="forbid")
 
-    approval: Literal["person", "automatic"] = "person"
-    gates: Gates = Field(default_factory=Gates)
+    approval: Literal["person", "automatic"] = Field(
+        "person", description="person: `millrace approve` releases it. automatic: it is released when its gates hold")
+    gates: Gates = Field(default_factory=Gates, description="Bounds that a release must meet")
 
 
 class Part(BaseModel):
