@@ -62,8 +62,8 @@ def student_layers(teacher_layers: int, wanted: float) -> list[int]:
     """
     count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
     if count > teacher_layers:
-        raise ModelError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to at most "
-                         f"{teacher_layers}, or to a share below 1")
+        raise ModelError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to at "
+                         f"most {teacher_layers}, or to a share below 1")
     if count == 1:
         return [teacher_layers - 1]
     return [round(i * (teacher_layers - 1) / (count - 1)) for i in range(count)]

@@ -82,7 +82,7 @@ class SftSettings(TrainingSettings):
     method: Literal["full", "lora", "qlora"] = Field(
         "full", description="full: train every weight. lora: train adapters beside frozen weights. qlora: the same with the "
         "frozen weights in 4 bits (needs the extra `qlora`)")
-    lora: LoraSettings | None = Field(None, description="The adapters, for method lora or qlora")
+    lora: LoraSettings | None = Field(None, description="The adapters, for method lora or qlora. Left out: the defaults below")
     z_loss: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
         "it off")
@@ -209,7 +209,8 @@ class SpeculatorSettings(TrainingSettings):
     step_decay: float = Field(
         0.8, gt=0, le=1, description="Step k of the training-time test weighs step_decay ** k in the loss")
     step_weights: list[Annotated[float, Field(ge=0)]] | None = Field(
-        None, min_length=1, description="Weight of each step of the training-time test, instead of `step_decay`")
+        None, min_length=1, description="Weight of each step of the training-time test, instead of `step_decay`. "
+        "Left out: powers of `step_decay`")
     draft_vocab_size: int | None = Field(
         None, ge=16, le=2**24, description="Tokens of the draft vocabulary. Left out: the fewest that reach `draft_coverage`")
     draft_coverage: float = Field(
@@ -223,11 +224,11 @@ class SpeculatorSettings(TrainingSettings):
         None, gt=0, le=1, description="p_eagle: smallest share of positions that is kept. Left out: 0.2")
     mask_token_id: int | None = Field(
         None, ge=0, description="p_eagle, dflash: token id that stands for a token not yet drafted. p_eagle trains its "
-        "embedding; left out: an id that answers and prompts do not hold. dflash keeps its embedding; left out: the padding "
-        "token, or the last of the vocabulary")
+        "embedding, dflash keeps it. Left out: p_eagle takes an id that answers and prompts do not hold, dflash the padding "
+        "token or the last of the vocabulary")
     residual_layers: int | None = Field(None, ge=1, le=64, description="medusa: residual layers of each head. Left out: 1")
     shared_head: bool | None = Field(
-        None, description="medusa: one output matrix for all heads; false: one for each, as in the paper. Left out: true")
+        None, description="medusa: one output matrix for all heads. false: one for each head, as in the paper. Left out: true")
     inner_dim: int | None = Field(
         None, ge=1, le=2**20, description="mlp_speculator: width of its state. Left out: that of the target")
     tie_weights: bool | None = Field(

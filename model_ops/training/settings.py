@@ -44,8 +44,8 @@ class MeshSettings(Settings):
         1, ge=1, le=MOST_PROCESSES, description="Groups of processes, each of which holds the whole model (HSDP)")
     dp_shard: int | None = Field(
         None, ge=-1, le=MOST_PROCESSES, description="Processes that share one copy of the model and read different rows "
-        "(FSDP). Left out: what the other axes leave of `processes`. -1: the same, and `processes` defaults to the machine's "
-        "accelerators")
+        "(FSDP). -1: as left out, and `processes` defaults to the machine's accelerators. Left out: what the other axes "
+        "leave of `processes`")
     cp: int = Field(1, ge=1, le=MOST_PROCESSES, description="Processes that split the tokens of a row (context parallelism, "
                     "Ulysses)")
     tp: int = Field(1, ge=1, le=MOST_PROCESSES, description="Processes that split the weight matrices (tensor parallelism)")
@@ -116,7 +116,8 @@ class TrainingSettings(Settings):
 
     preset: Preset = Field("balanced", description="Fills every key that is left out")
     steps: int | None = Field(
-        None, ge=1, le=10**9, description="Optimizer steps. Where it is given, `epochs` is not used")
+        None, ge=1, le=10**9, description="Optimizer steps. Where it is given, `epochs` is not used. Left out: by preset or "
+        "`epochs`")
     epochs: float | None = Field(None, gt=0, le=100_000, description="Passes over the training rows. Left out: by preset")
     learning_rate: float | None = Field(None, gt=0, le=1, description="Peak learning rate. Left out: by preset")
     schedule: Schedule = Field(

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.contract.keys import Kind, accepted, keys_of, kind_at, kind_below, meant_by, options, section_in, takes_null
+from pipelines.contract.keys import Key, Kind, accepted, keys_of, kind_at, kind_below, meant_by, options, section_in, takes_null
 from pipelines.contract.problems import Problem
 from pipelines.contract.text import Place, RecipeText, dotted
 
@@ -34,11 +34,21 @@ def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError
     wrong = dict(_wrong_kinds(Kind(model), text.content, ()))
     found = [Problem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()]
     said = {(problem.key, problem.line) for problem in text.problems}
-    for item in error.errors(include_url=False) if error else []:
+    items = error.errors(include_url=False) if error else []
+    unknown = [tuple(item["loc"]) for item in items if item["type"] == "extra_forbidden"]
+    for item in items:
         place = tuple(item["loc"])
-        if not any(place[:len(known)] == known for known in wrong):
+        misspelt = item["type"] == "missing" and any(_explains(model, text, other, place) for other in unknown)
+        if not misspelt and not any(place[:len(known)] == known for known in wrong):
             found.extend(_problems_of(model, text, place, item))
     return [problem for problem in found if (problem.key, problem.line) not in said]
+
+
+def _explains(model: type[BaseModel], text: RecipeText, unknown: Place, missing: Place) -> bool:
+    """Whether an unknown key is the reason why another one is missing beside it."""
+    if unknown[:-1] != missing[:-1]:
+        return False
+    return unknown[-1] == "enabled" or missing[-1] in [key.name for key in _meant(model, text, unknown)]
 
 
 def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
@@ -53,6 +63,8 @@ def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, 
     number = int in kinds or float in kinds
     if isinstance(value, float) and not math.isfinite(value):
         wrong = True
+    elif [Literal[False]] == kinds:
+        wrong = not isinstance(value, bool)
     elif any(option in (str, Any) or get_origin(option) is Literal for option in kinds):
         wrong = False
     elif isinstance(value, bool):
@@ -186,8 +198,7 @@ def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
         *sections, last = str(name).split(".")
         if kind_at(model, (*above, *sections, last)):
             return f"a key holds no dot; write {last} below {'.'.join(sections)}"
-    given = frozenset(str(place[-1]) for place in text.lines if place[:-1] == tuple(above))
-    meant = meant_by(model, section.path, str(name), given - {str(name)})
+    meant = _meant(model, text, place)
     if meant and len(meant) <= 4:
         words = [key.name if key.path[:-1] == section.path else _as_written(key.path, above) for key in meant]
         return f"there is no such key; did you mean {' or '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)}?"
@@ -195,6 +206,13 @@ def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
     if len(known) <= MOST_LISTED:
         return f"there is no such key; known here: {', '.join(known)}"
     return f"there is no such key; `millrace schema --markdown` explains the {len(known)} keys of {dotted(tuple(above))}"
+
+
+def _meant(model: type[BaseModel], text: RecipeText, place: Place) -> list[Key]:
+    *above, name = place
+    section = kind_at(model, tuple(above)) or Kind(model)
+    given = {str(other[-1]) for other in text.lines if other[:-1] == tuple(above)}
+    return meant_by(model, section.path, str(name), frozenset(given - {str(name)}))
 
 
 def _as_written(path: tuple[str, ...], above: list[str | int]) -> str:

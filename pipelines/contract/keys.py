@@ -229,7 +229,7 @@ def _bounds(metadata: list[Any]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
 
 
 def meant_by(model: type[BaseModel], section: tuple[str, ...], name: str, given: frozenset[str] = frozenset()) -> list[Key]:

@@ -13,6 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from resources.reading.formats import FORMATS
+from resources.reading.sources import SourceSettings
+
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -25,6 +28,7 @@ def json_schema(model: type[BaseModel]) -> dict[str, Any]:
         section["description"] = " ".join(section.get("description", "").split())
         for key in section.get("properties", {}).values():
             _tidy(key)
+    sections[SourceSettings.__name__]["properties"]["format"]["enum"] = ["auto", *FORMATS]
     named = {"$schema": DIALECT, "title": "millrace recipe"}
     return {**named, **schema, "$defs": sections}
 

@@ -288,7 +288,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
         what = ("a colon stands where no key can; put a value that holds a colon in quotes, indent a key like the keys beside "
                 "it, and look whether the line above lacks its colon")
     elif "could not find expected ':'" in said:
-        what = f"the line{opened} has no colon after its key; write `key: value`" if opened else "a key has no colon after it"
+        what, line = "this line has no colon after its key; write `key: value`", (error.context_mark or mark).line + 1
     elif "expected ',' or" in said or "expected the node content" in said:
         what = f"the bracket{opened} is not closed, or a comma is missing before this place"
     elif "quoted scalar" in context and "end of stream" in said:

@@ -43,7 +43,8 @@ class SemanticDuplicates(_Settings):
     """Drops rows that say the same in other words, by cosine similarity of a model's embeddings. Off unless switched on."""
 
     enabled: bool = Field(False, description="true: drop semantic duplicates; needs `model`")
-    model: str | None = Field(None, min_length=1, description="Directory of an embedding model in the Hugging Face layout")
+    model: str | None = Field(
+        None, min_length=1, description="Directory of an embedding model in the Hugging Face layout. Left out: none")
     similarity: float = Field(0.95, gt=0, le=1, description="Cosine similarity from which two rows are duplicates")
     max_length: int = Field(512, ge=8, le=2**20, description="Longest row in tokens; a longer one is compared with none")
 

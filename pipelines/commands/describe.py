@@ -1,0 +1,38 @@
+"""What describes millrace itself: the command `schema` and the option `--version`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipelines.commands.terminal import app
+
+
+@app.command()
+def schema(
+    markdown: Annotated[bool, typer.Option(help="the reference of all keys for people, instead of JSON Schema")] = False,
+) -> None:
+    """Prints the recipe's JSON schema, with which editors complete and check recipes."""
+    from pipelines.contract.reference import reference
+    from pipelines.contract.schema import as_text, json_schema
+    from pipelines.recipe import Recipe
+
+    print(reference(Recipe) if markdown else as_text(json_schema(Recipe)), end="")
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from pipelines.version import version_line
+
+        print(version_line())
+        raise typer.Exit
+
+
+@app.callback()
+def millrace(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
+    """From a product's own LLM logs to endpoint-ready weights, in one declared Dagster graph."""

@@ -1,0 +1,177 @@
+"""The reference of all recipe keys, generated from the settings models: docs/recipe.md.
+
+    millrace schema --markdown > docs/recipe.md
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from model_ops.training.settings import MeshSettings, TrainingSettings
+from pipelines.contract.keys import ANY_NAME, accepted, keys_of, kind_at, section_in, takes_null
+from pipelines.contract.sections import INTRODUCTION, SECTIONS, TRAINING, Section
+
+STAGES = ("tiny", "sft", "student", "speculator")
+"""Sections that take the training keys."""
+LONGEST_DEFAULT = 60
+"""Characters; a longer default is named, not shown."""
+LEFT_OUT = "Left out: "
+"""Begins the end of a description: what holds where the key is left out."""
+WIDTH = 128
+
+
+def reference(model: type[BaseModel]) -> str:
+    """The whole page as Markdown."""
+    switches = "\n".join(f"- `{'.'.join(key.path[:-1])}`{'' if _is_on(key.field) else ' (off by default)'}"
+                         for key in keys_of(model) if key.name == "enabled" and key.annotation is bool)
+    parts = ["# The recipe\n", INTRODUCTION.format(switches=switches), _contents()]
+    for section in SECTIONS:
+        parts.append(_chapter(model, section))
+        if section.key == "tiny":
+            parts.append(_training_chapter(model))
+    return "\n".join(parts)
+
+
+def explained(model: type[BaseModel]) -> set[type[BaseModel]]:
+    """The settings that the page has a table for; a test compares them with all there are."""
+    return {TrainingSettings, MeshSettings, *(_settings_at(model, section) for section in SECTIONS)}
+
+
+def _contents() -> str:
+    links = []
+    for section in SECTIONS:
+        links.append(f"[{section.title}](#{_anchor(section.title)})")
+        if section.key == "tiny":
+            links.append("[Training keys](#training-keys)")
+    return "## Contents\n\n" + _filled(" · ".join(links))
+
+
+def _filled(prose: str) -> str:
+    return textwrap.fill(prose, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def _is_on(field: FieldInfo) -> bool:
+    return bool(field.default)
+
+
+def _anchor(title: str) -> str:
+    return "".join(letter for letter in title.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
+
+
+def _chapter(model: type[BaseModel], section: Section) -> str:
+    settings = _settings_at(model, section)
+    own = {name: field for name, field in settings.model_fields.items() if not _is_training_key(section, name, field)}
+    own = dict(sorted(own.items(), key=lambda item: item[0] in TrainingSettings.model_fields))  # its own keys first
+    under_names = kind_at(model, (*_place(section), ANY_NAME)) is not None
+    said = " ".join((settings.__doc__ or "").split("\n\n")[0].split()) if section.key and not under_names else ""
+    prose = " ".join(text for text in (said, section.text) if text)
+    lines = [f"## {section.title}\n"]
+    if prose:
+        lines.append(_filled(prose))
+    if section.example:
+        lines.append(f"```yaml\n{section.example}```\n")
+    lines.append(_table(own, section.key))
+    return "\n".join(lines)
+
+
+def _training_chapter(model: type[BaseModel]) -> str:
+    text = TRAINING.format(presets=_presets(model), settings=_table(TrainingSettings.model_fields, ""))
+    mesh = _filled(" ".join((MeshSettings.__doc__ or "").split()))
+    example = "```yaml\nsft:\n  mesh: {processes: 8, tp: 2}        # dp_shard takes the rest: 4\n```\n"
+    return f"## Training keys\n\n{text}\n### mesh\n\n{mesh}\n{example}\n{_table(MeshSettings.model_fields, '')}"
+
+
+def _presets(model: type[BaseModel]) -> str:
+    rows = ["| section | preset | values |", "|---|---|---|"]
+    for stage in STAGES:
+        settings: Any = section_in(model.model_fields[stage].annotation)
+        for preset, values in settings.PRESETS.items():
+            shown = ", ".join(f"{name} {_default_text(value)}" for name, value in values.items())
+            rows.append(f"| `{stage}` | {preset} | {shown} |")
+    return "\n".join(rows)
+
+
+def _is_training_key(section: Section, name: str, field: FieldInfo) -> bool:
+    """Whether the training keys' own table says everything about a stage's key."""
+    shared = TrainingSettings.model_fields.get(name)
+    return section.key in STAGES and shared is not None and shared.description == field.description
+
+
+def _table(fields: dict[str, FieldInfo], section: str) -> str:
+    rows = ["| key | accepts | default | what it does |", "|---|---|---|---|"]
+    for name, field in fields.items():
+        chapter = _chapter_of(f"{section}.{name}" if section else name)
+        shown = f"[`{name}`](#{chapter})" if chapter else f"`{name}`"
+        said, left_out = _parted(field.description or "")
+        rows.append(f"| {shown} | {_accepts(field, left_out)} | {_default(field, left_out)} | {_cell(said)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _chapter_of(dotted: str) -> str | None:
+    """Anchor of the chapter that explains a key's own keys."""
+    if dotted == "mesh":
+        return "mesh"
+    for section in SECTIONS:
+        if dotted in section.title.split(", ") or section.title.startswith(dotted + "."):
+            return _anchor(section.title)
+    return None
+
+
+def _parted(description: str) -> tuple[str, str]:
+    """What a key does, and what holds where it is left out."""
+    said, _, left_out = description.partition(LEFT_OUT)
+    return said.strip().removesuffix("."), left_out
+
+
+def _accepts(field: FieldInfo, left_out: str) -> str:
+    section = section_in(field.annotation)
+    words = "section" if section else accepted(field.annotation, field.metadata)
+    for article in ("a ", "one of "):
+        words = words.removeprefix(article)
+    return _cell(words + (" or null" if takes_null(field.annotation) and not left_out else ""))
+
+
+def _default(field: FieldInfo, left_out: str) -> str:
+    if field.is_required():
+        return "**needed**"
+    if left_out:
+        return _cell(left_out)
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, BaseModel):
+        return ""
+    text = _default_text(value)
+    return f"`{_cell(text)}`" if len(text) <= LONGEST_DEFAULT else "built in"
+
+
+def _default_text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_default_text(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_default_text(inner) for inner in value) + "]"
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _place(section: Section) -> tuple[str, ...]:
+    return tuple(section.key.split(".")) if section.key else ()
+
+
+def _settings_at(model: type[BaseModel], section: Section) -> type[BaseModel]:
+    """The settings that a chapter explains; for names of one's own, those below each name."""
+    place = _place(section)
+    kind = kind_at(model, place)
+    assert kind is not None, section
+    below = section_in(kind.annotation) or section_in(kind_at(model, (*place, ANY_NAME)).annotation)
+    assert below is not None, section
+    return below

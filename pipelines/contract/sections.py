@@ -1,0 +1,170 @@
+"""The sections of the recipe reference: what each is for, and an example. Tests load every example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Section:
+    """One chapter of the reference. `key`: the dotted key that it explains, empty for the keys at the top."""
+
+    key: str
+    title: str
+    text: str
+    example: str = ""
+
+
+SECTIONS = (
+    Section("", "Top level", "Three keys are needed; everything else has a default that works.", """\
+workload: math-tutor
+base_model: Qwen/Qwen3-0.6B          # or ./models/mine, or tiny
+sources:
+  gateway: {uri: s3://logs/gateway/}
+first_day: 2026-06-01
+"""),
+    Section("sources", "sources, seeds", "Logs and feedback (`sources`), and training examples written by hand or by a model "
+            "(`seeds`), each under a name of your own. Relative paths start at the recipe's folder. "
+            "[data.md](data.md) lists the formats.", """\
+sources:
+  gateway: {uri: s3://logs/gateway/, workloads: {prod-tutor: math-tutor}}
+  thumbs: {uri: ./feedback/*.jsonl}
+seeds:
+  handmade: {uri: ./seeds.jsonl}
+"""),
+    Section("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
+            "(`curation.decontamination`).", """\
+evals:
+  gsm8k: {uri: ./evals/gsm8k.jsonl, format: gsm8k}
+"""),
+    Section("tiny", "tiny", "Used only with `base_model: tiny`. It takes the [training keys](#training-keys) as well.", """\
+base_model: tiny
+tiny: {layers: 10, steps: 400, learning_rate: 4e-3}
+"""),
+    Section("curation", "curation", "Each rule drops rows and records why; `millrace why` shows the decision on a row. "
+            "Set a rule to false to switch it off. [data.md](data.md) says how the rules work.", """\
+curation:
+  pii: redact
+  near_duplicates: {similarity: 0.8}
+  decontamination: {enabled: false}
+  language: {allow: [en, de]}
+"""),
+    Section("curation.near_duplicates", "curation.near_duplicates", "", ""),
+    Section("curation.semantic_duplicates", "curation.semantic_duplicates", "", """\
+curation:
+  semantic_duplicates: {enabled: true, model: ./models/embedder}
+"""),
+    Section("curation.decontamination", "curation.decontamination", ""),
+    Section("curation.status", "curation.status", ""),
+    Section("curation.tools", "curation.tools", ""),
+    Section("curation.language", "curation.language", ""),
+    Section("curation.repetition", "curation.repetition", ""),
+    Section("curation.length", "curation.length", ""),
+    Section("curation.feedback", "curation.feedback", ""),
+    Section("curation.judge", "curation.judge", "Leave the key out, or set it to null, to judge no row.", """\
+curation:
+  judge: {base_url: http://localhost:8000/v1, model: judge, api_key_env: JUDGE_API_KEY}
+  min_quality: 6
+"""),
+    Section("datasets.sft", "datasets.sft", "", """\
+datasets:
+  sft:
+    mix: {gateway: 0.9, handmade: 0.1}
+    test_share: 0.1
+    validation_share: 0.05
+"""),
+    Section("sft", "sft", "This stage is always in the graph. It takes the [training keys](#training-keys) as well.", """\
+sft:
+  method: lora
+  lora: {rank: 32, alpha: 64}
+  epochs: 2
+  learning_rate: 2e-4
+"""),
+    Section("sft.lora", "sft.lora", ""),
+    Section("student", "student", "`student: {enabled: false}` switches the stage off. It takes the "
+            "[training keys](#training-keys) as well.", """\
+student: {layers: 0.5, label_weight: 0.3, epochs: 2}
+"""),
+    Section("quantize", "quantize", "`quantize: {enabled: false}` switches the stage off.", """\
+quantize: {enabled: false}
+"""),
+    Section("speculator", "speculator", "`speculator: {enabled: false}` switches the stage off. It takes the "
+            "[training keys](#training-keys) as well. A key whose description begins with an architecture is for that one "
+            "only. [speculators.md](speculators.md) compares the architectures.", """\
+speculator:
+  architecture: eagle3
+  num_speculative_tokens: 3
+  answers: {prompts: 20000, temperature: 1.0, max_new_tokens: 256}
+"""),
+    Section("speculator.answers", "speculator.answers", ""),
+    Section("speculator.answers.endpoint", "speculator.answers.endpoint", "Leave the key out to answer with the project's own "
+            "generator.", """\
+speculator:
+  answers:
+    endpoint: {base_url: http://localhost:8000/v1, model: tutor, api_key_env: TUTOR_API_KEY}
+"""),
+    Section("evaluation", "evaluation", ""),
+    Section("release", "release", "", """\
+release:
+  approval: person
+  gates: {recovery: 0.99, acceptance_length: 1.5}
+"""),
+    Section("release.gates", "release.gates", ""),
+    Section("preference", "preference, rft", "Not in this version: leave both out."),
+    Section("automation", "automation", ""),
+    Section("automation.retrain", "automation.retrain", "", """\
+automation:
+  retrain: {enabled: true, cron: "0 3 * * 1"}     # every Monday at 3:00
+"""),
+)
+"""In the order of the graph."""
+
+INTRODUCTION = """\
+A recipe is one YAML file for one workload. This page lists all of its keys; `millrace schema --markdown` prints it, and a test
+keeps it equal to the code. `millrace schema > recipe.schema.json` writes the same as JSON Schema (draft 2020-12). An editor
+with the YAML language server (VS Code, Neovim, ...) completes and checks the keys of a recipe whose first line names that file:
+
+```yaml
+# yaml-language-server: $schema=recipe.schema.json
+```
+
+## The file
+
+- Unknown keys and values of the wrong kind are refused. Each problem is one sentence with the line, the key and what would be
+  right; the nearest key of the whole recipe is proposed.
+- A key given twice, a tab, a second document and an unknown tag are refused. Anchors, aliases and `<<` work.
+- Values are read as YAML 1.2: `1e-3` is a number; `no`, `off` and `1:30` are text. Where a key asks for true or false, `yes`,
+  `no`, `on` and `off` are understood. Numbers in quotes are text and are refused where a number is asked for.
+- Dates are written as year, month, day: `2026-06-01`.
+- A default in words ("by preset") can be written as `null`. Elsewhere `null` is accepted only where this page says so. A
+  section without keys below it (`student:`) is refused, because it could mean off: write `enabled: false`, or remove it.
+- Relative paths start at the folder of the recipe. Keys and passwords never stand in a recipe: endpoints take the name of an
+  environment variable.
+
+## Switching a stage off
+
+`enabled: false` switches off:
+
+{switches}
+
+Everything else is always on. `curation.judge` and `speculator.answers.endpoint` are off until they are given. `preference` and
+`rft` name stages that this version does not have.
+
+```yaml
+student: {{enabled: false}}
+quantize: {{enabled: false}}
+speculator: {{enabled: false}}
+```
+
+A stage that is off is not in the graph; the next stage starts from the one before it.
+"""
+
+TRAINING = """\
+`tiny`, `sft`, `student` and `speculator` take these keys. `preset` fills what is left out:
+
+{presets}
+
+{settings}
+`mesh` and its keys are for `sft` and `student`; `speculator` takes `dp_replicate` and `dp_shard` only, and `tiny` takes one
+process. [training.md](training.md) explains schedules, checkpoints and meshes.
+"""

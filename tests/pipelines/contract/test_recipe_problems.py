@@ -1,0 +1,215 @@
+"""A wrong recipe is answered with one sentence a problem: the line, the key, and what would be right."""
+
+import itertools
+import json
+import re
+
+import pytest
+
+from pipelines.contract.keys import ANY_NAME, accepted, keys_of
+from pipelines.recipe import Recipe, RecipeError, load_recipe
+from tests.pipelines.contract.wrong_recipes import SMALLEST, VALUES, recipe_with, unlike_keys
+
+UNCLEAN = re.compile(r"pydantic|Input should|\bNone\b|Settings|: ?:|::|<class|\n|\bdict\b|\bstr\b|\bint\b|Traceback")
+
+
+def problems(folder, text):
+    path = folder / "toy.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(path)
+    for problem in raised.value.problems:
+        assert not UNCLEAN.search(str(problem)), problem
+    assert str(raised.value).count("\n") == len(raised.value.problems) - 1
+    return raised.value.problems
+
+
+def said(folder, more):
+    return [str(problem) for problem in problems(folder, SMALLEST + more)]
+
+
+@pytest.mark.parametrize("more, expected", [
+    ("sft: {rank: 8}", "sft.rank: there is no such key; did you mean sft.lora.rank?"),
+    ("sft: {lr: 1e-3}", "sft.lr: there is no such key; did you mean learning_rate?"),
+    ("sft: {lora_rank: 8}", "sft.lora_rank: there is no such key; did you mean sft.lora.rank?"),
+    ("sft: {learning-rate: 1e-3}", "sft.learning-rate: there is no such key; did you mean learning_rate?"),
+    ("evals: {gsm8k: {ur: a}}", "evals.gsm8k.ur: there is no such key; did you mean uri?"),
+    ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),
+    ("judge: {model: m}", "judge: there is no such key; did you mean curation.judge?"),
+    ("steps: 3", "steps: there is no such key; did you mean tiny.steps, sft.steps, student.steps or speculator.steps?"),
+    ("sft.steps: 3", "sft.steps: a key holds no dot; write steps below sft"),
+    ("speculator: {temperature: 1}",
+     "speculator.temperature: there is no such key; did you mean speculator.answers.temperature?"),
+    ("sft: {workload: a}", "sft.workload: there is no such key; did you mean workload?"),
+    ("curation: {judge: {enabled: false}}",
+     "curation.judge.enabled: there is no such key; leave curation.judge out to switch it off"),
+    ("student: null", "student: is empty; write `student: {enabled: false}` to switch it off, or leave the key out to take its "
+     "defaults"),
+    ("sft:", "sft: is empty; give its keys below it, or leave the key out to take its defaults"),
+    ("student: {layers: 99}", "student.layers: a student of 99 layers cannot come from a teacher of 10 (tiny.layers); give at "
+     "most 10, or a share below 1"),
+    ("student: {layers: 70%}", "student.layers: it holds '70%'; give a number above 0 and at most 1,024; 70% is 0.7"),
+    ("first_day: 2026-02-30", "first_day: there is no day 2026-02-30; a date is a year, a month and a day, such as 2026-06-01"),
+    ("first_day: 20260601", "first_day: a date is a year, a month and a day, such as 2026-06-01, without a time"),
+    ("first_day: 2026-06-01T10:00:00", "first_day: a date is a year, a month and a day, such as 2026-06-01, without a time"),
+    ("first_day: 0206-06-01", "first_day: the year 206 is before 2000; is it a slip?"),
+    ("first_day: 2126-06-01", "first_day: 2126-06-01 is in the future, so there would be no day to read; give a day that has "
+     "begun"),
+    ("speculator: {draft_coverage: 1.2}", "speculator.draft_coverage: it holds 1.2; give a number above 0 and at most 1"),
+    ("datasets: {sft: {test_share: 1.5}}", "datasets.sft.test_share: it holds 1.5; give a number of at least 0 and below 1"),
+    ("datasets: {sft: {test_share: 0.6, validation_share: 0.5}}",
+     "datasets.sft: validation_share and test_share leave nothing to train on; their sum must be below 1"),
+    ("datasets: {sft: {mix: {gateway: 0}}}",
+     "datasets.sft: mix holds only zeros; give at least one source or seed a share above 0"),
+    ("datasets: {sft: {mix: {gateway: -1}}}", "datasets.sft.mix.gateway: it holds -1; give a number of at least 0"),
+    ("datasets: {sft: {mix: {gatewy: 1}}}",
+     "datasets.sft.mix.gatewy: no source and no seed has this name; did you mean gateway?"),
+    ('threads: "8"', "threads: it holds '8'; give a whole number from 1 to 1,024, without quotes"),
+    ("threads: true", "threads: it holds true; give a whole number from 1 to 1,024"),
+    ("sft: {learning_rate: .inf}", "sft.learning_rate: it holds .inf; give a number above 0 and at most 1"),
+    ("sft: {gradient_clip: .nan}", "sft.gradient_clip: it holds .nan; give a number above 0"),
+    ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
+    ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give w8a8"),
+    ("sft: {optimizer: adam}", "sft.optimizer: it holds 'adam'; give one of adamw, adamw_8bit, muon; did you mean adamw?"),
+    ("preference: {enabled: true}", "preference.enabled: it holds true, but this version does not have the stage; leave it out"),
+    ("automation: {retrain: {cron: 99 3 * * *}}", "automation.retrain.cron: the minute of a cron schedule is 0 to 59, not 99; "
+     '"0 3 * * 1" is every Monday at 3:00'),
+    ("automation: {retrain: {cron: 0 0 31 2 *}}", "automation.retrain.cron: no time matches this cron schedule; "
+     '"0 3 * * 1" is every Monday at 3:00'),
+    ("tiny: {kv_heads: 3}", "tiny: kv_heads 3 is no divisor of heads 4; give a divisor"),
+    ("release: {gates: {acceptance_length: 4.5}}", "release.gates.acceptance_length: 4.5 cannot be reached: 3 drafted tokens give "
+     "at most 4 a verification; give less, or raise speculator.num_speculative_tokens"),
+    ("last_day: 2026-06-01\nfirst_day: 2026-06-02", "last_day: 2026-06-01 is before first_day 2026-06-02; change one of them"),
+])
+def test_each_problem_is_one_sentence(tmp_path, more, expected):
+    assert said(tmp_path, more + "\n") == [expected]
+
+
+def test_problems_are_named_all_at_once_with_their_lines_in_the_order_of_the_file(tmp_path):
+    text = SMALLEST + "sft:\n  steps: 0\n  rank: 8\nstudent: {layers: [1]}\nsft: {}\nspeculator:\n  answers:\n    prompts: -5\n"
+    found = problems(tmp_path, text)
+    assert [(problem.line, problem.key) for problem in found] == [
+        (6, "sft.steps"), (7, "sft.rank"), (8, "student.layers"), (9, "sft"), (12, "speculator.answers.prompts")]
+    missing = problems(tmp_path, "threads: 0\n")
+    assert [(problem.line, problem.key) for problem in missing] == [
+        (1, "threads"), (None, "workload"), (None, "base_model"), (None, "sources")]
+
+
+def test_the_message_begins_with_file_and_line(tmp_path):
+    path = tmp_path / "toy.yaml"
+    path.write_text(SMALLEST + "\nsft:\n  rank: 8\n")
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(path)
+    assert str(raised.value) == f"{path} line 7: sft.rank: there is no such key; did you mean sft.lora.rank?"
+
+
+def test_a_sentence_about_a_section_stands_at_the_line_of_the_key_it_names(tmp_path):
+    [problem] = problems(tmp_path, SMALLEST + "sft:\n  steps: 3\n  lora: {rank: 8}\n")
+    assert (problem.line, problem.key) == (7, "sft")
+
+
+@pytest.mark.parametrize("more", [
+    "sft: {learning_rate: 1e-3, tokens_per_step: 65_536, epochs: 2}",
+    "curation: {language: {allow: [no, en]}}",
+    "student: {enabled: no}",
+    "student: {layers: 0.5}",
+    "curation: {judge: null, min_quality: null}\nsft: {lora: null, steps: null}\nseeds:\nevals:",
+    'first_day: "2026-06-01"\nlast_day: 2026-6-2',
+    "release: {gates: {recovery: null}}",
+    "sft: &t {steps: 3}\nstudent: {<<: *t, layers: 7}",
+    "automation: {retrain: {cron: 0 3 * * mon-fri}}",
+    "speculator: {enabled: false}\nrelease: {gates: {acceptance_length: 9}}",
+])
+def test_what_is_right_loads(tmp_path, more):
+    path = tmp_path / "toy.yaml"
+    path.write_text(SMALLEST + more + "\n")
+    assert load_recipe(path).workload == "math-tutor"
+
+
+def test_layers_of_a_base_in_a_directory_are_counted(tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text(json.dumps({"text_config": {"num_hidden_layers": 6}}))
+    text = SMALLEST.replace("tiny", "base")
+    [problem] = problems(tmp_path, text + "student: {layers: 7}\n")
+    assert "a teacher of 6 (base_model)" in problem.sentence
+    for fine in ("student: {layers: 6}", "student: {layers: 7, enabled: false}"):
+        (tmp_path / "fine.yaml").write_text(text + fine + "\n")
+        assert load_recipe(tmp_path / "fine.yaml")
+
+
+@pytest.mark.parametrize("base, words", [
+    ("TINY", "did you mean tiny?"), ("my model", "no id of the Hugging Face Hub"), ("a/b/c", "no id of the Hugging Face Hub"),
+    ("~no-such-user-here/x", "base_model"), ("./" + "x" * 5000, "no path on this machine"),
+])
+def test_a_base_that_is_nowhere(tmp_path, base, words):
+    assert words in str(problems(tmp_path, SMALLEST.replace("tiny", base))[0])
+
+
+def test_no_message_shows_a_secret(tmp_path):
+    secret = "hunter2"
+    judge = "curation: {judge: {base_url: 'http://a:hunter2@x/v1', model: m, api_key_env: sk-hunter2, prompt: [hunter2]}}"
+    for text in (
+        SMALLEST.replace("logs/", "s3://me:hunter2@bucket/x"), SMALLEST + judge,
+        SMALLEST.replace("{uri: logs/}", "'s3://me:hunter2@bucket'"), SMALLEST + "threads: s3://me:hunter2@b\n",
+        SMALLEST + "sft: {preset: sk-hunter2}\n", SMALLEST + "'s3://me:hunter2@b': 1\n",
+        SMALLEST.replace("gateway", '"s3://me:hunter2@b"'), SMALLEST.replace("{uri: logs/}", "{uri: [hunter2]}"),
+    ):
+        assert problems(tmp_path, text)
+        assert not any(secret in str(problem) for problem in problems(tmp_path, text)), text
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_any_value_of_any_key_loads_or_is_answered_in_clean_sentences(tmp_path, value):
+    path = tmp_path / "toy.json"
+    for key in unlike_keys():
+        content, dotted = recipe_with(key, value)
+        path.write_text(json.dumps(content))
+        try:
+            load_recipe(path)
+        except RecipeError as error:
+            for problem in error.problems:
+                assert not UNCLEAN.search(str(problem)), (dotted, value, problem)
+                assert problem.key and problem.line == 1, (dotted, value, problem)
+            assert any(problem.key.startswith((dotted, dotted.rpartition(".")[0])) or dotted in problem.sentence
+                       for problem in error.problems), (dotted, value, error)
+
+
+def test_every_misspelt_key_finds_its_way_back(tmp_path):
+    lost = []
+    for key in unlike_keys():
+        if len(key.name) < 5 or ANY_NAME in key.path[-1:]:
+            continue
+        content, dotted = recipe_with(key, 1)
+        at = content
+        *above, name = dotted.split(".")
+        for part in above:
+            at = at[part]
+        del at[name]
+        at[name[:2] + name[3:]] = 1
+        path = tmp_path / "toy.json"
+        path.write_text(json.dumps(content))
+        with pytest.raises(RecipeError) as raised:
+            load_recipe(path)
+        if f"did you mean {name}?" not in str(raised.value):
+            lost.append(dotted)
+    assert lost == []
+
+
+def test_what_is_accepted_is_said_of_every_key():
+    for key in keys_of(Recipe):
+        words = accepted(key.annotation, key.field.metadata)
+        assert words and not UNCLEAN.search(words), (key.dotted, words)
+
+
+def test_dagster_and_the_check_of_schedules_agree():
+    from dagster._utils.schedules import is_valid_cron_string
+
+    from pipelines.contract.cron import checked_cron
+
+    for minute, hour, day in itertools.product(("*", "5", "*/15", "0,30", "60", "x"), ("3", "24", "1-5"), ("*", "31", "0", "L")):
+        schedule = f"{minute} {hour} {day} * *"
+        try:
+            ours = bool(checked_cron(schedule))
+        except ValueError:
+            ours = False
+        assert ours == is_valid_cron_string(schedule), schedule

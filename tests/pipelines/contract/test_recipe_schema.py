@@ -1,0 +1,109 @@
+"""The JSON schema and the reference page: current, whole, and in agreement with what load_recipe does."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from pipelines.contract.keys import keys_of
+from pipelines.contract.reference import explained, reference
+from pipelines.contract.schema import as_text, json_schema
+from pipelines.contract.sections import SECTIONS
+from pipelines.contract.text import read_text
+from pipelines.recipe import Recipe, RecipeError, load_recipe
+from pipelines.settings import RECIPES
+from tests.pipelines.contract.wrong_recipes import recipe_with, unlike_keys
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def schema():
+    made = json_schema(Recipe)
+    jsonschema.Draft202012Validator.check_schema(made)
+    return made
+
+
+def complaints(schema, content):
+    return [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(content)]
+
+
+def test_the_shipped_schema_and_the_page_are_current(schema):
+    assert (RECIPES / "recipe.schema.json").read_text(encoding="utf-8") == as_text(schema), \
+        "run: millrace schema > recipes/recipe.schema.json"
+    assert (PROJECT / "docs" / "recipe.md").read_text(encoding="utf-8") == reference(Recipe), \
+        "run: millrace schema --markdown > docs/recipe.md"
+
+
+def test_every_key_is_described(schema):
+    for name, section in {"recipe": schema, **schema["$defs"]}.items():
+        assert section["description"], name
+        for key, told in section["properties"].items():
+            assert len(told.get("description", "")) > 5, f"{name}.{key}"
+
+
+def test_shipped_and_toy_recipes_fit_the_schema(schema, toy_recipe, tmp_path):
+    (tmp_path / "toy.yaml").write_text(toy_recipe)
+    for path in [*RECIPES.glob("*.yaml"), tmp_path / "toy.yaml"]:
+        assert complaints(schema, read_text(path).content) == []
+    first = (RECIPES / "demo.yaml").read_text(encoding="utf-8").splitlines()[0]
+    assert first == "# yaml-language-server: $schema=recipe.schema.json"
+
+
+def test_what_the_schema_refuses_the_recipe_refuses_too(schema, tmp_path):
+    refused, validator = 0, jsonschema.Draft202012Validator(schema)
+    path = tmp_path / "toy.json"
+    for value in (None, "x", -1, 1.5, True, [], {"nope": 1}):
+        for key in unlike_keys():
+            content, dotted = recipe_with(key, value)
+            if not validator.is_valid(content):
+                refused += 1
+                path.write_text(json.dumps(content))
+                with pytest.raises(RecipeError):
+                    load_recipe(path)
+                    pytest.fail(f"{dotted}: {value!r} is refused by the schema alone")
+    assert refused > 800
+
+
+@pytest.mark.parametrize("more", ["sft: {rank: 8}", "student: {layers: -1}", "quantize: {scheme: int3}", "student: null",
+                                  "sources: {My Logs: {uri: a}}", "threads: 0", "sources: {a: {uri: b, format: nope}}"])
+def test_the_schema_finds_what_an_editor_should(schema, more, tmp_path):
+    (tmp_path / "toy.yaml").write_text("workload: a\nbase_model: tiny\nsources: {a: {uri: b}}\n".replace(
+        "sources: {a: {uri: b}}\n", "" if more.startswith("sources") else "sources: {a: {uri: b}}\n") + more)
+    assert complaints(schema, read_text(tmp_path / "toy.yaml").content)
+
+
+def test_the_page_has_a_table_for_all_settings_and_a_line_for_every_switch():
+    settings = {key.owner for key in keys_of(Recipe)}
+    assert {each.__name__ for each in settings - explained(Recipe)} <= {"Datasets"}  # whose one key has a chapter
+    page = reference(Recipe)
+    for key in keys_of(Recipe):
+        assert f"`{key.name}`" in page, key.dotted
+        if key.name == "enabled" and key.annotation is bool:
+            assert f"- `{'.'.join(key.path[:-1])}`" in page
+    for stage in ("student", "quantize", "speculator"):
+        assert f"{stage}: {{enabled: false}}" in page
+
+
+@pytest.mark.parametrize("section", [section for section in SECTIONS if section.example], ids=lambda section: section.title)
+def test_every_example_of_the_page_loads(section, tmp_path):
+    (tmp_path / "models" / "embedder").mkdir(parents=True)
+    given = [line.partition(":")[0] for line in section.example.splitlines() if line[0] not in " #"]
+    rest = "".join(f"{line}\n" for line in ("workload: a", "base_model: tiny", "sources: {gateway: {uri: b}}")
+                   if line.partition(":")[0] not in given)
+    if "handmade" in section.example and "seeds" not in given:
+        rest += "seeds: {handmade: {uri: c}}\n"
+    (tmp_path / "toy.yaml").write_text(rest + section.example)
+    assert load_recipe(tmp_path / "toy.yaml")
+
+
+def test_links_of_the_page_lead_somewhere():
+    page = reference(Recipe)
+    chapters = {line.lstrip("# ").lower().replace(" ", "-").replace(".", "").replace(",", "")
+                for line in page.splitlines() if line.startswith("#")}
+    links = {part.partition(")")[0] for part in page.split("](#")[1:]}
+    assert links <= chapters
+    for part in page.split("](")[1:]:
+        target = part.partition(")")[0].partition("#")[0]
+        assert not target or (PROJECT / "docs" / target).is_file()
