@@ -199,6 +199,8 @@ def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
         if kind_at(model, (*above, *sections, last)):
             return f"a key holds no dot; write {last} below {'.'.join(sections)}"
     meant = _meant(model, text, place)
+    if ":" in str(name):
+        return "there is no such key; write one colon after a key, and a space after the colon"
     if meant and len(meant) <= 4:
         words = [key.name if key.path[:-1] == section.path else _as_written(key.path, above) for key in meant]
         return f"there is no such key; did you mean {' or '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)}?"

@@ -263,7 +263,8 @@ def _shown_part(part: str | int) -> str:
     if "://" in text or "@" in text:
         return "(a key with an address)"
     text = " ".join(text.split())
-    return text if len(text) <= 60 else text[:57] + "..."
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return text if re.fullmatch(r"[\w.*-]+", text) else f"'{text}'"
 
 
 def _unknown_tag(node: yaml.Node) -> str:
@@ -288,7 +289,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
         what = ("a colon stands where no key can; put a value that holds a colon in quotes, indent a key like the keys beside "
                 "it, and look whether the line above lacks its colon")
     elif "could not find expected ':'" in said:
-        what, line = "this line has no colon after its key; write `key: value`", (error.context_mark or mark).line + 1
+        what, line = "this line has no colon and space after its key; write `key: value`", (error.context_mark or mark).line + 1
     elif "expected ',' or" in said or "expected the node content" in said:
         what = f"the bracket{opened} is not closed, or a comma is missing before this place"
     elif "quoted scalar" in context and "end of stream" in said:
@@ -299,6 +300,12 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
         what = "a key is missing before the colon"
     elif "expected <block end>" in said or "block collection" in context:
         what = "this line is not indented like the lines beside it"
+    elif "<document start>" in said:
+        what = "what stands above this line is no key; put # before a comment"
+    elif "block scalar" in context:
+        what = "a value that begins with | or > needs quotes, unless its text begins in the next line"
+    elif "not allowed here" in said:
+        what = "a list item or a key begins here; write it in a line of its own"
     elif "anchor" in context:
         what = "an anchor of this name exists already; give each its own name"
     elif "tag" in context or "tag" in said:

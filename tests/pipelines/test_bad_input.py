@@ -33,6 +33,17 @@ def test_an_unknown_key_is_refused_before_anything_is_made(cli, tmp_path):
     assert not (tmp_path / "lake").exists()
 
 
+def test_every_problem_of_a_recipe_is_said_at_once_with_its_line(cli, tmp_path):
+    recipe = write(tmp_path, RECIPE + "first_day: 2026-02-30\nsft: {rank: 8}\nstudent: null\n")
+    lines = cli("run", recipe, "--lake", tmp_path / "lake", check=2).stderr.splitlines()
+    assert lines == [
+        f"millrace: {recipe} line 6: first_day: there is no day 2026-02-30; a date is a year, a month and a day, such as 2026-06-01",
+        f"{recipe} line 7: sft.rank: there is no such key; did you mean sft.lora.rank?",
+        f"{recipe} line 8: student: is empty; write `student: {{enabled: false}}` to switch it off, or leave the key out to take "
+        "its defaults",
+    ]
+
+
 def test_an_empty_log_prefix_is_named(cli, tmp_path):
     (tmp_path / "logs").mkdir()
     said = refused(cli, "run", write(tmp_path), "--lake", tmp_path / "lake")

@@ -34,6 +34,8 @@ def said(folder, more):
     ("sft: {lora_rank: 8}", "sft.lora_rank: there is no such key; did you mean sft.lora.rank?"),
     ("sft: {learning-rate: 1e-3}", "sft.learning-rate: there is no such key; did you mean learning_rate?"),
     ("evals: {gsm8k: {ur: a}}", "evals.gsm8k.ur: there is no such key; did you mean uri?"),
+    ("sft: {steps:3}", "sft.'steps:3': there is no such key; write one colon after a key, and a space after the colon"),
+    ("tracking:: none", "'tracking:': there is no such key; write one colon after a key, and a space after the colon"),
     ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),
     ("judge: {model: m}", "judge: there is no such key; did you mean curation.judge?"),
     ("steps: 3", "steps: there is no such key; did you mean tiny.steps, sft.steps, student.steps or speculator.steps?"),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from typer.testing import CliRunner
 
+from pipelines.cli import app
 from pipelines.contract.keys import keys_of
 from pipelines.contract.reference import explained, reference
 from pipelines.contract.schema import as_text, json_schema
@@ -34,6 +36,12 @@ def test_the_shipped_schema_and_the_page_are_current(schema):
         "run: millrace schema > recipes/recipe.schema.json"
     assert (PROJECT / "docs" / "recipe.md").read_text(encoding="utf-8") == reference(Recipe), \
         "run: millrace schema --markdown > docs/recipe.md"
+
+
+def test_the_command_prints_both(schema):
+    command = CliRunner()
+    assert json.loads(command.invoke(app, ["schema"]).output) == schema
+    assert command.invoke(app, ["schema", "--markdown"]).output == reference(Recipe)
 
 
 def test_every_key_is_described(schema):
