@@ -82,7 +82,8 @@ class NotBuiltYet(Settings):
 class Retrain(Settings):
     """The schedule on which new logs are read and everything that depends on them is rebuilt."""
 
-    cron: str = Field("0 3 * * *", description="Cron schedule of five fields: minute, hour, day, month, day of the week")
+    cron: Annotated[str, Words('a cron schedule, such as "0 3 * * 1"')] = Field(
+        "0 3 * * *", description="Cron schedule of five fields: minute, hour, day, month, day of the week")
     enabled: bool = Field(False, description="true: the schedule runs as soon as the Dagster daemon does")
 
     _comes = field_validator("cron")(checked_cron)
@@ -99,7 +100,7 @@ class Recipe(Settings):
     """Everything one workload wants. recipes/demo.yaml is one that runs anywhere."""
 
     workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
-    base_model: str = Field(
+    base_model: Annotated[str, Words("a Hugging Face id, a directory, or tiny")] = Field(
         min_length=1, description="Model to start from: a Hugging Face id, a directory, or `tiny` (built on the spot)")
     sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
     first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")

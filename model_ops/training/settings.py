@@ -72,7 +72,7 @@ class MeshSettings(Settings):
         for logical, axis in value:
             if logical not in known or axis not in (None, *known[logical]):
                 choices = "; ".join(f"{name} to {' or '.join(axes)}" for name, axes in known.items())
-                raise ValueError(f"no rule maps {logical} to {axis}; rules are {choices}, or any of them to null")
+                raise ValueError(f"no rule maps {logical} to {axis or 'null'}; rules are {choices}, or any of them to null")
         return value
 
     @model_validator(mode="after")

@@ -122,15 +122,32 @@ def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
     wanted = accepted(kind.annotation, kind.metadata)
     if value is None or value == "" or (isinstance(value, list | dict) and not value and _holds(kind, type(value))):
         return _empty(kind, place, value, wanted)
-    hint = ""
     if value is True and options(kind.annotation) == [Literal[False]]:
         return "it holds true, but this version does not have the stage; leave it out"
+    section = section_in(kind.annotation)
+    if section is not None:
+        return f"it holds {_shown(place, value)}; {_as_section(section, place, value)}"
+    hint = ""
     if isinstance(value, str):
         hint = _without_quotes(value, kind.annotation) or _nearest_choice(value, kind.annotation)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and wanted == "text":
-        hint = " in quotes"
-    below = ", " + _known_below(section_in(kind.annotation)) if section_in(kind.annotation) else ""
-    return f"it holds {_shown(place, value)}; give {wanted}{below}{hint}"
+    elif isinstance(value, int | float) and not isinstance(value, bool) and str in options(kind.annotation):
+        hint = ", in quotes"
+    return f"it holds {_shown(place, value)}; give {wanted}{hint}"
+
+
+def _as_section(section: type[BaseModel], place: Place, value: Any) -> str:
+    """What to write where a value stands in place of a mapping of keys."""
+    name = dotted(place[-1:])
+    if _has_switch(section) and (value is False or str(value).lower() in ("no", "off", "none", "disabled")):
+        return f"write `{name}: {{enabled: false}}` to switch it off"
+    needed = [key for key, field in section.model_fields.items() if field.is_required()]
+    if len(needed) == 1 and isinstance(value, str):
+        return f"write `{name}: {{{needed[0]}: ...}}`"
+    return f"give a mapping of keys, {_known_below(section)}"
+
+
+def _has_switch(section: type[BaseModel]) -> bool:
+    return "enabled" in section.model_fields and section.model_fields["enabled"].annotation is bool
 
 
 def _holds(kind: Kind, container: type) -> bool:
@@ -142,7 +159,7 @@ def _holds(kind: Kind, container: type) -> bool:
 def _empty(kind: Kind, place: Place, value: Any, wanted: str) -> str:
     section = section_in(kind.annotation)
     if section is not None and value is None:
-        if "enabled" in section.model_fields and section.model_fields["enabled"].annotation is bool:
+        if _has_switch(section):
             return (f"is empty; write `{place[-1]}: {{enabled: false}}` to switch it off, or leave the key out to take its "
                     "defaults")
         return "is empty; give its keys below it, or leave the key out to take its defaults"
@@ -153,9 +170,8 @@ def _empty(kind: Kind, place: Place, value: Any, wanted: str) -> str:
     return f"is empty; give {what}" + (", or leave the key out" if optional else "")
 
 
-def _known_below(section: type[BaseModel] | None) -> str:
-    names = list(section.model_fields) if section else []
-    return f"such as {', '.join(names[:3])}"
+def _known_below(section: type[BaseModel]) -> str:
+    return f"such as {', '.join(list(section.model_fields)[:3])}"
 
 
 def _without_quotes(value: str, annotation: Any) -> str:
@@ -185,7 +201,7 @@ def _shown(place: Place, value: Any) -> str:
         return text if len(text) <= 40 else "a number of many digits"
     text = str(value)
     if any(part in NOT_SHOWN for part in place) or _SECRET.search(text) or len(text) > 40 or "\n" in text:
-        return "a text that does not fit"
+        return "a text that is not accepted"
     return f"{text!r}"
 
 

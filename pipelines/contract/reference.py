@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from model_ops.training.settings import MeshSettings, TrainingSettings
-from pipelines.contract.keys import ANY_NAME, accepted, keys_of, kind_at, section_in, takes_null
+from pipelines.contract.keys import ANY_NAME, accepted, keys_of, kind_at, options, section_in, takes_null
 from pipelines.contract.sections import INTRODUCTION, SECTIONS, TRAINING, Section
 
 STAGES = ("tiny", "sft", "student", "speculator")
@@ -129,9 +129,9 @@ def _parted(description: str) -> tuple[str, str]:
 
 def _accepts(field: FieldInfo, left_out: str) -> str:
     section = section_in(field.annotation)
-    words = "section" if section else accepted(field.annotation, field.metadata)
-    for article in ("a ", "one of "):
-        words = words.removeprefix(article)
+    literals = [kind for kind in options(field.annotation) if get_origin(kind) is Literal]
+    choices = [f"`{_default_text(choice)}`" for kind in literals for choice in get_args(kind)]
+    words = "section" if section else ", ".join(choices) or accepted(field.annotation, field.metadata).removeprefix("a ")
     return _cell(words + (" or null" if takes_null(field.annotation) and not left_out else ""))
 
 

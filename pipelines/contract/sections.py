@@ -104,7 +104,7 @@ speculator:
     endpoint: {base_url: http://localhost:8000/v1, model: tutor, api_key_env: TUTOR_API_KEY}
 """),
     Section("evaluation", "evaluation", ""),
-    Section("release", "release", "", """\
+    Section("release", "release", "[releases.md](releases.md) says what approval does.", """\
 release:
   approval: person
   gates: {recovery: 0.99, acceptance_length: 1.5}

@@ -32,8 +32,8 @@ class Gates(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     recovery: float | None = Field(
-        0.99, gt=0, le=1, description="Lowest recovery of the served model, exp(reference loss - served loss) per answer token. A "
-        "value beyond 1 by more than its noise fails as well. null: no gate",
+        0.99, gt=0, le=1, description="Lowest recovery of the served model, exp(reference loss - served loss) per answer "
+        "token. A value beyond 1 by more than its noise fails as well. null: no gate",
     )
     acceptance_length: float | None = Field(
         1.2, ge=1, description="Lowest acceptance length (lower end of the 95 % interval), at the recipe's "

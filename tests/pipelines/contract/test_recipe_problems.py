@@ -2,12 +2,14 @@
 
 import itertools
 import json
+import random
 import re
 
 import pytest
 
 from pipelines.contract.keys import ANY_NAME, accepted, keys_of
 from pipelines.recipe import Recipe, RecipeError, load_recipe
+from pipelines.settings import RECIPES
 from tests.pipelines.contract.wrong_recipes import SMALLEST, VALUES, recipe_with, unlike_keys
 
 UNCLEAN = re.compile(r"pydantic|Input should|\bNone\b|Settings|: ?:|::|<class|\n|\bdict\b|\bstr\b|\bint\b|Traceback")
@@ -36,6 +38,13 @@ def said(folder, more):
     ("evals: {gsm8k: {ur: a}}", "evals.gsm8k.ur: there is no such key; did you mean uri?"),
     ("sft: {steps:3}", "sft.'steps:3': there is no such key; write one colon after a key, and a space after the colon"),
     ("tracking:: none", "'tracking:': there is no such key; write one colon after a key, and a space after the colon"),
+    ("sft: {mesh: {rules: [[nope, null]]}}", "sft.mesh.rules: no rule maps nope to null; rules are vocab to tp; heads to tp; "
+     "kv_heads to tp; mlp to tp; expert to ep or tp, or any of them to null"),
+    ("student: false", "student: it holds false; write `student: {enabled: false}` to switch it off"),
+    ("speculator: none", "speculator: it holds 'none'; write `speculator: {enabled: false}` to switch it off"),
+    ("evals: {gsm8k: ./gsm8k.jsonl}", "evals.gsm8k: it holds './gsm8k.jsonl'; write `gsm8k: {uri: ...}`"),
+    ("seeds: {a: s3://b/c}", "seeds.a: it holds a text that is not accepted; write `a: {uri: ...}`"),
+    ("speculator: {draft_model: 7}", "speculator.draft_model: it holds 7; give text, in quotes"),
     ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),
     ("judge: {model: m}", "judge: there is no such key; did you mean curation.judge?"),
     ("steps: 3", "steps: there is no such key; did you mean tiny.steps, sft.steps, student.steps or speculator.steps?"),
@@ -215,3 +224,19 @@ def test_dagster_and_the_check_of_schedules_agree():
         except ValueError:
             ours = False
         assert ours == is_valid_cron_string(schedule), schedule
+
+
+def test_a_damaged_recipe_loads_or_is_answered_in_clean_sentences(tmp_path):
+    whole = (RECIPES / "demo.yaml").read_text(encoding="utf-8")
+    scraps = [*"abc:{}[]-#&*!|>'\"%@`,?\t\n 0.\\~<", "null", "---\n", "<<: ", "é", "😀", "\x85", "- ", "? ", "!!str ", "&a ", "*a"]
+    dice = random.Random(7)
+    path = tmp_path / "toy.yaml"
+    for _ in range(150):
+        at = dice.randrange(len(whole))
+        path.write_text(whole[:at] + dice.choice(scraps) + whole[at + dice.choice((0, 0, 1, 5)):], encoding="utf-8")
+        try:
+            load_recipe(path)
+        except RecipeError as error:
+            assert error.problems
+            for problem in error.problems:
+                assert not UNCLEAN.search(str(problem)), (problem, path.read_text(encoding="utf-8"))
