@@ -3,6 +3,8 @@
 from model_ops.errors import ModelError
 from model_ops.planning.choice import NothingFits
 from model_ops.planning.devices import UnknownDevice
+from pipelines.base_choice import BaseModelError
+from pipelines.init_recipe import InitError
 from pipelines.measuring import MeasureError
 from pipelines.planning import PlanError
 from pipelines.recipe import RecipeError
@@ -21,7 +23,7 @@ from resources.releasing.signature import SignatureError
 from resources.why import UnknownIdError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
-          UnknownDevice, SignatureError, UnsureNameError)
+          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError)
 """What was asked for cannot be: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,

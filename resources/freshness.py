@@ -11,7 +11,7 @@ parent is stale is stale itself. Table slices and files from outside are compare
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,10 +50,13 @@ class StaleInput:
         return f"made from {name} {used}, current is {self.current_version or self.current_digest[:12]}"
 
 
-def stale_inputs(manifests: Mapping[str, Manifest], digest_of: DigestOf | None = None) -> dict[str, list[StaleInput]]:
+def stale_inputs(
+    manifests: Mapping[str, Manifest], digest_of: DigestOf | None = None, outdated: Collection[str] = ()
+) -> dict[str, list[StaleInput]]:
     """The inputs that are not current, by artefact. Artefacts whose inputs are all current are left out.
 
-    manifests: the current artefacts of one workload, by the last part of their name.
+    manifests: the current artefacts of one workload, by the last part of their name. outdated: names of those that are stale
+    for another reason, such as changed settings: what was made from them is stale too.
     """
     known = {(manifest.kind, manifest.name): manifest for manifest in manifests.values()}
     found: dict[tuple[str, str], list[StaleInput]] = {}
@@ -79,7 +82,8 @@ def stale_inputs(manifests: Mapping[str, Manifest], digest_of: DigestOf | None =
         standing = {"current_version": current.version, "current_digest": current.digest}
         if current.digest != item.digest:
             return StaleInput(**named, **standing, reason="changed")
-        return StaleInput(**named, **standing, reason="stale") if look(current) else None
+        is_stale = bool(look(current)) or current.name.rpartition("/")[2] in outdated
+        return StaleInput(**named, **standing, reason="stale") if is_stale else None
 
     return {name: stale for name, manifest in manifests.items() if (stale := look(manifest))}
 

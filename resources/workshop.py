@@ -95,6 +95,10 @@ class Workshop:
         """Files from outside as inputs, by the digest of what they hold."""
         return [Input(kind="external", name=name, digest=content_digest(name, uri)) for name, uri in sorted(places.items())]
 
+    def external(self, place: str) -> Input:
+        """A model from outside as an input."""
+        return external_input(place)
+
     def count_fates(self, curated: Path) -> RowFates:
         """What became of every record read so far, at the version of the curation that was just written."""
         self.publish_catalog()
@@ -138,7 +142,7 @@ class Workshop:
             op=operation,
             sources=(f"model_ops/{operation}.py",),
             config={key: value for key, value in config.items() if key not in SAME_RESULTS},
-            inputs=[*taken.values(), *map(external_input, elsewhere)],
+            inputs=[*taken.values(), *map(self.external, elsewhere)],
             work=work,
         )
 

@@ -1,12 +1,38 @@
-"""Commands that ask a lake: `sql`, `lineage`, `why`."""
+"""Commands that ask a lake: `status`, `sql`, `lineage`, `why`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import Format, LakeOption, app, console, open_lake
+from pipelines.commands.terminal import Format, LakeOption, ReportFormat, app, console, open_lake
+
+
+@app.command()
+def status(
+    recipe: Annotated[Path | None, typer.Argument(
+        help="a recipe's YAML file: also says what its settings, code and sources would change")] = None,
+    lake: LakeOption = None,
+    format: Annotated[ReportFormat, typer.Option(help="tables, or everything as JSON for a monitor")] = ReportFormat.table,
+) -> None:
+    """What is current, what is stale and why, what runs, and who is waited for. Writes nothing; works while a run does."""
+    from pipelines.status import status_of
+    from pipelines.status_text import print_status
+
+    read = None
+    if recipe is not None:
+        from pipelines.recipe import load_recipe
+        from pipelines.settings import lake_location
+
+        read = load_recipe(recipe)
+        lake = str(lake_location(recipe, lake))
+    found = status_of(open_lake(lake), read)
+    if format == ReportFormat.json:
+        print(found.as_json())
+    else:
+        print_status(found, console)
 
 
 @app.command()

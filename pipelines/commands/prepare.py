@@ -1,4 +1,4 @@
-"""Commands that look before anything is spent: `inspect`, `plan`, `sweep`."""
+"""Commands before a run: `inspect`, `init`, `check`, `plan`, `sweep`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,55 @@ def inspect(
     if html is not None:
         write_page(found, html)
         console.print(f"\n[green]✓[/] {html}", highlight=False)
+
+
+@app.command()
+def init(
+    uris: Annotated[list[str] | None, typer.Argument(
+        metavar="[URI]...", help="files, directories, globs or s3:// prefixes of logs; asked for where none is given")] = None,
+    output: Annotated[Path | None, typer.Option(help="the recipe's file", show_default="WORKLOAD.yaml here")] = None,
+    base_model: Annotated[str | None, typer.Option(help="a directory, a Hugging Face id, or tiny (a toy, built on the spot)",
+                                                   show_default="tiny")] = None,
+    workload: Annotated[str | None, typer.Option(help="its name", show_default="after the logs")] = None,
+    limit_objects: Annotated[int | None, typer.Option(
+        help="read at most this many log objects, spread evenly", min=1, show_default="about 500 MB, at most 1,000")] = None,
+    force: Annotated[bool, typer.Option(help="replace a recipe that exists")] = False,
+) -> None:
+    """Writes a recipe for your logs: looks at them, and gives every value its reason in a comment."""
+    import sys
+
+    from pipelines.init_recipe import Wanted, write_recipe
+    from pipelines.init_text import ask, print_made
+
+    wanted = Wanted(list(uris or []), output, base_model or "tiny", workload, force, limit_objects)
+    if not wanted.uris:
+        wanted = ask(wanted, base_model is not None, console, sys.stdin.isatty() and sys.stdout.isatty())
+    with errors.status("") as status:
+        made = write_recipe(wanted, lambda doing: status.update(f"{doing} ..."))
+    print_made(made, console)
+    raise typer.Exit(0 if made.trainable else 1)
+
+
+@app.command()
+def check(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    lake: LakeOption = None,
+    plan: Annotated[bool, typer.Option(help="predict the memory of each training stage too: some seconds more")] = True,
+    format: Annotated[ReportFormat, typer.Option(help="lines to read, or everything as JSON")] = ReportFormat.table,
+) -> None:
+    """Checks what can be known before anything is spent: logs, base model, template, disk, memory, servers. Writes nothing."""
+    from pipelines.check_recipe import check as look
+    from pipelines.check_text import print_check
+    from pipelines.checks.finding import leave
+    from pipelines.settings import lake_location
+
+    with errors.status("") as status:
+        report = look(recipe, lake_location(recipe, lake), plan, lambda doing: status.update(f"looking at {doing} ..."))
+    if format == ReportFormat.json:
+        print(report.as_json())
+    else:
+        print_check(report, console)
+    leave(1 if report.problems else 0)
 
 
 @app.command()

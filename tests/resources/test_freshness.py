@@ -79,3 +79,8 @@ def test_current_manifests_are_read_from_a_lake_and_broken_ones_left_out(tmp_pat
     (lake.artefacts("dataset") / "tutor" / "curated" / "current.json").write_text("{")
     assert set(current_manifests(lake, "tutor")) == {"sft_model", "release"}
     assert current_manifests(lake, "another") == {}
+
+
+def test_what_was_made_from_an_outdated_artefact_is_stale():
+    stale = stale_inputs(chain(), outdated={"sft_dataset"})
+    assert {name: [item.reason for item in items] for name, items in stale.items()} == {"sft_model": ["stale"]}

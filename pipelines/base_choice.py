@@ -1,0 +1,105 @@
+"""A base model as a recipe names it, and what its config says without loading anything.
+
+    base = look_at_base("tiny")                 # or a directory, or a Hugging Face id (owner/name)
+    base.kind, base.context, base.parameters, base.served
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from model_ops.models.verify_model import MODEL_TYPES
+
+TINY = "tiny"
+TINY_CONTEXT = 2_048
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+
+
+class BaseModelError(Exception):
+    """A base model that no recipe can name; the message says what could be given."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """context: tokens. parameters: an estimate from the bytes of the weights, or from the config; None where there is
+    neither."""
+
+    name: str
+    kind: Literal["tiny", "directory", "hub"]
+    config: dict[str, Any] = field(default_factory=dict)
+    weight_bytes: int = 0
+
+    @property
+    def model_type(self) -> str:
+        return str(self.config.get("model_type", ""))
+
+    @property
+    def context(self) -> int | None:
+        if self.kind == "tiny":
+            return TINY_CONTEXT
+        found = self.config.get("max_position_embeddings")
+        text = self.config.get("text_config")
+        found = found or (text.get("max_position_embeddings") if isinstance(text, dict) else None)
+        return found if type(found) is int else None
+
+    @property
+    def layers(self) -> int | None:
+        found = self.config.get("num_hidden_layers")
+        return found if type(found) is int else None
+
+    @property
+    def parameters(self) -> int | None:
+        if not self.weight_bytes:
+            return self._of_config()
+        named = self.config.get("dtype") or self.config.get("torch_dtype")
+        return self.weight_bytes // (4 if named == "float32" else 2)
+
+    def _of_config(self) -> int | None:
+        """Of a dense decoder with gated MLPs; None where the config lacks a number."""
+        wanted = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+        numbers = [self.config.get(name) for name in wanted]
+        if not all(type(number) is int and number > 0 for number in numbers):
+            return None
+        hidden, inner, layers, vocabulary = numbers
+        return layers * (4 * hidden * hidden + 3 * hidden * inner) + 2 * vocabulary * hidden
+
+    @property
+    def served(self) -> bool:
+        """Whether quantizing, decoding and drafters are known for this architecture. True where nobody can tell yet."""
+        return self.kind != "directory" or self.model_type in MODEL_TYPES
+
+
+def look_at_base(name: str, home: Path | None = None) -> Base:
+    """What a name stands for; relative directories are those of `home`. Raises BaseModelError for what is none of the three."""
+    if name == TINY:
+        return Base(TINY, "tiny")
+    directory = ((home or Path()) / Path(name).expanduser()).resolve()
+    if directory.is_dir():
+        config_file = directory / "config.json"
+        try:
+            config = json.loads(config_file.read_text())
+        except FileNotFoundError:
+            raise BaseModelError(f"base model {name}: the directory holds no config.json; give a model in the Hugging Face "
+                                 "layout") from None
+        except (OSError, ValueError) as error:
+            raise BaseModelError(f"base model {name}: config.json cannot be read as JSON ({type(error).__name__}); copy the "
+                                 "model again") from error
+        if not isinstance(config, dict) or "model_type" not in config:
+            raise BaseModelError(f"base model {name}: config.json names no model_type; give a model in the Hugging Face layout")
+        size = sum(path.stat().st_size for path in directory.glob("*.safetensors"))
+        return Base(str(directory), "directory", config, size)
+    if directory.is_file():
+        raise BaseModelError(f"base model {name} is a file; give the model's directory")
+    if name.startswith((".", "/", "~")):
+        raise BaseModelError(f"base model {name}: there is no such directory; give one, a Hugging Face id (owner/name), or "
+                             "tiny")
+    if not _HUB_ID.match(name):
+        raise BaseModelError(f"base model {name} is no directory here and no Hugging Face id (owner/name); give one of them, "
+                             "or tiny")
+    return Base(name, "hub")

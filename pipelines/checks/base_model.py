@@ -1,0 +1,209 @@
+"""The base model: is it whole, does its template do what the logs need, and is its architecture known to each stage?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from model_ops.models.mtp_tensors import BODY_TYPES, has_layers
+from model_ops.models.tensor_files import TensorFileError, read_directory
+from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
+from pipelines.base_choice import Base, BaseModelError, look_at_base
+from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
+from pipelines.recipe import Recipe
+
+CHECK = "base model"
+HUB_SECONDS = 5
+SECONDS_OF_TORCH = 100.0
+"""What importing torch and transformers may take on a machine that is busy."""
+TOOL = {"type": "function", "function": {
+    "name": "find_booking", "description": "Finds a booking.",
+    "parameters": {"type": "object", "properties": {"reference": {"type": "string"}}, "required": ["reference"]}}}
+TURNS = [{"role": "user", "content": "first question"}, {"role": "assistant", "content": "first answer"},
+         {"role": "user", "content": "second question"}, {"role": "assistant", "content": "second answer"}]
+CALLS = [{"role": "user", "content": "where is it"},
+         {"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "type": "function", "function": {
+             "name": "find_booking", "arguments": {"reference": "QX7"}}}]},
+         {"role": "tool", "tool_call_id": "call_1", "name": "find_booking", "content": "seat 12A"},
+         {"role": "assistant", "content": "seat 12A it is"}]
+
+
+def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[Finding]:
+    """has_system, has_tools: whether the logs hold system prompts and tool calls."""
+    try:
+        base = look_at_base(recipe.base_model)
+    except BaseModelError as error:
+        return [problem(CHECK, str(error), "correct base_model")]
+    if base.kind == "tiny":
+        return [ok(CHECK, "tiny is built on the spot: a toy that shows that the logs reach a release"), *_depth(recipe, None)]
+    directory = Path(base.name)
+    if base.kind == "hub":
+        found = _hub(base.name)
+        if isinstance(found, Finding):
+            return [found]
+        directory, base = found, look_at_base(str(found))
+    parts = [
+        Check(CHECK, lambda: _whole(directory, base)), Check("architecture", lambda: _families(recipe, base)),
+        Check("student", lambda: _depth(recipe, base)), Check("context", lambda: _context(recipe, base)),
+        Check("chat template", lambda: _template(directory, has_system, has_tools)),
+    ]
+    # one after the other: transformers cannot be imported by two threads at once
+    return [finding for part in parts for finding in run_checks([part], SECONDS_OF_TORCH)]
+
+
+def _hub(name: str) -> Path | Finding:
+    """The local copy of a Hub id, or what can be said without one."""
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    from model_ops.import_base import TAKEN
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True, allow_patterns=list(TAKEN)))
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        pass
+    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+        return problem(CHECK, f"{name} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
+                       "unset HF_HUB_OFFLINE, or name a directory")
+    try:
+        HfApi().model_info(name, timeout=HUB_SECONDS)
+    except GatedRepoError:
+        return problem(CHECK, f"access to {name} on the Hugging Face Hub needs an agreement",
+                       "accept its terms there and set HF_TOKEN, or name a directory")
+    except RepositoryNotFoundError:
+        return problem(CHECK, f"the Hugging Face Hub has no model {name}, or none that this machine may see",
+                       "correct base_model, or set HF_TOKEN")
+    except (OfflineModeIsEnabled, OSError, RuntimeError, ValueError) as error:
+        return warning(CHECK, f"{name} is not in the local cache, and the Hugging Face Hub cannot be reached "
+                       f"({type(error).__name__})", "go online, or name a directory that holds the model")
+    return ok(CHECK, f"{name} is on the Hugging Face Hub; the first run fetches it")
+
+
+def _whole(directory: Path, base: Base) -> list[Finding]:
+    """Tensors against the config, from the files' headers; tokenizer and vocabulary."""
+    remedy = "copy the whole model again"
+    if not any(directory.glob("*.safetensors")):
+        return [problem(CHECK, f"{directory} holds no .safetensors file", "give a model saved as safetensors")]
+    try:
+        tensors = read_directory(directory)
+    except TensorFileError as error:
+        return [problem(CHECK, str(error), remedy)]
+    except OSError as error:
+        return [problem(CHECK, f"{directory} cannot be read: {error}", "give the user that runs millrace access to it")]
+    found = [ok(CHECK, f"{base.model_type} of {base.layers or '?'} layers, {len(tensors):,} tensors, "
+                f"{base.weight_bytes / 1e9:,.2f} GB")]
+    for sentence in _first(map(str, verify_weights(base.config, tensors))):
+        bad = "is missing" in sentence or "asks for" in sentence or "ties" in sentence
+        found.append((problem if bad else warning)(CHECK, sentence, remedy if bad else "see that it is the model you mean"))
+    for fault in verify_files_to_serve(directory, base.config):
+        grave = fault.file in ("tokenizer.json", "chat_template.jinja")
+        mend = "put the file beside the weights" if grave else "copy the one it came with"
+        found.append((problem if grave else warning)(CHECK, fault.sentence, mend))
+    return found
+
+
+def _first(sentences: Iterable[str], most: int = 3) -> list[str]:
+    every = list(sentences)
+    if len(every) <= most:
+        return every
+    return [*every[: most - 1], f"{every[most - 1]} (and {len(every) - most} more faults of tensors)"]
+
+
+def _families(recipe: Recipe, base: Base) -> list[Finding]:
+    from model_ops.models.isolation import PROVEN
+
+    kind, body = base.model_type, "qwen2" if has_layers(base.config) else base.model_type
+    found = []
+    if body in PROVEN:
+        found.append(ok("architecture", f"{kind} is proven to keep packed documents apart"))
+    else:
+        found.append(warning("architecture", f"{kind} is not among those proven to keep packed documents apart "
+                             f"({', '.join(PROVEN)})", "it is tried when training begins, and refused where documents see each "
+                             "other"))
+    quantized = isinstance(base.config.get("quantization_config"), dict)
+    if quantized:
+        found.append(problem("architecture", "the base model is quantized already, and fine-tuning starts from floats",
+                             "name the model before it was quantized"))
+    if body not in MODEL_TYPES:
+        for stage, on in (("quantize", recipe.quantize.enabled), ("speculator", recipe.speculator.enabled)):
+            if on:
+                found.append(problem("architecture", f"{stage} is known for {', '.join(MODEL_TYPES)}, not for {kind}",
+                                     f"set {stage}: {{enabled: false}}"))
+    drafter = recipe.speculator
+    if drafter.enabled and drafter.architecture == "mtp" and drafter.resolved().mtp_layer == "base" and body == kind:
+        found.append(problem("architecture", f"speculator.architecture mtp trains a layer of the base model, and a {kind} "
+                             f"carries none that is known (bodies known: {', '.join(BODY_TYPES)})",
+                             "take another architecture, such as eagle3"))
+    return found
+
+
+def _depth(recipe: Recipe, base: Base | None) -> list[Finding]:
+    depth = recipe.tiny.layers if base is None else base.layers
+    wanted = recipe.student.layers
+    if not recipe.student.enabled or depth is None or wanted < 1:
+        return []
+    if wanted >= depth:
+        return [problem("student", f"student.layers is {wanted:g}, and the base model has {depth} layers",
+                        f"give fewer than {depth}, or a share below 1")]
+    return [ok("student", f"{wanted:g} of {depth} layers")]
+
+
+def _context(recipe: Recipe, base: Base) -> list[Finding]:
+    if base.context is None:
+        return []
+    stages = {"sft": True, "student": recipe.student.enabled, "speculator": recipe.speculator.enabled}
+    lengths = {name: getattr(recipe, name).resolved().max_length for name, on in stages.items() if on}
+    long = [f"{name}.max_length {length:,}" for name, length in lengths.items() if length > base.context]
+    if long:
+        return [warning("context", f"{', '.join(long)}, and the model's context holds {base.context:,} tokens",
+                        f"set max_length to at most {base.context}: a longer row ends the training")]
+    return [ok("context", f"max_length fits the model's context of {base.context:,} tokens")]
+
+
+def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Finding]:
+    """The chat template rendered as training renders it: two turns, a system prompt and tools where the logs have them."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    from model_ops.errors import ModelError
+    from model_ops.models.model_directory import load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(directory)
+    except StrictDataclassError as error:  # transformers looks at the config before it looks at the tokenizer
+        said = " ".join(str(error).split()).rpartition("ValueError: ")[2]
+        return [problem(CHECK, f"transformers refuses {directory / 'config.json'}: {said}", "copy the model's own config.json")]
+    except ModelError as error:
+        return [problem("chat template", str(error), "put tokenizer.json and chat_template.jinja beside the weights")]
+    if not isinstance(tokenizer.chat_template, str):
+        return []  # said with the files
+    found = [_rendered(tokenizer, "two turns", TURNS, None, ("first answer", "second answer"), True)]
+    if has_system:
+        system = [{"role": "system", "content": "stay polite"}, *TURNS[:2]]
+        found.append(_rendered(tokenizer, "a system prompt", system, None, ("stay polite",), True))
+    if has_tools:
+        found.append(_rendered(tokenizer, "tools and a call", CALLS, [TOOL], ("find_booking", "QX7", "seat 12A"), False))
+    return found
+
+
+def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None,
+              wanted: tuple[str, ...], needed: bool) -> Finding:
+    from model_ops.errors import ModelError
+    from model_ops.training.conversations import Row, render, render_with_answers
+
+    row = Row("check", messages, tools)
+    remedy = "put a chat_template.jinja that does beside the weights"
+    try:
+        text, spans = render_with_answers(row, tokenizer)
+        prompt = render(Row("check", messages[:1], tools), tokenizer, add_generation_prompt=True)
+    except ModelError as error:
+        return problem("chat template", f"it refuses {what}: {str(error).removeprefix('row check: ')}", remedy)
+    missing = [word for word in wanted if word not in text]
+    if missing or not spans:
+        lost = ", ".join(missing) or "answers"
+        return (problem if needed else warning)("chat template", f"it loses parts of {what} ({lost})", remedy)
+    bare = render(Row("check", messages[:1], tools), tokenizer)
+    if needed and prompt == bare and not text.startswith(prompt):
+        return warning("chat template", "it adds no generation prompt: a server would not know that the answer begins", remedy)
+    return ok("chat template", f"{what}: rendered, and the answers are told apart")

@@ -1,0 +1,187 @@
+"""Packages, servers, devices, and who approves: what a recipe needs around itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import urllib3
+
+from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
+from model_ops.planning.devices import DRIVER_NAMES, parse_devices
+from model_ops.specs import EndpointSettings
+from pipelines.checks.finding import Finding, ok, problem, warning
+from pipelines.planning import METHODS
+from pipelines.recipe import Recipe
+from resources.curating.presidio import PresidioError, presidio_finder
+from resources.releasing.release import person
+from resources.source_digest import PROJECT
+
+SERVER_SECONDS = 3.0
+PLAN_SECONDS = 60.0
+LARGE = 1_000_000_000
+"""Parameters from which training without an accelerator takes days."""
+
+
+def check_packages(recipe: Recipe) -> list[Finding]:
+    """Extras that the recipe's settings need."""
+    eight_bit = [name for name in ("sft", "student", "speculator") if getattr(recipe, name).optimizer == "adamw_8bit"]
+    needs = [("bitsandbytes", "sft.method qlora", "millrace[qlora]", recipe.sft.method == "qlora"),
+             ("bitsandbytes", f"optimizer adamw_8bit of {', '.join(eight_bit)}", "millrace[qlora]", bool(eight_bit)),
+             ("tensorboard", "tracking", "millrace[tensorboard]", recipe.tracking == "tensorboard"),
+             ("wandb", "tracking", "wandb", recipe.tracking == "wandb")]
+    found = [problem("packages", f"{what} needs the package {package}, which is not installed", f"pip install '{extra}'")
+             for package, what, extra, on in needs if on and importlib.util.find_spec(package) is None]
+    if recipe.curation.pii_engine == "presidio":
+        try:
+            presidio_finder()
+        except PresidioError as error:
+            found.append(problem("packages", str(error).partition(": ")[0], str(error).partition(": ")[2]))
+    return found or [ok("packages", "all that the recipe's settings need are installed")]
+
+
+def check_endpoints(recipe: Recipe) -> list[Finding]:
+    """The servers that the recipe names: GET /models, once, for a few seconds."""
+    found = []
+    if recipe.curation.judge is not None:
+        found += _server("judge", "curation.judge", recipe.curation.judge, needed=True)
+    answers = recipe.speculator.answers.endpoint
+    if recipe.speculator.enabled and answers is not None:
+        found += _server("answers", "speculator.answers.endpoint", answers, needed=False)
+    return found
+
+
+def _server(check: str, where: str, settings: EndpointSettings, needed: bool) -> list[Finding]:
+    not_one = "see that it is an OpenAI API"
+    later = "start it before the run needs it" if not needed else "start it, or correct base_url"
+    try:
+        api = OpenAiApi(settings.base_url, api_key=key_in(settings.api_key_env), connections=1, timeout_s=SERVER_SECONDS,
+                        retries=None)
+    except MissingKeyError as error:
+        return [problem(check, f"{where}: {error}", f"export {settings.api_key_env}=...")]
+    try:
+        response = api.request("GET", "/models")
+    except urllib3.exceptions.HTTPError as error:
+        return [(problem if needed else warning)(check, f"{settings.base_url} does not answer within {SERVER_SECONDS:g} s "
+                                                 f"({type(error).__name__})", later)]
+    finally:
+        api.close()
+    if response.status in (401, 403):
+        mend = f"see the key in {settings.api_key_env}" if settings.api_key_env else f"name its key: {where}.api_key_env"
+        return [problem(check, f"{settings.base_url} refuses the key (HTTP {response.status})", mend)]
+    if response.status != 200:
+        return [warning(check, f"{settings.base_url}/models answers with HTTP {response.status}", not_one)]
+    try:
+        served = [str(each["id"]) for each in json.loads(response.data)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return [warning(check, f"{settings.base_url}/models gives no list of models", not_one)]
+    if settings.model not in served:
+        return [warning(check, f"{settings.base_url} serves {', '.join(served[:5]) or 'nothing'}, not {settings.model}",
+                        f"correct {where}.model")]
+    return [ok(check, f"{settings.base_url} serves {settings.model}")]
+
+
+def check_person(recipe: Recipe) -> list[Finding]:
+    if recipe.release.approval != "person":
+        return [ok("approval", "automatic: what passes the gates is served")]
+    if person() == "unknown":
+        return [warning("approval", "a person has to approve, and this user has no name here",
+                        "set MILLRACE_USER, or approvals are recorded as unknown")]
+    return [ok("approval", f"a person has to approve; here that would be recorded as {person()}")]
+
+
+def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool) -> list[Finding]:
+    """This machine's accelerators, and whether each training stage fits them by the planner's account (plan)."""
+    devices = accelerators()
+    count = sum(devices.values())
+    found = []
+    if count and _torch_without_accelerators():
+        found.append(problem("devices", f"this machine has {_named(devices)}, and the installed torch is for CPUs only",
+                             "install a torch build for this machine's accelerators (docs/training.md)"))
+        count = 0
+    elif count:
+        found.append(ok("devices", _named(devices)))
+    else:
+        found.append(ok("devices", "no accelerator here: training runs on the CPU"))
+    if not count and (parameters or 0) >= LARGE:
+        found.append(warning("devices", f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days",
+                             "run on a machine with an accelerator; millrace plan says which one is large enough"))
+        return found
+    for stage in ("sft", *(["student"] if recipe.student.enabled else [])) if plan else ():
+        found.append(_planned(recipe, path, stage, devices if count else Counter()))
+        if found[-1].state != "ok":
+            break  # what the first stage lacks, the next one lacks too
+    return found
+
+
+def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> Finding:
+    """What `millrace plan` says, in a process of its own: a trace cannot be interrupted otherwise."""
+    check = f"memory of {stage}"
+    mesh = getattr(recipe, stage).mesh
+    have = sum(devices.values())
+    try:
+        wanted = mesh.resolved(have).processes or 1
+    except ValueError as error:
+        return problem(check, str(error), f"correct {stage}.mesh")
+    if have and wanted > have:
+        return problem(check, f"{stage}.mesh asks for {wanted} processes, and this machine has {have} accelerators",
+                       "make the mesh smaller, or run on a larger machine")
+    name = f"{wanted if have else 1}x{next(iter(devices))}" if have else "cpu"
+    asked = f"millrace plan {path.name} --gpus {name} --stage {stage}"
+    words = ["plan", str(path.resolve()), "--gpus", name, "--stage", stage, "--format", "json"]
+    try:
+        done = subprocess.run([sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, capture_output=True, text=True,
+                              timeout=PLAN_SECONDS)
+    except subprocess.TimeoutExpired:
+        return warning(check, f"could not be predicted within {PLAN_SECONDS:g} s", asked)
+    said = " ".join(done.stderr.rpartition("millrace: ")[2].split())[:400]
+    if done.returncode == 1 and said:  # nothing fits
+        return problem(check, said, asked)
+    try:
+        chosen = json.loads(done.stdout)
+        return ok(check, f"{METHODS[chosen['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
+                  f"{chosen['memory_gib']['total']:,.1f} of {chosen['device_gib']:,.0f} GiB")
+    except (ValueError, KeyError):
+        return warning(check, f"cannot be planned: {said}", "name a directory that holds the model, and memory is predicted")
+
+
+def accelerators() -> Counter[str]:
+    """This machine's NVIDIA devices as the planner calls them, by nvidia-smi; none where there is no such command."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return Counter()
+    try:
+        said = subprocess.run([command, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"], capture_output=True,
+                              text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return Counter()
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    lines = [line for line in said.splitlines() if "," in line]
+    if shown is not None:
+        lines = lines[: len([each for each in shown.split(",") if each.strip() not in ("", "-1")])]
+    return Counter(_planner_name(*line.rsplit(",", 1)) for line in lines)
+
+
+def _planner_name(name: str, mebibytes: str) -> str:
+    known = next((short for contained, short in DRIVER_NAMES if contained in name.lower()), None)
+    if known is not None:
+        return parse_devices(known)[1].name
+    return f"{int(mebibytes) / 1024:.1f}GiB" if mebibytes.strip().isdigit() else "8GiB"
+
+
+def _named(devices: Counter[str]) -> str:
+    return ", ".join(f"{count}x{name}" for name, count in devices.items())
+
+
+def _torch_without_accelerators() -> bool:
+    try:
+        return importlib.metadata.version("torch").endswith("+cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return False

@@ -1,0 +1,88 @@
+"""What a check found: one sentence, how bad it is, and what mends it.
+
+    findings = run_checks([Check("lake", lambda: [ok("lake", "...")])])
+
+A check that fails in a way nobody thought of, or that does not answer, becomes a finding of its own: never a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, NoReturn
+
+State = Literal["ok", "warning", "problem"]
+SECONDS = 40.0
+"""What a check may take before it counts as not answering."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """check: what was looked at, a stable name for programs. message: one sentence. remedy: what to do; empty where ok."""
+
+    check: str
+    state: State
+    message: str
+    remedy: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def ok(check: str, message: str) -> Finding:
+    return Finding(check, "ok", message)
+
+
+def warning(check: str, message: str, remedy: str) -> Finding:
+    return Finding(check, "warning", message, remedy)
+
+
+def problem(check: str, message: str, remedy: str) -> Finding:
+    return Finding(check, "problem", message, remedy)
+
+
+@dataclass(frozen=True)
+class Check:
+    """name: of the findings that say the check itself did not work."""
+
+    name: str
+    look: Callable[[], Sequence[Finding]]
+
+
+def run_checks(
+    checks: Sequence[Check], seconds: float = SECONDS, tell: Callable[[str], None] = lambda name: None
+) -> list[Finding]:
+    """The findings of all checks, in their order. Each has `seconds`; they wait for their servers side by side."""
+    results: dict[int, list[Finding]] = {}
+
+    def look(place: int, check: Check) -> None:
+        try:
+            results[place] = list(check.look())
+        except Exception as error:
+            said = " ".join(str(error).split())[:200]
+            results[place] = [warning(check.name, f"could not be checked: {type(error).__name__}{': ' if said else ''}{said}",
+                                      "look at it by hand; if it is right, this is a defect of millrace check")]
+
+    threads = [threading.Thread(target=look, args=(place, check), daemon=True, name=check.name)
+               for place, check in enumerate(checks)]
+    for thread in threads:
+        thread.start()
+    for place, (thread, check) in enumerate(zip(threads, checks, strict=True)):
+        tell(check.name)
+        thread.join(seconds)
+        if thread.is_alive():
+            results[place] = [warning(check.name, f"could not be checked: no answer within {seconds:g} s",
+                                      "see whether its place can be reached from this machine")]
+    return [finding for place in range(len(checks)) for finding in results[place]]
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process. One in which a check still waits for a server ends at once, without waiting for it too."""
+    if any(thread.daemon and thread.is_alive() for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

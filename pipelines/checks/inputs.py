@@ -1,0 +1,156 @@
+"""Sources, seeds and evaluation suites: are they there, can they be read, and are they what the recipe takes them for?"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from pipelines.checks.finding import Finding, ok, problem, warning
+from pipelines.recipe import Recipe
+from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
+from resources.inspecting.first_look import FirstLook, first_look
+from resources.reading.formats import FORMATS
+from resources.reading.sources import SourceError, SourceSettings, list_objects
+from resources.reading.staging import USER_HASH_KEY
+
+SUITE_BYTES = 50_000_000
+"""Suites up to this size are read whole."""
+CHARACTERS_A_TOKEN = 4
+
+
+def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, FirstLook]) -> list[Finding]:
+    """One source or seed. What was seen is put into `looks`, for the checks that compare sources."""
+    check = f"{kind} {name}"
+    if source.uri.startswith(("s3://", "s3a://")) and importlib.util.find_spec("s3fs") is None:
+        return [problem(check, "S3 cannot be read without the package s3fs", "pip install 'millrace[s3]'")]
+    try:
+        look = first_look(name, source)
+    except SourceError as error:
+        return [problem(check, str(error).removeprefix(f"source {name}: "), "see the uri, and the access to it")]
+    if not look.objects:
+        return [problem(check, f"nothing lies under {source.uri}", "give a uri that holds at least one file")]
+    looks[name] = look
+    many = f"{look.objects:,}{' or more' if look.has_more else ''} object{'s' * (look.objects != 1 or look.has_more)}"
+    if not look.formats:
+        uri, said = look.problems[0] if look.problems else (look.first_uri, "holds no records")
+        other = f"; leave format: {source.format} out, and each file is looked at" if source.format != "auto" else ""
+        return [problem(check, f"none of {look.opened} opened object{'s' * (look.opened != 1)} can be used; {uri}{_said(said)}",
+                        f"name the right files, or convert them to a format of docs/data.md{other}")]
+    days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
+    found = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
+    for uri, said in look.problems[:3]:
+        found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or mend it"))
+    if look.unknown_records:
+        known = sum(look.formats.values())
+        found.append(warning(check, f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "
+                             f"{'the format ' + source.format if source.format != 'auto' else 'no known format'}"
+                             f"{' not' if source.format != 'auto' else ''}; keys of one: {look.unknown_keys}",
+                             "they go to quarantine; docs/data.md lists the formats"))
+    return found
+
+
+def _said(sentence: str) -> str:
+    return f" {sentence}" if sentence.startswith(("is ", "its ", "cannot ", "holds ")) else f": {sentence}"
+
+
+def check_suite(name: str, settings: EvalSettings) -> list[Finding]:
+    """One evaluation suite: small ones are read whole, as the run will."""
+    check = f"eval {name}"
+    try:
+        size = sum(item.bytes for item in list_objects(name, SourceSettings(uri=settings.uri), limit=1_000))
+        if size > SUITE_BYTES:
+            return [ok(check, f"{size / 1e6:,.0f} MB; not read now")]
+        with tempfile.TemporaryDirectory(prefix="millrace-check-") as folder:
+            items = build_eval_suite({name: settings}, Path(folder))[name]
+    except (SourceError, EvalSuiteError) as error:
+        return [problem(check, str(error), "name a file or a pattern of JSON lines, one item each (docs/data.md)")]
+    return [ok(check, f"{items:,} items")]
+
+
+def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
+    """What only all sources together show: logs, days, feedback, objects named twice, users, lengths."""
+    seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
+    if not seen:
+        return []
+    return [*_logs(seen), *_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen), *_users(seen), *_lengths(recipe, seen),
+            *_token_ids(recipe, seen)]
+
+
+def _logs(seen: dict[str, FirstLook]) -> list[Finding]:
+    if any(look.holds_logs for look in seen.values()):
+        return []
+    return [problem("sources", "no source holds requests with answers, only feedback", "add the logs that the feedback is of")]
+
+
+def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+    if recipe.first_day is None and recipe.last_day is None:
+        return [ok("days", "first_day and last_day are open: every day in the logs, until today")]
+    first, last = str(recipe.first_day or "open"), str(recipe.last_day or "open")
+    found = []
+    for name, look in seen.items():
+        if not look.names_days or look.days is None:
+            continue
+        low, high = look.days
+        if (recipe.last_day and low > recipe.last_day) or (recipe.first_day and high < recipe.first_day and not look.has_more):
+            found.append(problem("days", f"source {name} has {low} to {high}, the recipe {first} to {last}: nothing would be "
+                                 "read", "change first_day or last_day"))
+        elif (recipe.first_day and low < recipe.first_day) or (recipe.last_day and high > recipe.last_day):
+            found.append(warning("days", f"source {name} has {low} to {high}, the recipe {first} to {last}: the days outside "
+                                 "are not read", "widen first_day or last_day if they should be"))
+    return found or [ok("days", f"first_day {first}, last_day {last}")]
+
+
+def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+    names = [name for name, look in seen.items() if any("feedback" in FORMATS[form].fills for form in look.formats)]
+    if names:
+        return [ok("feedback", f"may come from {', '.join(names)}")]
+    rules = recipe.curation.feedback
+    keeps = "keep_thumbs_up" in rules.model_fields_set and rules.keep_thumbs_up
+    wanted = [word for word, on in (("thumbs_down: prefer", rules.thumbs_down == "prefer"), ("keep_thumbs_up", keeps)) if on]
+    if wanted:
+        return [warning("feedback", f"curation.feedback asks for {' and '.join(wanted)}, and no source seems to hold feedback",
+                        "add a source of feedback, or leave the setting out")]
+    return [ok("feedback", "none seen, and none asked for")]
+
+
+def _twice(seen: dict[str, FirstLook]) -> list[Finding]:
+    names = list(seen)
+    return [
+        problem("sources", f"{first} and {second} both hold {min(seen[first].uris & seen[second].uris)}",
+                "give each source a uri of its own: a run refuses an object in two sources")
+        for place, first in enumerate(names) for second in names[place + 1:] if seen[first].uris & seen[second].uris
+    ]
+
+
+def _users(seen: dict[str, FirstLook]) -> list[Finding]:
+    names = [name for name, look in seen.items() if look.has_users]
+    if not names or os.environ.get(USER_HASH_KEY):
+        return []
+    return [warning("user ids", f"{', '.join(names)} may hold user ids, and without a key their hashes can be guessed",
+                    f"set {USER_HASH_KEY} before the lake's first ingest, and keep it")]
+
+
+def _lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+    sizes = [size for look in seen.values() if look.holds_logs for size in look.characters]
+    length = recipe.sft.resolved().max_length
+    if not sizes:
+        return []
+    typical = round(median(sizes)) // CHARACTERS_A_TOKEN
+    if typical > 1.5 * length:
+        return [warning("lengths", f"half of the first records have about {typical:,} tokens or more, and sft.max_length is "
+                        f"{length:,}", "raise sft.max_length, or most of each conversation is cut off")]
+    return [ok("lengths", f"half of the first records have at most about {typical:,} tokens; sft.max_length is {length:,}")]
+
+
+def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+    names = [name for name, look in seen.items() if "tokens" in look.formats]
+    if not names:
+        return []
+    if recipe.base_model == "tiny":
+        return [problem("token ids", f"{', '.join(names)} holds token ids, and the tokenizer of tiny is made on the spot: its "
+                        "ids mean other tokens", "name the base model with the tokenizer that made them")]
+    return [warning("token ids", f"{', '.join(names)} holds token ids, which are trained on as they stand",
+                    "make sure that base_model has the very tokenizer that made them")]

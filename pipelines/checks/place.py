@@ -1,0 +1,134 @@
+"""The lake's place: can it be written, is anybody else at work on it, and is there room for what the recipe makes?"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from pipelines.base_choice import Base, look_at_base
+from pipelines.checks.finding import Finding, ok, problem, warning
+from pipelines.recipe import Recipe
+from resources.inspecting.first_look import FirstLook
+from resources.lake import Lake, LakeError
+from resources.run_history import running
+
+GB = 1e9
+WEIGHT_BYTES = 2
+"""Of a parameter in a finished model, bfloat16."""
+CHECKPOINT_BYTES = 12
+"""Of a parameter in a checkpoint: float32 weights and two moments of AdamW."""
+INT8_SHARE = 1.1
+"""Bytes of a parameter in a quantized model: int8, scales, and an embedding that stays as it is."""
+TABLES_SHARE = 1.0
+PACKED_GROWS = 5.0
+"""Of the logs' bytes in tables and datasets; logs that are compressed grow first."""
+
+
+def check_lake(place: Path) -> list[Finding]:
+    """Nothing is created: of a lake that is not there, the folder it would lie in is looked at."""
+    if not place.exists():
+        parent = next(folder for folder in place.parents if folder.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            return [problem("lake", f"{place} cannot be created: {parent} is not writable", "give another --lake")]
+        return [ok("lake", f"{place} will be created")]
+    try:
+        lake = Lake.open(place, create=False) if (place / "lake.json").exists() or not place.is_dir() else None
+    except LakeError as error:
+        return [problem("lake", str(error).partition("; ")[0], "give another --lake")]
+    if lake is None:
+        if any(child.name != ".dagster" for child in place.iterdir()):
+            return [problem("lake", f"{place} is not empty and is no lake", "give an empty directory, or a new one")]
+        return [ok("lake", f"{place} will be made a lake")]
+    folders = [lake.root, *(lake.root / name for name in ("tables", "datasets", "models", "releases", "endpoints"))]
+    shut = [folder for folder in folders if folder.exists() and not os.access(folder, os.W_OK | os.X_OK)]
+    if shut:
+        return [problem("lake", f"{shut[0]} is not writable", "give the user that runs millrace access to it")]
+    return [ok("lake", f"{place} is a lake of this version, and writable"), *_at_work(lake)]
+
+
+def _at_work(lake: Lake) -> list[Finding]:
+    found = []
+    for run in running(lake):
+        if run.is_alive is False:
+            found.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
+        else:
+            since = f" since {run.started_at:%Y-%m-%d %H:%M} UTC" if run.started_at else ""
+            found.append(warning("lake", f"run {run.run_id[:8]} ({run.job}) is at work on it{since}",
+                                 "wait for its end: two runs on one lake wait for each other"))
+    if holder := _ingesting(lake):
+        found.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))
+    return found
+
+
+def _ingesting(lake: Lake) -> str:
+    """Who holds the lake's ingest lock, if somebody does."""
+    try:
+        with (lake.root / ".ingesting").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "another process"
+    except OSError:
+        pass
+    return ""
+
+
+def check_disk(recipe: Recipe, place: Path, looks: dict[str, FirstLook]) -> list[Finding]:
+    """Room for all that the recipe makes, from nothing: artefacts that the lake has already are counted again."""
+    folder = next(each for each in (place, *place.parents) if each.is_dir())
+    free = shutil.disk_usage(folder).free
+    base = look_at_base(recipe.base_model)
+    parts = bytes_needed(recipe, base, looks)
+    needed = sum(parts.values())
+    is_part = any(look.has_more for look in looks.values()) or (base.kind != "tiny" and not base.parameters)
+    many = "more than " if is_part else ""
+    said = ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size >= 0.01 * needed)
+    message = f"{many}{_size(needed)} needed ({said}), {_size(free)} free"
+    if base.kind == "hub":
+        message += f"; without the weights of {base.name}, whose size is not known here"
+    if free < needed:
+        return [problem("disk", message, f"free {_size(needed - free)} or more, or give a --lake elsewhere")]
+    if free < 1.5 * needed:
+        return [warning("disk", message, "that leaves little: free some, or give a --lake elsewhere")]
+    return [ok("disk", message)]
+
+
+def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dict[str, int]:
+    """Bytes by what they are for, estimated. Checkpoints are removed after each stage: those of the largest one count."""
+    logs = sum(look.bytes * (PACKED_GROWS if look.first_uri.endswith((".gz", ".zst", ".zstd", ".parquet")) else 1)
+               for look in looks.values())
+    if base.kind == "tiny":
+        tiny = recipe.tiny
+        block = 2 * tiny.hidden_size * tiny.head_dim * (tiny.heads + tiny.kv_heads) + 3 * tiny.hidden_size * tiny.mlp_size
+        parameters, layers = tiny.vocab_size * tiny.hidden_size + tiny.layers * block, tiny.layers
+        hidden, vocabulary = tiny.hidden_size, tiny.vocab_size
+    else:
+        parameters, layers = base.parameters or 0, base.layers or 1
+        hidden = int(base.config.get("hidden_size") or 0)
+        vocabulary = int(base.config.get("vocab_size") or 0)
+    share = recipe.student.layers if recipe.student.layers < 1 else min(1.0, recipe.student.layers / layers)
+    served = parameters * (share if recipe.student.enabled else 1)
+    heads = 2 * vocabulary * hidden
+    drafter = max(0, parameters - heads) / layers + heads if recipe.speculator.enabled else 0
+    adapters = recipe.sft.method != "full"
+    checkpoints = max(
+        recipe.sft.keep_checkpoints * parameters * (0.05 if adapters else 1),
+        recipe.student.keep_checkpoints * parameters * share if recipe.student.enabled else 0,
+        recipe.speculator.keep_checkpoints * drafter,
+    ) * CHECKPOINT_BYTES
+    parts = {
+        "tables and datasets": TABLES_SHARE * logs,
+        "base model": base.weight_bytes or WEIGHT_BYTES * parameters,
+        "sft": WEIGHT_BYTES * parameters,
+        "student": WEIGHT_BYTES * parameters * share if recipe.student.enabled else 0,
+        "quantized": INT8_SHARE * served if recipe.quantize.enabled else 0,
+        "drafter": 2 * WEIGHT_BYTES * drafter,  # in two layouts
+        "checkpoints": checkpoints,
+    }
+    return {name: round(size) for name, size in parts.items()}
+
+
+def _size(size: float) -> str:
+    return f"{size / GB:,.1f} GB" if size >= GB else f"{size / 1e6:,.0f} MB"

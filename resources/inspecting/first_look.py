@@ -1,0 +1,134 @@
+"""What can be said of a source in seconds: how many objects, how old, and of which formats its first records are.
+
+    look = first_look("gateway", SourceSettings(uri="s3://logs/gateway/"))
+    look.objects, look.has_more, look.formats, look.days, look.problems
+
+At most LISTED objects are listed, and the first records of a few of them (first, last, some between) are read. Nothing is
+written, and no record is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, date
+from itertools import islice
+
+from resources.reading.formats import FORMATS, detect
+from resources.reading.formats.format import Format
+from resources.reading.listing import LogObject
+from resources.reading.log_reader import Problem, Records, record_of
+from resources.reading.mixed import whose
+from resources.reading.object_reader import read_object
+from resources.reading.sources import SourceSettings, days_in, objects_after, open_object
+
+_USER = re.compile(r'"(user|user_id|userId|end_user|safety_identifier)"\s*:\s*"[^"]')
+_SYSTEM = re.compile(r'"role"\s*:\s*"(system|developer)"')
+
+LISTED = 1_000
+OPENED = 3
+RECORDS = 200
+"""First records of an object that are looked at."""
+
+
+@dataclass
+class FirstLook:
+    """formats: records looked at, by format. days: the first and last that keys name, else of the objects' own times.
+    characters: of the records' JSON. uris: of the listed objects. problems: (uri, sentence) of opened objects that hold
+    nothing readable."""
+
+    objects: int = 0
+    has_more: bool = False
+    bytes: int = 0
+    opened: int = 0
+    first_uri: str = ""
+    days: tuple[date, date] | None = None
+    formats: Counter[str] = field(default_factory=Counter)
+    unknown_records: int = 0
+    unknown_keys: str = ""
+    has_tools: bool = False
+    has_system: bool = False
+    has_users: bool = False
+    characters: list[int] = field(default_factory=list)
+    uris: frozenset[str] = frozenset()
+    names_days: bool = False
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def holds_logs(self) -> bool:
+        return any("interactions" in FORMATS[name].fills for name in self.formats)
+
+    @property
+    def holds_feedback_only(self) -> bool:
+        return bool(self.formats) and not self.holds_logs
+
+
+def first_look(name: str, source: SourceSettings, listed: int = LISTED, opened: int = OPENED) -> FirstLook:
+    """Raises SourceError where the source cannot be listed. An empty source is a look with no objects."""
+    found = list(islice(objects_after(name, source), listed + 1))
+    return look_at(found[:listed], source, len(found) > listed, opened)
+
+
+def look_at(found: list[LogObject], source: SourceSettings, has_more: bool = False, opened: int = OPENED) -> FirstLook:
+    """The same for objects that were listed already."""
+    look = FirstLook(len(found), has_more, sum(item.bytes for item in found), first_uri=found[0].uri if found else "",
+                     uris=frozenset(item.uri for item in found))
+    keyed = [day for item in found for day in days_in(item.uri)]
+    days = keyed or [item.modified.astimezone(UTC).date() for item in found]
+    look.days, look.names_days = (min(days), max(days)) if days else None, bool(keyed)
+    step = max(1, (len(found) - 1) / max(1, opened - 1))
+    chosen = sorted({round(place * step) for place in range(opened) if round(place * step) < len(found)})
+    for place in chosen:
+        _look_into(found[place], source, look)
+    return look
+
+
+def _look_into(item: LogObject, source: SourceSettings, look: FirstLook) -> None:
+    named = None if source.format == "auto" else FORMATS[source.format]
+    look.opened += 1
+    try:
+        with open_object(item) as file:
+            part = next(read_object(file, item.uri, bool(named and named.plain_text)), None)
+    except OSError as error:
+        look.problems.append((item.uri, f"cannot be read: {error}"))
+        return
+    if part is None:
+        look.problems.append((item.uri, "is empty"))
+    elif isinstance(part, Problem):
+        look.problems.append((item.uri, part.message))
+    else:
+        _count(part, named, look, item.uri)
+
+
+def _count(part: Records, named: Format | None, look: FirstLook, uri: str) -> None:
+    texts = part.raw[:RECORDS].to_pylist()
+    records = [record for text in texts if (record := record_of(text)) is not None]
+    look.characters += map(len, texts)
+    look.has_users = look.has_users or any(map(_USER.search, texts))
+    look.has_system = look.has_system or any(map(_SYSTEM.search, texts))
+    first = named or detect(part.sample or records) or detect(records)
+    known = 0
+    for record in records:
+        own = (named if named.accepts(record) else None) if named else whose(record, first) if first else None
+        if own is None:
+            look.unknown_records += 1
+            look.unknown_keys = look.unknown_keys or ", ".join(sorted(map(str, record))[:8])[:120]
+            continue
+        known += 1
+        look.formats[own.name] += 1
+        look.has_tools = look.has_tools or _offers_tools(record)
+    if not known:
+        look.problems.append((uri, "its first records are "
+                              + (f"not of the format {named.name}" if named else "of no known log format")
+                              + (f"; the first one's keys: {look.unknown_keys}" if look.unknown_keys else "")))
+
+
+def _offers_tools(record: dict) -> bool:
+    """Whether a request offers tools, or an answer calls some, wherever the format keeps them."""
+    places = [record, *(value for value in record.values() if isinstance(value, dict))]
+    if any(place.get("tools") or place.get("functions") for place in places):
+        return True
+    turns = [turn for place in places for name in ("messages", "traj", "conversations")
+             if isinstance(place.get(name), list) for turn in place[name]]
+    return any(isinstance(turn, dict) and (turn.get("tool_calls") or turn.get("role") == "tool") for turn in turns)
