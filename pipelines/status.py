@@ -21,9 +21,11 @@ import pyarrow as pa
 from resources.freshness import StaleInput, current_manifests, stale_inputs
 from resources.lake import Lake
 from resources.manifest import Input, Manifest, ManifestError
-from resources.releasing.endpoints import Endpoint, EndpointError
+from resources.releasing.approvals import is_approved, was_decided
+from resources.releasing.endpoint_log import EndpointLogError
+from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
 from resources.releasing.parts import disagreements, superseded
-from resources.releasing.release import ReleaseError, is_approved, read_release, was_decided
+from resources.releasing.release import ReleaseError, read_release
 from resources.run_history import SeenRun, runs, seconds_of_steps, steps_underway
 from resources.slice_digest import slice_digest
 from resources.tables import Tables
@@ -147,7 +149,7 @@ def workloads_of(lake: Lake) -> list[str]:
     """Every workload that has rows, artefacts or an endpoint."""
     found = {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
     found |= {path.name.partition("=")[2] for path in lake.table("interactions").glob("workload=*")}
-    return sorted(found | {path.stem for path in (lake.root / "endpoints").glob("*.json")})
+    return sorted(found | set(workloads_with_endpoints(lake)))
 
 
 def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenRun]) -> WorkloadStatus:
@@ -255,7 +257,7 @@ def _made_by(lake: Lake, name: str, manifest: Manifest, seen: list[SeenRun]) -> 
 def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
     try:
         aliases = Endpoint(lake, workload).read()
-    except EndpointError as error:
+    except (EndpointError, EndpointLogError) as error:
         return EndpointStatus(problem=str(error))
     found = EndpointStatus(aliases.champion or "", aliases.candidate or "", aliases.previous or "", aliases.changed_at,
                            aliases.changed_by)
@@ -265,7 +267,7 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
             found.failed_gates = [gate.model_dump() for gate in read_release(directory).gates if not gate.passed]
             found.faults = [*disagreements(lake, directory), *superseded(lake, directory)]
             decided, approved = was_decided(lake, directory), is_approved(lake, directory)
-        except (ReleaseError, ManifestError, OSError, ValueError, KeyError) as error:
+        except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
             found.problem = f"candidate {aliases.candidate} cannot be read: {error}"
             return found
         command = f"millrace approve {aliases.candidate} --lake {lake.root}"

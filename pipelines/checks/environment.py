@@ -21,7 +21,7 @@ from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.planning import METHODS
 from pipelines.recipe import Recipe
 from resources.curating.presidio import PresidioError, presidio_finder
-from resources.releasing.release import person
+from resources.releasing.signature import SignatureError, sign
 from resources.source_digest import PROJECT
 
 SERVER_SECONDS = 3.0
@@ -91,10 +91,11 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
 def check_person(recipe: Recipe) -> list[Finding]:
     if recipe.release.approval != "person":
         return [ok("approval", "automatic: what passes the gates is served")]
-    if person() == "unknown":
-        return [warning("approval", "a person has to approve, and this user has no name here",
-                        "set MILLRACE_USER, or approvals are recorded as unknown")]
-    return [ok("approval", f"a person has to approve; here that would be recorded as {person()}")]
+    try:
+        signature = sign()
+    except SignatureError as error:
+        return [warning("approval", f"a person has to approve, and {' '.join(str(error).split())}", "set MILLRACE_USER")]
+    return [ok("approval", f"a person has to approve; here {signature.name} would ({signature.identity_from})")]
 
 
 def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool) -> list[Finding]:

@@ -14,10 +14,15 @@ from pipelines.status_text import print_status
 from resources.lake import Lake
 from resources.manifest import Input
 from resources.registry import Registry
+from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import GateResult, Part, Release, approve, withdraw
+from resources.releasing.gates import GateResult
+from resources.releasing.release import Part, Release
+from resources.releasing.signature import Signature
+from resources.releasing.subject import Subject, subject_of
 from tests.resources.inspecting.test_survey import PAIR, put
 
+ANA = Signature("ana", "MILLRACE_USER")
 SUITE = ("resources/composing/eval_suite.py",)
 
 
@@ -48,6 +53,12 @@ def release(lake, passed=True):
     made = Release(workload="helper", target=part, speculator=None, num_speculative_tokens=3, gates=[gate])
     (draft.directory / "release.json").write_text(made.model_dump_json())
     return registry.finish(draft, {})
+
+
+def nominate(lake, made):
+    directory = Registry(lake, "helper").directory(made)
+    Endpoint(lake, "helper").nominate(subject_of(directory))
+    return directory
 
 
 def one(lake, recipe=None):
@@ -114,22 +125,25 @@ def test_sources_that_cannot_be_listed_are_said(lake, tmp_path):
 def test_who_is_waited_for(lake):
     assert "nothing is served" in text(lake)
     made = release(lake)
-    Endpoint(lake, "helper").nominate(made.version)
-    directory = Registry(lake, "helper").directory(made)
+    directory = nominate(lake, made)
     found = one(lake).endpoint
     assert (found.waiting_for, found.command) == ("a person's approval", f"millrace approve {made.version} --lake {lake.root}")
-    withdraw(lake, directory, by="ana")
-    assert "withdrew" in one(lake).endpoint.waiting_for
-    approve(lake, directory, by="ana")
+    approve(lake, directory, ANA)
     assert one(lake).endpoint.waiting_for == "the next run of endpoint"
-    Endpoint(lake, "helper").promote(made.version, by="ana")
+    Endpoint(lake, "helper").promote(subject_of(directory), ANA)
     found = one(lake).endpoint
     assert (found.champion, found.candidate, found.waiting_for) == (made.version, "", "")
     assert "by ana" in text(lake)
 
 
+def test_a_candidate_that_was_refused_waits_for_nobody(lake):
+    directory = nominate(lake, release(lake))
+    withdraw(lake, directory, ANA)
+    assert not one(lake).endpoint.command
+
+
 def test_a_candidate_of_yesterday_waits_for_a_newer_release(lake):
-    Endpoint(lake, "helper").nominate(release(lake).version)
+    nominate(lake, release(lake))
     make(lake, "dataset", "eval_suite", config={"more": 1}, content="y")
     found = one(lake).endpoint
     assert (found.waiting_for, found.command) == ("a newer release", "") and "current is" in found.faults[0]
@@ -137,14 +151,13 @@ def test_a_candidate_of_yesterday_waits_for_a_newer_release(lake):
 
 
 def test_a_gate_that_was_missed(lake):
-    made = release(lake, passed=False)
-    Endpoint(lake, "helper").nominate(made.version)
+    nominate(lake, release(lake, passed=False))
     assert one(lake).endpoint.waiting_for == "a gate"
     assert "missed its gates: recovery 0.9 where 0.99 is wanted" in text(lake)
 
 
 def test_a_candidate_that_is_gone_and_an_endpoint_that_is_broken(lake):
-    Endpoint(lake, "helper").nominate("nowhere")
+    Endpoint(lake, "helper").nominate(Subject(release="nowhere"))
     assert "cannot be read" in one(lake).endpoint.problem
     lake.endpoint("helper").write_text("{")
     assert "restore it from a copy" in text(lake)
