@@ -236,8 +236,9 @@ def _days(contents: Contents, text: _Text) -> None:
     if contents.saw_everything:
         looks = [source.look for source in contents.of("logs", "feedback") if source.look.names_days]
         first = min([days[0], *(look.days[0] for look in looks)])
+        span = " to ".join(map(str, dict.fromkeys([days[0], days[-1]])))
         text.note(f"{seen.totals['rows']:,} requests on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "
-                  f"{days[0]} to {days[-1]}: one partition a day. Without last_day they go on until today.")
+                  f"{span}: one partition a day. Without last_day they go on until today.")
         text.put("first_day", first)
         text.put("last_day", days[-1], off=True)
     else:
@@ -256,7 +257,8 @@ def _seeds_and_evals(contents: Contents, text: _Text) -> None:
         text.note("Evaluation suites, by their name: rows that hold one of their items are left out of training.")
         text.put("evals")
         for source in evals:
-            uri = source.uri if Path(source.uri).is_file() or "://" in source.uri else f"{source.uri}/*"
+            is_file = source.look.first_uri == source.uri or Path(source.uri.removeprefix("file://")).expanduser().is_file()
+            uri = source.uri if is_file or "*" in source.uri else f"{source.uri.rstrip('/')}/*"
             text.put(source.name, {"uri": place(uri, contents.home)}, 2)
     else:
         text.note("Suites that you evaluate on belong here, so that no training row holds one of their items.")

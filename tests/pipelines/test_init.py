@@ -166,3 +166,18 @@ def test_init_check_and_load_of_real_logs(shared, cli, tmp_path):
     report = json.loads(cli("check", tmp_path / "tau.yaml", "--no-plan", "--format", "json").stdout)
     assert report["ok"] and any(finding["check"] == "source tau" for finding in report["findings"])
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(("uri", "first", "named"), [
+    ("s3://b/prod/evals", "s3://b/prod/evals/suite.jsonl", "s3://b/prod/evals/*"),
+    ("s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl")])
+def test_a_folder_of_suites_is_a_pattern_wherever_it_lies(made, tmp_path, uri, first, named):
+    from dataclasses import replace
+
+    from pipelines.recipe_text import recipe_text
+    from resources.inspecting.first_look import FirstLook
+    from resources.inspecting.survey import FoundSource
+
+    suite = FoundSource("suite", uri, "evals", FirstLook(objects=1, first_uri=first))
+    text = recipe_text(replace(made.contents, sources=[*made.contents.of("logs"), suite]))
+    assert yaml.safe_load(text)["evals"] == {"suite": {"uri": named}}
