@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipelines.base_choice import Base
 from pipelines.check_recipe import check
+from pipelines.checks import base_model
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.finding import Check, ok, run_checks
 from pipelines.checks.place import bytes_needed
@@ -106,8 +108,11 @@ def test_nobody_to_approve(tmp_path, monkeypatch):
     assert "MILLRACE_USER" in bad(found(tmp_path), "warning")["approval"]
 
 
-def test_a_student_as_deep_as_its_teacher(tmp_path):
-    assert "has 10 layers" in bad(found(tmp_path, student={"layers": 12}))["student"]
+def test_a_student_as_deep_as_its_teacher_from_the_hub(tmp_path):
+    """The recipe itself refuses it for tiny and for a directory; what lies in the hub's cache is known only here."""
+    recipe = load_recipe(write(tmp_path, base_model="owner/model", student={"layers": 12}))
+    [finding] = base_model._depth(recipe, Base("x", "directory", {"num_hidden_layers": 10}))
+    assert finding.state == "problem" and "has 10 layers" in finding.message
 
 
 def test_token_ids_and_a_tokenizer_made_on_the_spot(tmp_path):
@@ -136,8 +141,6 @@ def test_another_process_that_reads_into_the_lake(tmp_path):
 
 def test_disk_by_what_needs_it(tmp_path, monkeypatch):
     recipe = load_recipe(write(tmp_path, base_model="owner/model"))
-    from pipelines.base_choice import Base
-
     config = {"num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128_256, "dtype": "bfloat16"}
     parts = bytes_needed(recipe, Base("x", "directory", config, 16_000_000_000), {})
     assert parts["sft"] == 16_000_000_000 and parts["checkpoints"] == 2 * 8_000_000_000 * 12
