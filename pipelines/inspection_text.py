@@ -31,16 +31,21 @@ def print_inspection(found: Inspection, console: Console, width: int | None = No
         console.print(Text(section.title, style="bold"))
         print_table(table, console, width)
         if section.note:
-            console.print(Text(visible(section.note), style="dim"))
+            _say(Text(visible(section.note), style="dim"), console)
     for verdict in found.verdicts:
         console.print()
         heading = Text(f"Is it worth {verdict.question}? ", style="bold")
         console.print(heading.append(verdict.answer, style=MARKS.get(verdict.answer, "red")))
-        console.print(Text(f"  {visible(verdict.sentence)}"))
+        _say(Text(f"  {visible(verdict.sentence)}"), console)
         for check in verdict.checks:
             mark = Text("  ✓ ", style="green") if check.passed else Text("  ✗ ", style="red")
             console.print(mark.append(f"{check.name}: {check.found}", style="default").append(
                 f" (wanted: {check.wanted}; {check.why})", style="dim"))
+
+
+def _say(text: Text, console: Console) -> None:
+    """Prints a sentence, folded between words: a URI in it stays in one piece."""
+    console.print(text, overflow="ignore", crop=False)
 
 
 def _bars(heights: list[float]) -> str:

@@ -3,8 +3,8 @@ r"""The console that all commands print on: nothing that it is given can steer t
     console = PlainConsole()
     console.print(f"[green]✓[/] {name}")     # markup is ours; a \x1b in `name` is printed as \x1b
 
-Emoji codes such as :100: stay as they are written. What is looked up in logs goes to it as rich Text, or with markup=False, so that
-square brackets in it stay as well.
+Emoji codes such as :100: stay as they are written. What comes from logs goes to it as rich Text, or with markup=False,
+so that square brackets in it stay as well.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def print_fate(fate: Fate, format: str, console: Console, width: int | None = No
     ids = list(dict.fromkeys(step["interaction_id"] for step in steps if step["interaction_id"]))
     if len(ids) > 1:
         by_id = not fate.what.startswith("line ") and fate.asked not in fate.what
-        heading = f"{fate.what} {fate.asked} is {len(ids):,} interactions" if by_id else f"{fate.what}: {len(ids):,} interactions"
-        _say(Text(visible(heading), style="bold"), console)
+        heading = f"{fate.what} {fate.asked} is" if by_id else f"{fate.what}:"
+        _say(Text(visible(f"{heading} {len(ids):,} interactions"), style="bold"), console)
     for interaction, own in groupby((step for step in steps if step["interaction_id"]), lambda step: step["interaction_id"]):
         if interaction in ids[:MOST_STORIES]:
             _print_interaction(list(own), fate.subjects.get(interaction, {}), console, width)

@@ -3,8 +3,8 @@
     print_table(text_table(columns, rows), console, width=None)
 
 On a terminal a table is as wide as the terminal; in a file as wide as what is in it; with `width` as wide as that. Columns of
-text are folded where that is too little. A table is wider all the same where ids, URIs or names of columns need it. A text of more
-than MOST_CHARACTERS ends in "…".
+text are folded where that is too little. A table is wider all the same where ids, URIs or names of columns need it. A text of
+more than MOST_CHARACTERS ends in "…".
 """
 
 from __future__ import annotations

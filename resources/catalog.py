@@ -186,7 +186,7 @@ def _said_plainly(lake: Lake, memory: float) -> Iterator[None]:
     except (duckdb.Error, OSError, MemoryError) as error:
         said = _one_line(error)
         if isinstance(error, MemoryError) or said.startswith("Out of Memory"):
-            said = (f"the question takes more than {memory:.3g} GiB of memory and {SPILLS * memory:.3g} GiB of files: ask for "
+            said = (f"the question takes more than {memory:.1f} GiB of memory and {SPILLS * memory:.1f} GiB of files: ask for "
                     "less at a time, or allow more with --memory")
         elif said.startswith("Permission Error"):
             said = ("a question reads the tables and datasets of the lake, and nothing else "

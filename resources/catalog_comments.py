@@ -21,11 +21,11 @@ RELATIONS = {
     "feedback": "What people and programs said of answers: thumbs, scores, labels",
     "quarantine": "Log lines that could not become a row, each with its place and the reason",
     "cleaned_interactions": "The interactions with personal data replaced, and what the rules on single rows measured of them",
-    "decisions": "Why each record left or stayed, by stage, as it stands now: of curation and sampling the current versions only",
+    "decisions": "Why each record left or stayed, by stage, as it stands now: of curation and sampling, the current version",
     "decisions_history": "The decisions of all versions of curation and sampling, also of those that no longer hold",
     "judgements": "What a judge model said of cleaned rows",
-    "contamination": "Evaluation items that were found in the traffic, remembered by day; a row without interaction_id says that "
-                     "its day was searched",
+    "contamination": "Evaluation items that were found in the traffic, remembered by day; a row without interaction_id "
+                     "says that its day was searched",
     "serving_metrics": "What endpoints reported while they served, by time window",
     "erasures": "Hashes of what must never come back: a record that has one of them is dropped whenever it is read",
     "artefacts": "Every finished version of every dataset, model and release, from its manifest",
@@ -37,7 +37,8 @@ RELATIONS = {
     "relations": "What can be asked: tables, views and macros of the catalog",
     "relation_columns": "The columns of the catalog's tables and views",
     "log_lines_in": "The log lines in an artefact: from log_lines_in('workload/name') or ('workload/name@version')",
-    "weights_holding": "The models and releases trained on a user's or an interaction's words: from weights_holding('<hash or id>')",
+    "weights_holding": "The models and releases trained on the words of a user or of one interaction: from "
+                       "weights_holding('<user hash or interaction id>')",
     "why": "What became of an interaction, request, trace or session, step by step: from why('<id>')",
     "steps_of": "The same for a list of interactions: from steps_of(['<interaction id>', ...])",
 }
@@ -206,9 +207,8 @@ OWN_COLUMNS = {
     ("feedback", "source"): "who said it: a person, a program, a benchmark, as logged",
     ("feedback", "comment"): "what was said in words",
     ("feedback", "name"): "what was asked for: thumbs, a score's name",
-    ("decisions", "version"): "the version of curated_interactions or sft_dataset that decided; null or empty for the other stages",
-    ("decisions_history", "version"): "the version of curated_interactions or sft_dataset that decided; null or empty for the "
-                                      "other stages",
+    ("decisions", "version"): "the version of curated_interactions or sft_dataset that decided; none for other stages",
+    ("decisions_history", "version"): "the version of curated_interactions or sft_dataset that decided; none for other stages",
     ("judgements", "name"): "what was judged: quality or difficulty",
     ("judgements", "model"): "the judge",
     ("judgements", "prompt"): "what the judge was asked",

@@ -39,7 +39,8 @@ def escaped_json(text: str) -> str:
 
 def _spelt(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return _SPELT.get(found[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    spelt = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return _SPELT.get(found[0], spelt)
 
 
 def _json_escape(found: re.Match[str]) -> str:

@@ -9,6 +9,8 @@ Several statements are refused: none of them is run.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import duckdb
 
 _QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
@@ -26,16 +28,24 @@ def check_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise NotAQuestionError("there is no SQL in what was asked: give a query, such as \"from artefacts\"")
     if len(statements) > 1:
         raise NotAQuestionError(f"{len(statements)} statements were given, and none was run: ask one query at a time")
-    kind = statements[0].type
-    if kind == duckdb.StatementType.EXPLAIN:
+    kind = _kind(statements[0])
+    if kind is duckdb.StatementType.EXPLAIN:
         holds = any(_is_query(connection, text) for text in _explained(statements[0].query))
     else:
         holds = kind in _QUERIES and _is_query(connection, statements[0].query)
     if not holds:
         raise NotAQuestionError(
             "only a query can be asked (select, from, with, values, describe, show, summarize, pivot, explain), and this is "
-            f"a {kind.name} statement: nothing was run; plain DuckDB on the lake's catalog.duckdb runs anything"
+            f"a {kind.name if kind else 'newer'} statement: nothing was run; plain DuckDB on the lake's catalog.duckdb runs anything"
         )
+
+
+def _kind(statement: duckdb.Statement) -> duckdb.StatementType | None:
+    """The kind of a statement; None for those that DuckDB's Python package has no name for (`update extensions`)."""
+    try:
+        return statement.type
+    except ValueError:
+        return None
 
 
 def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
@@ -46,7 +56,7 @@ def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
         inside = connection.extract_statements(f"from (\n{text}\n)")
     except duckdb.Error:
         return False
-    return len(alone) == len(inside) == 1 and alone[0].type in _QUERIES
+    return len(alone) == len(inside) == 1 and _kind(alone[0]) in _QUERIES
 
 
 def _without_end(statement: str) -> str:
@@ -62,7 +72,7 @@ def _explained(statement: str) -> list[str]:
     """What an `explain` may be of: the words after it, with and without options in brackets."""
     tokens = [(place, kind) for place, kind in duckdb.tokenize(statement) if kind != duckdb.token_type.comment]
     starts = [place for place, _ in tokens] + [len(statement)]
-    words = [statement[start:end].strip().lower() for start, end in zip(starts, starts[1:], strict=False)]
+    words = [statement[start:end].strip().lower() for start, end in pairwise(starts)]
     first = 2 if len(words) > 1 and words[1] == "analyze" else 1
     depth = 0
     for number in range(first, len(words)):

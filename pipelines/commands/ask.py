@@ -69,7 +69,8 @@ def lineage(
         lines = log_lines_of(place, artefact)
         console.print(
             f"{lines.interactions:,} interactions from {lines.objects:,} log objects are behind it. "
-            f"Line by line: millrace sql \"from log_lines_in('{lines.artefact}')\"", soft_wrap=True, highlight=False, markup=False,
+            f"Line by line: millrace sql \"from log_lines_in('{lines.artefact}')\"", soft_wrap=True, highlight=False,
+            markup=False,
         )
 
 

@@ -25,8 +25,9 @@ LakeOption = Annotated[
 
 
 WidthOption = Annotated[
-    int | None, typer.Option("--width", min=20, help="columns of text that a table may take", show_default="the terminal's; in a "
-                             "file, as many as its content takes")
+    int | None,
+    typer.Option("--width", min=20, help="how many characters wide a table may be", show_default="the terminal's; in a file, "
+                 "that of its content"),
 ]
 
 
