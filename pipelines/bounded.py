@@ -40,30 +40,39 @@ def bounded(work: Callable[[], T], stop: Callable[[], None], seconds: float) -> 
     """
     results: list[T] = []
     errors: list[BaseException] = []
+    done = threading.Event()  # a join that Ctrl-C interrupts takes the thread for ended (CPython 3.11)
 
     def body() -> None:
         try:
             results.append(work())
         except BaseException as error:
             errors.append(error)
+        finally:
+            done.set()
 
     thread = threading.Thread(target=body, daemon=True)
     try:
         thread.start()
-        thread.join(seconds or None)
+        in_time = done.wait(seconds or None)
     except KeyboardInterrupt:
-        raise Interrupted(_stopped(thread, stop)) from None
-    if thread.is_alive():
-        raise TookTooLong(_stopped(thread, stop))
+        raise Interrupted(not _ended(thread, done, stop)) from None
+    if not in_time:
+        raise TookTooLong(not _ended(thread, done, stop))
+    thread.join()
     if errors:
         raise errors[0]
     return results[0]
 
 
-def _stopped(thread: threading.Thread, stop: Callable[[], None]) -> bool:
-    """Stops the work; True where it goes on all the same."""
+def _ended(thread: threading.Thread, done: threading.Event, stop: Callable[[], None]) -> bool:
+    """Stops the work; False where it goes on all the same, or where a second Ctrl-C does not wait for it."""
     until = time.monotonic() + GRACE_SECONDS
-    while thread.is_alive() and time.monotonic() < until:
-        stop()
-        thread.join(0.1)
-    return thread.is_alive()
+    try:
+        while not done.is_set() and time.monotonic() < until:
+            stop()
+            done.wait(0.1)
+    except KeyboardInterrupt:
+        return False
+    if done.is_set():
+        thread.join()
+    return done.is_set()
