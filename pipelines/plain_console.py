@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from resources.plain_text import visible
 
@@ -28,10 +29,14 @@ class PlainConsole(Console):
         """The renderable's segments; ends of lines stay."""
         return self._plain(super().render(renderable, options))
 
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Text with our markup; before rich drops what it knows as control characters."""
+        return super().render_str(visible(text, lines=True), **settings)
+
     @staticmethod
     def _plain(segments: Iterable[Segment]) -> Iterator[Segment]:
         for segment in segments:
-            if segment.control or segment.text.isprintable() or segment.text == "\n":
+            if segment.control or segment.text.isprintable():
                 yield segment
             else:
                 yield Segment(visible(segment.text, lines=True), segment.style)

@@ -18,12 +18,12 @@ _UNSEEN = (
     "\ud800-\udfff\U000e0000-\U000e007f"
 )
 _STEERING = re.compile(f"[{_UNSEEN}]")
-_WITHIN_LINES = re.compile(f"(?!\n)[{_UNSEEN}]")
+_WITHIN_LINES = re.compile(f"(?![\n\t])[{_UNSEEN}]")
 _SPELT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str, lines: bool = False) -> str:
-    """The text with such characters spelt out; `lines`: but for the ends of lines."""
+    """The text with such characters spelt out; `lines`: but for ends of lines and tabs."""
     return (_WITHIN_LINES if lines else _STEERING).sub(_spelt, text)
 
 
