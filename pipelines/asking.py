@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -51,7 +51,8 @@ def print_answer(
 
     def stop() -> None:
         for connection in connections:
-            connection.interrupt()
+            with suppress(duckdb.Error):  # closed at this very moment
+                connection.interrupt()
 
     try:
         with TemporaryDirectory(prefix="millrace-sql-") as spill:

@@ -8,9 +8,9 @@
 A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
 math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals` and `champions`, `lineage_nodes`,
 `lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
-`decisions` holds the decisions that are in force, `decisions_history` all of them. `relations` and `relation_columns` say what each of them is
-(resources/catalog_comments.py). Nothing is lost when the file is deleted. resources/why.py tells the fate of one request
-or line from it.
+`decisions` holds the decisions that are in force, `decisions_history` all of them. `relations` and `relation_columns` say
+what each of them is (resources/catalog_comments.py). Nothing is lost when the file is deleted. resources/why.py tells the
+fate of one request or line from it.
 
 Questions are asked behind a lock (resources/locked_catalog.py): one query, which can read the files of the views only.
 

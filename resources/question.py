@@ -36,7 +36,8 @@ def check_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     if not holds:
         raise NotAQuestionError(
             "only a query can be asked (select, from, with, values, describe, show, summarize, pivot, explain), and this is "
-            f"a {kind.name if kind else 'newer'} statement: nothing was run; plain DuckDB on the lake's catalog.duckdb runs anything"
+            f"a {kind.name if kind else 'newer'} statement: nothing was run; plain DuckDB on the lake's catalog.duckdb runs "
+            "anything"
         )
 
 

@@ -47,7 +47,7 @@ def test_a_query_in_any_form_is_a_question(connection, sql):
 
 @pytest.mark.parametrize("sql", split(OTHERS))
 def test_any_other_statement_is_refused_by_its_name(connection, sql):
-    with pytest.raises(NotAQuestionError, match="only a query can be asked .* statement: nothing was run"):
+    with pytest.raises(NotAQuestionError, match=r"only a query can be asked .* statement: nothing was run"):
         check_question(connection, sql)
 
 
@@ -55,7 +55,7 @@ def test_any_other_statement_is_refused_by_its_name(connection, sql):
     "sql", ["select 1; select 2", "select 1; copy v to 'x'", "select 1) ; copy (select 1", "; select 1; drop table v"]
 )
 def test_several_statements_are_refused(connection, sql):
-    with pytest.raises((NotAQuestionError, duckdb.ParserException), match="2 statements were given|syntax error"):
+    with pytest.raises((NotAQuestionError, duckdb.ParserException), match=r"2 statements were given|syntax error"):
         check_question(connection, sql)
 
 
