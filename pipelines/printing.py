@@ -25,6 +25,8 @@ MOST_ROWS = 200
 """Rows a table shows; JSON and CSV print all of them."""
 MOST_COUNTED = 100_000
 """Rows that are read to say how many there are."""
+EXPLAINED = ["explain_key", "explain_value"]
+"""Columns of what `explain` returns: a drawing over many lines, which is printed as such."""
 
 
 def print_rows(rows: pa.Table | Answer, format: str, console: Console, width: int | None = None) -> None:
@@ -72,10 +74,14 @@ def _print_table(names: list[str], batches: Iterable[pa.RecordBatch], console: C
     for batch in batches:
         if len(shown) < MOST_ROWS:
             for row in _values(names, [batch.slice(0, MOST_ROWS - len(shown))]):
-                shown.append([shortened(_cell(value), name) for name, value in zip(names, row, strict=True)])
+                shown.append([_cell(value, name) for name, value in zip(names, row, strict=True)])
         counted += batch.num_rows
         if counted > MOST_COUNTED:
             break
+    if names == EXPLAINED:
+        for _, plan in shown:
+            console.print(Text(visible(plan, lines=True)), soft_wrap=True, highlight=False)
+        return
     print_table(text_table(names, shown), console, width)
     if counted > MOST_ROWS:
         of = f"more than {MOST_COUNTED:,}" if counted > MOST_COUNTED else f"{counted:,}"
@@ -119,5 +125,6 @@ def _grow(tree: Tree, node: str, children: dict[str, list[dict[str, Any]]], show
             _grow(branch, parent, children, shown)
 
 
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value)
+def _cell(value: Any, column: str) -> str:
+    text = "" if value is None else str(value)
+    return text if column == EXPLAINED[1] else shortened(text, column)

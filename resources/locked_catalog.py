@@ -31,6 +31,7 @@ _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _CLOSED = {
     "autoinstall_known_extensions": False, "autoload_known_extensions": False, "allow_community_extensions": False,
     "allow_persistent_secrets": False, "python_enable_replacements": False,
+    "http_proxy": "none",  # else the environment's, with its password, is a setting that a query can show
 }
 
 

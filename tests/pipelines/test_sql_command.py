@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from pipelines.commands import ask  # noqa: F401 - adds the command
 from pipelines.commands.terminal import app
+from pipelines.plain_console import PlainConsole
+from pipelines.printing import print_rows
 from resources.catalog import CatalogError, rebuild
 from resources.lake import Lake
 from resources.tables import SCHEMAS, Tables
@@ -54,6 +56,19 @@ def test_csv_and_json_are_exact(lake):
     rows = list(csv.reader(io.StringIO(asked(lake, sql, "--format", "csv"), newline="")))
     assert rows == [["u", "dt", "a", "a_2", "n"], [NASTY, str(date(2026, 6, 1)), "1", "2", ""]]
     assert asked(lake, "select 1 where false", "--format", "json") == "[]\n"
+
+
+def test_csv_on_a_terminal_spells_out_what_steers_it(lake, monkeypatch):
+    out = io.StringIO()
+    out.isatty = lambda: True
+    monkeypatch.setattr("sys.stdout", out)
+    print_rows(pa.table({"u": [NASTY]}), "csv", PlainConsole())
+    assert out.getvalue().split("\r\n")[1] == r"a\x1b[31m\x9b\u202e:100:[red]\n\t'x'"
+
+
+def test_a_plan_is_drawn_over_its_lines(lake):
+    said = asked(lake, "explain analyze select user_hash || 'x' from interactions")
+    assert len(said.splitlines()) > 5 and "explain_value" not in said and "\\n" not in said
 
 
 def test_a_long_answer_is_counted_and_all_of_it_is_to_be_had(lake):

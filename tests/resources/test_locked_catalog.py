@@ -194,6 +194,15 @@ def test_the_locks_of_two_questions_at_once_are_two(places):
         assert query(lake, "select count(*) as n from interactions").to_pylist() == [{"n": 6}]
 
 
+def test_no_secret_of_the_environment_is_shown(places, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "AWS_SECRET_ACCESS_KEY", "MILLRACE_USER_HASH_KEY"):
+        monkeypatch.setenv(name, "http://user:SECRET@proxy:80")
+    for sql in ("from duckdb_settings()", "from duckdb_variables()", "from duckdb_secrets()", "select current_setting('http_proxy')"):
+        assert "SECRET" not in str(query(places[0], sql).to_pylist())
+    with pytest.raises(CatalogError):
+        query(places[0], "select getenv('MILLRACE_USER_HASH_KEY')")
+
+
 def test_what_a_question_spills_is_gone_afterwards(places, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with ask(places[0], "select * from range(2_000_000) order by random()", limits=Limits(memory_gib=0.04)) as answer:
