@@ -173,7 +173,12 @@ def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConn
             rebuild(lake)
             return stack.enter_context(locked(lake.catalog, lake.root, limits))
     except (duckdb.Error, OSError) as error:
-        raise CatalogError(f"{lake.catalog} cannot be opened ({_one_line(error)}): delete it and run again") from error
+        said = _one_line(error)
+        if "Could not set lock" in said:
+            raise CatalogError(
+                f"{lake.catalog} is open for writing in another program ({said}): close it there, or open it with -readonly"
+            ) from error
+        raise CatalogError(f"{lake.catalog} cannot be opened ({said}): delete it and run again") from error
 
 
 @contextmanager

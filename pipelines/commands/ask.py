@@ -41,8 +41,9 @@ def sql(
     lake: LakeOption = None,
     format: Annotated[Format, typer.Option(help="how to print the rows")] = Format.table,
     width: WidthOption = None,
-    timeout: Annotated[float, typer.Option(help="seconds that the query may take; 0: as long as it takes", min=0)] = 300,
-    memory: Annotated[float | None, typer.Option(help="GiB of memory that the query may take", min=0.1,
+    timeout: Annotated[float, typer.Option(help="seconds that the query may take; 0: as long as it takes", min=0, max=1e8)]
+    = 300,
+    memory: Annotated[float | None, typer.Option(help="GiB of memory that the query may take", min=0.1, max=1e6,
                                                  show_default="4, or half of the machine's")] = None,
 ) -> None:
     """Asks the lake in SQL: one query, which reads the lake and nothing else. Works while a run is writing."""

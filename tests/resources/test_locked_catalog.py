@@ -1,6 +1,8 @@
 """What a hostile or careless question could read, write or take, tried on a real catalog."""
 
 import hashlib
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -225,6 +227,19 @@ def test_a_catalog_of_an_earlier_version_is_built_anew(tmp_path):
     with duckdb.connect(str(lake.catalog)) as old:
         old.execute("create view interactions as select 1 as old")
     assert query(lake, "select count(*) as n, count(distinct dt) as days from interactions").to_pylist() == [{"n": 1, "days": 1}]
+
+
+def test_a_catalog_that_another_program_writes_is_said_to_be(places):
+    lake = places[0]
+    writer = subprocess.Popen(
+        [sys.executable, "-c", "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()",
+         str(lake.catalog)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        writer.stdout.readline()
+        with pytest.raises(CatalogError, match=r"is open for writing in another program .* close it there"):
+            query(lake, "select 1")
+    finally:
+        writer.communicate()
 
 
 def test_a_file_list_that_leads_out_of_the_lake_is_not_followed(tmp_path):

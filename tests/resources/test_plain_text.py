@@ -3,7 +3,7 @@ r"""Text from logs as text: what steers a terminal or cannot be seen is spelt ou
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.plain_text import escaped_json, finalize, visible
@@ -32,6 +32,7 @@ def test_lines_stay_where_a_paragraph_is_meant():
     assert finalize(3) == 3
 
 
+@settings(max_examples=50)
 @given(st.text(alphabet=st.characters(codec="utf-8")))
 def test_json_holds_the_same_values(text):
     written = escaped_json(json.dumps({text: text}, ensure_ascii=False))
