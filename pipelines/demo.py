@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.demo_traffic import write_traffic
 from pipelines.follow import Outcome, follow
@@ -149,5 +150,5 @@ def _as_table(section: Section) -> Table:
         words = column in ("stage", "rule", "model", "drafter", "version")
         table.add_column(column, justify="left" if words else "right")
     for row in section.rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table

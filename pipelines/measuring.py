@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from model_ops.decoding.served import ServedMeasure, ServedModel, measure_served
@@ -139,7 +140,7 @@ def print_comparison(found: Sequence[Level], console: Console) -> None:
         table.add_column(name, justify="left" if name == "server" else "right")
     rows = as_rows(found)
     for row in rows:
-        table.add_row(row["server"], str(row["concurrency"]), str(row["requests"]), f"{row['tokens_per_second']:,.1f}",
+        table.add_row(escape(row["server"]), str(row["concurrency"]), str(row["requests"]), f"{row['tokens_per_second']:,.1f}",
                       *(f"{row['latency_s'][name]:.3f}" for name in ("p50", "p90", "p99")),
                       f"{row['tau']:.2f}" if row["tau"] is not None else "no drafts counted",
                       f"{row['speed_ratio']:.2f}" if row["speed_ratio"] is not None else "")

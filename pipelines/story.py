@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.printing import print_rows
+from pipelines.text_table import print_table
+from resources.plain_text import visible
 from resources.why import Fate
 
 MOST_STORIES = 10
@@ -39,7 +41,7 @@ WORDS = {
 """Rules in a person's words; any other is shown by its name."""
 
 
-def print_fate(fate: Fate, format: str, console: Console) -> None:
+def print_fate(fate: Fate, format: str, console: Console, width: int | None = None) -> None:
     """Prints a fate: as a story, or its steps as JSON or CSV."""
     if format != "table":
         print_rows(fate.steps, format, console)
@@ -47,36 +49,40 @@ def print_fate(fate: Fate, format: str, console: Console) -> None:
     steps = fate.steps.to_pylist()
     for step in steps:
         if step["interaction_id"] is None and not fate.what.startswith("log object "):
-            console.print(_story([step], fate.what))
+            print_table(_story([step], fate.what), console, width)
     if fate.what.startswith("log object "):
-        console.print(Text(fate.what, style="bold"), soft_wrap=True)
-        console.print(_story(steps, ""))
+        _say(Text(visible(fate.what), style="bold"), console)
+        print_table(_story(steps, ""), console, width)
     ids = list(dict.fromkeys(step["interaction_id"] for step in steps if step["interaction_id"]))
     if len(ids) > 1:
         by_id = not fate.what.startswith("line ") and fate.asked not in fate.what
-        console.print(Text(f"{fate.what} {fate.asked} is {len(ids):,} interactions" if by_id
-                           else f"{fate.what}: {len(ids):,} interactions", style="bold"), soft_wrap=True)
+        heading = f"{fate.what} {fate.asked} is" if by_id else f"{fate.what}:"
+        _say(Text(visible(f"{heading} {len(ids):,} interactions"), style="bold"), console)
     for interaction, own in groupby((step for step in steps if step["interaction_id"]), lambda step: step["interaction_id"]):
         if interaction in ids[:MOST_STORIES]:
-            _print_interaction(list(own), fate.subjects.get(interaction, {}), console)
+            _print_interaction(list(own), fate.subjects.get(interaction, {}), console, width)
     if len(ids) > MOST_STORIES:
-        console.print(f"{MOST_STORIES} of {len(ids):,} interactions told; --format json prints all", highlight=False)
+        _say(Text(f"{MOST_STORIES} of {len(ids):,} interactions told; --format json prints all"), console)
 
 
-def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], console: Console) -> None:
-    heading = Text("interaction ", style="bold").append(steps[0]["interaction_id"][:16], style="bold cyan")
+def _say(text: Text, console: Console) -> None:
+    console.print(text, soft_wrap=True, highlight=False)
+
+
+def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], console: Console, width: int | None) -> None:
+    heading = Text("interaction ", style="bold").append(steps[0]["interaction_id"], style="bold cyan")
     parts = [f"request {subject['request_id']}" if subject.get("request_id") else None,
              f"session {subject['session_id']}" if subject.get("session_id") else None,
              f"{subject['ts']:%Y-%m-%d %H:%M:%S} UTC" if subject.get("ts") else None, subject.get("workload")]
-    heading.append("".join(f"  ·  {part}" for part in parts if part), style="not bold dim")
+    heading.append(visible("".join(f"  ·  {part}" for part in parts if part)), style="not bold dim")
     console.print()
-    console.print(heading, soft_wrap=True)
+    _say(heading, console)
     told = [step for step in steps if step["current"]]
-    console.print(_story(told, "", subject))
-    console.print(Text("  → ").append(_ending(steps), style="bold"))
+    print_table(_story(told, "", subject), console, width)
+    _say(Text("  → ").append(visible(_ending(steps)), style="bold"), console)
     earlier = len(steps) - len(told)
     if earlier:
-        console.print(Text(f"    {earlier} steps of earlier versions are not shown; --format json has them", style="dim"))
+        _say(Text(f"    {earlier} steps of earlier versions are not shown; --format json has them", style="dim"), console)
 
 
 def _story(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:
@@ -87,13 +93,19 @@ def _story(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | Non
     for step in steps:
         mark = Text(" ·", style="dim") if step["stage"] in ("ingest", "context", "judge", "feedback") else (
             Text(" ✓", style="green") if step["kept"] else Text(" ✗", style="red"))
-        table.add_row(mark, Text(STAGES.get(step["stage"], step["stage"]), style="bold"), _sentence(step, what, subject or {}))
+        stage = Text(visible(STAGES.get(step["stage"], step["stage"])), style="bold")
+        table.add_row(mark, stage, _sentence(_readable(step), visible(what), _readable(subject or {})))
     return table
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its texts made visible."""
+    return {name: visible(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any]) -> Text:
     stage, rule, detail = step["stage"], step["rule"], step["detail"]
-    kept = (step["kept_id"] or "")[:16]
+    kept = step["kept_id"]
     artefact = f"{step['name']}@{step['version']}" if step["name"] else step["version"]
     more = f" ({detail})" if detail else ""
     if not what and not subject:  # of a log object as a whole
@@ -111,7 +123,7 @@ def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any]) -> Text:
         return Text(f"{step['name']} {detail}, says {step['version']}")
     if stage == "dataset row":
         side = "in training" if rule == "train" else f"held out ({rule}): nothing is trained on it"
-        return Text(f"{artefact}: {side}, row {detail[:16]}")
+        return Text(f"{artefact}: {side}, row {detail}")
     if stage == "context":
         return Text(f"{artefact}: its words may stand in the history of {detail} ({rule}), which are not trained on it")
     if stage in ("model", "release"):

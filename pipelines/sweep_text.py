@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.sweep import Report
 
@@ -16,7 +18,7 @@ def print_sweep(report: Report, console: Console) -> None:
         table.add_column(name, justify="left" if not name else "right")
     for one in report.tried:
         if one.loss is None:
-            table.add_row(f"{one.learning_rate:g}", "-", "", "", f"[red]{one.broke}")
+            table.add_row(f"{one.learning_rate:g}", "-", "", "", Text(one.broke, style="red"))
             continue
         mark = "[bold green]best" if one is best else "[yellow]no different" if one in tied else ""
         table.add_row(f"{one.learning_rate:g}", f"{one.loss:.4f}", f"{one.wobble:.4f}", f"{one.training_loss:.4f}", mark)
@@ -30,8 +32,8 @@ def print_sweep(report: Report, console: Console) -> None:
                       "within what validation moved over its last two points.", highlight=False, soft_wrap=True)
     if report.at_the_edge:
         console.print("The best rate is at the edge of those tried; a better one may lie beyond.", soft_wrap=True)
-    console.print(f"[dim]One seed and a short schedule. Report and plot: {report.folder}. To paste:[/]", highlight=False,
-                  soft_wrap=True)
+    console.print(f"[dim]One seed and a short schedule. Report and plot: {escape(str(report.folder))}. To paste:[/]",
+                  highlight=False, soft_wrap=True)
     console.print(f"{report.stage}:\n  learning_rate: {_yaml_number(best.learning_rate)}", highlight=False)
 
 

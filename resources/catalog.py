@@ -2,12 +2,17 @@
 
     rebuild(lake)                                                     # after a commit; the file is swapped atomically
     query(lake, "select rule, count(*) from decisions group by rule") # an Arrow table; works while a run is writing
+    with ask(lake, "from interactions") as answer: ...                # the same in batches, for results of any size
     lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
 
 A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
 math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals` and `champions`, `lineage_nodes`,
 `lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
-Nothing is lost when the file is deleted. resources/why.py tells the fate of one request or line from it.
+`decisions` holds the decisions that are in force, `decisions_history` all of them. `relations` and `relation_columns` say
+what each of them is (resources/catalog_comments.py). Nothing is lost when the file is deleted. resources/why.py tells the
+fate of one request or line from it.
+
+Questions are asked behind a lock (resources/locked_catalog.py): one query, which can read the files of the views only.
 
 Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views
 name stay where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was
@@ -18,7 +23,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +34,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.catalog_comments import RELATIONS, add_comments
 from resources.lake import Lake
+from resources.locked_catalog import SPILLS, Limits, OldCatalogError, locked, memory_gib
+from resources.question import NotAQuestionError, check_question
 from resources.releasing.relations import RELEASE_RELATIONS, create_release_relations
 from resources.sql_files import create_view, rows, run, sql_text
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
@@ -36,6 +45,7 @@ from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 SPLITS = {"train", "validation", "test"}
 
 _MANIFESTS = pa.schema([("path", pa.string()), ("manifest", pa.string())])
+_LISTED = pa.schema([("relation", pa.string()), ("path", pa.string())])
 _POINTERS = pa.schema([("home", pa.string()), ("version", pa.string())])
 
 
@@ -50,32 +60,64 @@ def rebuild(lake: Lake) -> None:
         beside = Path(folder) / "catalog.duckdb"
         with duckdb.connect(str(beside), config={"temp_directory": folder}) as connection:
             connection.execute("set timezone = 'UTC'")
+            listed = {}
             for name in SCHEMAS:
-                _create_table_view(connection, tables, name)
+                view = "decisions_history" if name == "decisions" else name
+                listed[view] = _create_table_view(connection, tables, name, view)
             manifests, pointers = _manifests(lake), _pointers(lake)
             connection.register("manifest_texts", manifests)
             connection.execute(sql_text("catalog/manifests"))
             connection.register("pointers", pointers)
-            for name in ("artefacts", "lineage_edges", "lineage_nodes", "lineage"):
+            for name in ("artefacts", "lineage_edges", "lineage_nodes", "lineage", "decisions"):
                 run(connection, f"catalog/{name}")
             create_release_relations(connection, lake)
-            _create_dataset_views(connection, lake, manifests, pointers)
-            for macro in ("log_lines_in", "weights_holding", "steps_of", "why"):
-                run(connection, f"catalog/{macro}")
+            datasets, files = _create_dataset_views(connection, lake, manifests, pointers)
+            connection.register("listed_files", _listed(lake, {**listed, **files}))
+            for name in ("log_lines_in", "weights_holding", "steps_of", "why", "view_files", "relations", "relation_columns"):
+                run(connection, f"catalog/{name}")
+            add_comments(connection, datasets)
         beside.replace(lake.catalog)
 
 
-def query(
-    lake: Lake, sql: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
-) -> pa.Table:
-    """What a query returns. Raises CatalogError where there is no catalog, and in DuckDB's own words for bad SQL."""
-    with open_catalog(lake) as connection:
-        try:
-            # A statement that is no query (set, describe, ...) has a result as well; one without any gives no columns.
-            result = connection.sql(sql, params=parameters or None)
-            return pa.table({}) if result is None else result.to_arrow_table()
-        except duckdb.Error as error:
-            raise CatalogError(_one_line(error)) from error
+@dataclass(frozen=True)
+class Answer:
+    """What a question gives: the columns, and the rows batch by batch. Reading a batch may raise CatalogError."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+
+
+@contextmanager
+def ask(
+    lake: Lake, sql: str, parameters: Parameters = None, limits: Limits | None = None,
+    opened: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+) -> Iterator[Answer]:
+    """What one query returns. `opened` is called with the connection, by which another thread can interrupt the query.
+
+    Raises CatalogError where there is no catalog, where `sql` is no query or several, and in DuckDB's own words for bad SQL.
+    """
+    with open_catalog(lake, limits) as connection:
+        if opened is not None:
+            opened(connection)
+        memory = memory_gib(connection)
+        with _said_plainly(lake, memory):
+            check_question(connection, sql)
+            reader = connection.sql(sql, params=parameters or None).to_arrow_reader(10_000)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with _said_plainly(lake, memory):
+                yield from reader
+
+        yield Answer(reader.schema, batches())
+
+
+def query(lake: Lake, sql: str, parameters: Parameters = None) -> pa.Table:
+    """All that one query returns. Raises CatalogError as `ask` does."""
+    with ask(lake, sql, parameters) as answer:
+        return pa.Table.from_batches(answer.batches, schema=answer.schema)
 
 
 def lineage_of(lake: Lake, artefact: str) -> pa.Table:
@@ -106,23 +148,58 @@ def log_lines_of(lake: Lake, artefact: str) -> LogLines:
     return LogLines(name, counted["interactions"], counted["objects"])
 
 
-def open_catalog(lake: Lake) -> duckdb.DuckDBPyConnection:
-    """A read-only connection to the catalog. Raises CatalogError where there is none."""
+@contextmanager
+def open_catalog(lake: Lake, limits: Limits | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A locked connection to the catalog. Raises CatalogError where there is none."""
     if not lake.root.is_dir():
         raise CatalogError(f"there is no lake at {lake.root}: run a recipe with --lake {lake.root} first")
     if not lake.catalog.exists():
         raise CatalogError(f"lake {lake.root} has no catalog yet: run a recipe with --lake {lake.root} first")
+    with ExitStack() as stack:
+        connection = _locked(lake, limits or Limits(), stack)
+        try:
+            yield connection
+        except RuntimeError as error:  # DuckDB's word for a Ctrl-C while it works in the main thread
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise
+
+
+def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConnection:
     try:
-        connection = duckdb.connect(str(lake.catalog), read_only=True)
-    except duckdb.Error as error:
-        raise CatalogError(f"{lake.catalog} cannot be opened ({_one_line(error)}): delete it and run again") from error
-    connection.execute("set timezone = 'UTC'")
-    connection.execute("set python_enable_replacements = false")
-    connection.execute(f"set variable lake = {sql_literal(str(lake.root))}")
-    return connection
+        try:
+            return stack.enter_context(locked(lake.catalog, lake.root, limits))
+        except OldCatalogError:
+            rebuild(lake)
+            return stack.enter_context(locked(lake.catalog, lake.root, limits))
+    except (duckdb.Error, OSError) as error:
+        said = _one_line(error)
+        if "Could not set lock" in said:
+            raise CatalogError(
+                f"{lake.catalog} is open for writing in another program ({said}): close it there, or open it with -readonly"
+            ) from error
+        raise CatalogError(f"{lake.catalog} cannot be opened ({said}): delete it and run again") from error
 
 
-def _one_line(error: duckdb.Error) -> str:
+@contextmanager
+def _said_plainly(lake: Lake, memory: float) -> Iterator[None]:
+    """Errors of a question as one sentence; memory: in GiB. While rows are read, Arrow passes DuckDB's on as OSError."""
+    try:
+        yield
+    except NotAQuestionError as error:
+        raise CatalogError(str(error)) from error
+    except (duckdb.Error, OSError, MemoryError) as error:
+        said = _one_line(error)
+        if isinstance(error, MemoryError) or said.startswith("Out of Memory"):
+            said = (f"the question takes more than {memory:.1f} GiB of memory and {SPILLS * memory:.1f} GiB of files: ask for "
+                    "less at a time, or allow more with --memory")
+        elif said.startswith("Permission Error"):
+            said = ("a question reads the tables and datasets of the lake, and nothing else "
+                    f"({said.removeprefix('Permission Error: ')}); plain DuckDB on {lake.catalog} reads other files")
+        raise CatalogError(said) from error
+
+
+def _one_line(error: Exception) -> str:
     """DuckDB's sentence, without the picture of where in the statement it stopped."""
     return " ".join(str(error).split("\nLINE ")[0].split("\n\nLINE")[0].split())
 
@@ -153,26 +230,38 @@ def _as_name(artefact: str) -> str:
         raise CatalogError(f"{manifest} is not readable as a manifest: restore it from a copy") from error
 
 
-def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str) -> None:
+def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, view: str) -> list[str]:
+    """Makes a table readable as `view`. Returns the files behind it."""
     files = tables.files(name)
     if files:
-        create_view(connection, "catalog/table", name, SCHEMAS[name], _paths(tables.lake, files), PARTITIONS[name])
-        return
+        create_view(connection, "catalog/table", view, SCHEMAS[name], _paths(tables.lake, files), PARTITIONS[name])
+        return files
     connection.register("no_rows", SCHEMAS[name].empty_table())
     columns = connection.execute("describe no_rows").fetchall()
     connection.unregister("no_rows")
     connection.execute(
         sql_text("catalog/empty").format(
-            view=name, columns=", ".join(f"cast(null as {column[1]}) as {column[0]}" for column in columns)
+            view=view, columns=", ".join(f"cast(null as {column[1]}) as {column[0]}" for column in columns)
         )
     )
+    return []
+
+
+def _listed(lake: Lake, files: Mapping[str, Iterable[str | Path]]) -> pa.Table:
+    """The files behind each view, as paths inside the lake."""
+    return pa.Table.from_pylist(
+        [{"relation": view, "path": path} for view, own in files.items() for path in _inside(lake, own)], schema=_LISTED
+    )
+
+
+def _inside(lake: Lake, files: Iterable[str | Path]) -> list[str]:
+    return [Path(file).relative_to(lake.root).as_posix() for file in files]
 
 
 def _paths(lake: Lake, files: Iterable[str | Path]) -> str:
     """Files of the lake as a list of SQL expressions that follow the lake when it is moved."""
     home = f"coalesce(getvariable('lake'), {sql_literal(str(lake.root))})"
-    inside = [Path(file).relative_to(lake.root).as_posix() for file in files]
-    return ", ".join(f"{home} || {sql_literal('/' + path)}" for path in inside)
+    return ", ".join(f"{home} || {sql_literal('/' + path)}" for path in _inside(lake, files))
 
 
 def _manifests(lake: Lake) -> pa.Table:
@@ -200,15 +289,19 @@ def _pointers(lake: Lake) -> pa.Table:
 
 def _create_dataset_views(
     connection: duckdb.DuckDBPyConnection, lake: Lake, manifests: pa.Table, pointers: pa.Table
-) -> None:
-    """A view for the current version of each dataset, and one of all versions' rows with the interactions in them."""
+) -> tuple[dict[str, str], dict[str, list[Path]]]:
+    """A view for the current version of each dataset, and one of all versions' rows with the interactions in them.
+
+    Returns by view the dataset that it shows (with the kind of file, where there are several), and the files behind it.
+    """
     current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
-    taken = set(SCHEMAS) | {"artefacts", "lineage", "lineage_nodes", "lineage_edges", "dataset_rows", *RELEASE_RELATIONS}
-    with_interactions = []
+    taken = {*SCHEMAS, *RELATIONS, *RELEASE_RELATIONS}
+    datasets: dict[str, str] = {}
+    listed: dict[str, list[Path]] = {"dataset_rows": []}
     for row in manifests.to_pylist():
         kind, workload, name, *version = row["path"].split("/")
         files = sorted((lake.root / row["path"]).glob("*.parquet")) if kind == "datasets" else []
-        with_interactions += [file for file in files if file.stem in SPLITS and _names_interactions(file)]
+        listed["dataset_rows"] += [file for file in files if file.stem in SPLITS and _names_interactions(file)]
         if row["path"] not in current:
             continue
         groups: dict[str, list[Path]] = {}
@@ -216,16 +309,19 @@ def _create_dataset_views(
             stem = re.sub(r"[-_]?\d+$", "", file.stem)
             groups.setdefault("" if stem in SPLITS else stem, []).append(file)
         for stem, members in groups.items():
-            view = _identifier(f"{workload}_{name}_{stem}" if stem and len(groups) > 1 else f"{workload}_{name}", taken)
+            shown = f"{name}_{stem}" if stem and len(groups) > 1 else name
+            view = _identifier(f"{workload}_{shown}", taken)
+            datasets[view], listed[view] = shown, members
             connection.execute(
                 sql_text("catalog/dataset").format(
                     view=view, version=sql_literal("".join(version)), files=_paths(lake, members)
                 )
             )
-    if with_interactions:
-        connection.execute(sql_text("catalog/dataset_rows").format(files=_paths(lake, with_interactions)))
+    if listed["dataset_rows"]:
+        connection.execute(sql_text("catalog/dataset_rows").format(files=_paths(lake, listed["dataset_rows"])))
     else:
         run(connection, "catalog/dataset_rows_empty")
+    return datasets, listed
 
 
 def _names_interactions(file: Path) -> bool:

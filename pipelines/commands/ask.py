@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import Format, LakeOption, ReportFormat, app, console, open_lake
+from pipelines.commands.terminal import Format, LakeOption, ReportFormat, WidthOption, app, console, open_lake
 
 
 @app.command()
@@ -37,15 +37,20 @@ def status(
 
 @app.command()
 def sql(
-    statement: Annotated[str, typer.Argument(help="what to ask the lake's catalog")],
+    statement: Annotated[str, typer.Argument(help="one query: \"from relations\" shows what can be asked")],
     lake: LakeOption = None,
     format: Annotated[Format, typer.Option(help="how to print the rows")] = Format.table,
+    width: WidthOption = None,
+    timeout: Annotated[float, typer.Option(help="seconds that the query may take; 0: as long as it takes", min=0, max=1e8)]
+    = 300,
+    memory: Annotated[float | None, typer.Option(help="GiB of memory that the query may take", min=0.1, max=1e6,
+                                                 show_default="4, or half of the machine's")] = None,
 ) -> None:
-    """Asks the lake in SQL, read-only. Works while a run is writing."""
+    """Asks the lake in SQL: one query, which reads the lake and nothing else. Works while a run is writing."""
+    from pipelines.asking import print_answer
     from pipelines.printing import print_rows
-    from resources.catalog import query
 
-    print_rows(query(open_lake(lake), statement), format.value, console)
+    print_answer(open_lake(lake), statement, timeout, memory, lambda answer: print_rows(answer, format.value, console, width))
 
 
 @app.command()
@@ -53,18 +58,20 @@ def lineage(
     artefact: Annotated[str, typer.Argument(help="workload/name, workload/name@version, a version, or a directory")],
     lake: LakeOption = None,
     format: Annotated[Format, typer.Option(help="a tree, or the edges as JSON or CSV")] = Format.table,
+    width: WidthOption = None,
 ) -> None:
     """What an artefact was made from, down to the tables of log lines."""
     from pipelines.printing import print_lineage
     from resources.catalog import lineage_of, log_lines_of
 
     place = open_lake(lake)
-    print_lineage(lineage_of(place, artefact), format.value, console)
+    print_lineage(lineage_of(place, artefact), format.value, console, width)
     if format is Format.table:
         lines = log_lines_of(place, artefact)
         console.print(
             f"{lines.interactions:,} interactions from {lines.objects:,} log objects are behind it. "
             f"Line by line: millrace sql \"from log_lines_in('{lines.artefact}')\"", soft_wrap=True, highlight=False,
+            markup=False,
         )
 
 
@@ -76,9 +83,10 @@ def why(
     ],
     lake: LakeOption = None,
     format: Annotated[Format, typer.Option(help="the story, or its steps as JSON or CSV")] = Format.table,
+    width: WidthOption = None,
 ) -> None:
     """The fate of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
     from pipelines.story import print_fate
     from resources.why import fate_of
 
-    print_fate(fate_of(open_lake(lake), identifier), format.value, console)
+    print_fate(fate_of(open_lake(lake), identifier), format.value, console, width)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from pipelines.commands.terminal import LakeOption, ReportFormat, app, console, errors
+from pipelines.commands.terminal import LakeOption, ReportFormat, WidthOption, app, console, errors
 
 
 @app.command()
@@ -18,6 +19,7 @@ def inspect(
     sample: Annotated[int, typer.Option(help="rows that are cleaned, compared and drafted on where there are more", min=100)]
     = 50_000,
     limit_objects: Annotated[int | None, typer.Option(help="read only this many objects, spread evenly", min=1)] = None,
+    width: WidthOption = None,
 ) -> None:
     """Looks at logs before anything is built: formats, errors, duplicates, and whether a drafter would pay. No recipe."""
     from pipelines.inspection_text import print_inspection
@@ -26,10 +28,10 @@ def inspect(
 
     with errors.status("") as status:
         found = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
-    print_inspection(found, console)
+    print_inspection(found, console, width)
     if html is not None:
         write_page(found, html)
-        console.print(f"\n[green]✓[/] {html}", highlight=False)
+        console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from pipelines.commands.terminal import LakeOption, ReportFormat, app, console, errors, open_lake
 
@@ -30,7 +31,7 @@ def verify(
     for problem in problems:
         console.print(f"✗ {problem}", style="red", markup=False, highlight=False, soft_wrap=True)
     if not problems:
-        console.print(f"[green]✓[/] {directory}: files, digests and contents agree")
+        console.print(Text.assemble(("✓", "green"), f" {directory}: files, digests and contents agree"), soft_wrap=True)
     raise typer.Exit(1 if problems else 0)
 
 

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from pipelines.plain_console import PlainConsole
 
 app = typer.Typer(
     name="millrace",
@@ -15,11 +16,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-console = Console()
-errors = Console(stderr=True)
+console = PlainConsole()
+errors = PlainConsole(stderr=True)
 
 LakeOption = Annotated[
     str | None, typer.Option("--lake", envvar="MILLRACE_LAKE", help="the lake's directory", show_default="./lake")
+]
+
+
+WidthOption = Annotated[
+    int | None,
+    typer.Option("--width", min=20, help="how many characters wide a table may be", show_default="the terminal's; in a file, "
+                 "that of its content"),
 ]
 
 

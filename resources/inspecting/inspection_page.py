@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from resources.atomic import write_text
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED, Inspection
+from resources.plain_text import finalize
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_BARS = 120
@@ -36,7 +37,8 @@ class Section:
 def write_page(found: Inspection, path: Path) -> None:
     """Writes the report, replaced whole. Raises OSError where the place cannot be written."""
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True,
+        finalize=finalize,
     )
     page = environment.get_template("inspection.html.j2").render(
         found=found, headline=headline(found), sections=sections(found), days=day_bars(found), shapes=shape_bars(found)

@@ -8,7 +8,7 @@ with meant as (
     where list_contains(ids, interaction_id)
 ),
 decided as (
-    select * from decisions where list_contains(ids, interaction_id)
+    select * from decisions_history where list_contains(ids, interaction_id)
 ),
 facts as (
     select

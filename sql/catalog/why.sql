@@ -8,6 +8,6 @@ from steps_of((
         from interactions
         where identifier in (interaction_id, request_id, alias_id, trace_id, session_id)
         union
-        select interaction_id from decisions where interaction_id = identifier
+        select interaction_id from decisions_history where interaction_id = identifier
     )
 ))

@@ -5,7 +5,7 @@ with in_table as (
 ),
 dropped as (
     select coalesce(sum(coalesce(cast(detail ->> '$.records' as bigint), 1)), 0)::bigint as records
-    from decisions
+    from decisions_history
     where workload = $workload and stage = 'ingest' and not kept
 ),
 in_quarantine as (

@@ -12,7 +12,7 @@ dropped as (
         'dropped' as fate, stage, rule,
         sum(case when stage = 'ingest' then coalesce(cast(detail ->> '$.records' as bigint), 1) else 1 end)::bigint
             as records
-    from decisions
+    from decisions_history
     where workload = $workload
       and not kept
       and (stage in ('ingest', 'clean') or (stage = 'curate' and version = $curate_version))
@@ -20,7 +20,7 @@ dropped as (
 ),
 kept as (
     select 'kept' as fate, 'curate' as stage, 'kept' as rule, count(*) as records
-    from decisions
+    from decisions_history
     where workload = $workload and kept and stage = 'curate' and version = $curate_version
 )
 select fate, stage, rule, records from in_quarantine

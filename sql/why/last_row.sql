@@ -8,7 +8,7 @@ with traces as (
     select source_row, null from feedback where source_uri = $uri
     union all
     select cast(detail ->> '$.row' as bigint), null
-    from decisions
+    from decisions_history
     where stage = 'ingest' and (detail ->> '$.uri') = $uri
 )
 select max(row) as row, any_value(problem) as problem from traces

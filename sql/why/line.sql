@@ -7,7 +7,7 @@ with lines as (
     where source_uri = $uri and source_row = $row
     union all
     select interaction_id, 'ingest', rule, null, null, null
-    from decisions
+    from decisions_history
     where stage = 'ingest' and (detail ->> '$.uri') = $uri and cast(detail ->> '$.row' as bigint) = $row
     union all
     select null, 'quarantine', error_code, message, null, null

@@ -3,7 +3,7 @@
 with named as (
     select interaction_id, ts, 1 as telling, 'interaction' as what from interactions where interaction_id = $identifier
     union
-    select interaction_id, null, 1, 'interaction' from decisions where interaction_id = $identifier
+    select interaction_id, null, 1, 'interaction' from decisions_history where interaction_id = $identifier
     union
     select interaction_id, ts, 2, 'request' from interactions where request_id = $identifier
     union
@@ -18,7 +18,7 @@ with named as (
     select interaction_id, ts, 5, 'interaction' from interactions
     where regexp_full_match($identifier, '[0-9a-f]{8,}') and starts_with(interaction_id, $identifier)
     union
-    select interaction_id, null, 5, 'interaction' from decisions
+    select interaction_id, null, 5, 'interaction' from decisions_history
     where regexp_full_match($identifier, '[0-9a-f]{8,}') and starts_with(interaction_id, $identifier)
 )
 select interaction_id, telling, any_value(what) as what, min(ts) as ts

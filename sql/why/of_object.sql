@@ -13,7 +13,7 @@ with fates as (
     select
         3, 'ingest', rule, false, coalesce(sum(cast(detail ->> '$.records' as bigint)), count(*))::bigint,
         min(cast(detail ->> '$.row' as bigint))
-    from decisions
+    from decisions_history
     where stage = 'ingest' and (detail ->> '$.uri') = $uri
     group by rule
     union all

@@ -44,6 +44,12 @@ def test_records_read_are_kept_dropped_or_quarantined(toy, cli):
     assert kept > 100
 
 
+def test_everything_in_the_catalog_says_what_it_is(toy, cli):
+    without = ("select relation, null as column_name from relations where comment is null union all "
+               "select relation, column_name from relation_columns where comment is null")
+    assert rows(cli, toy.lake, without) == []
+
+
 def test_planted_mess_is_caught(toy, cli):
     planted = json.loads((toy.home / "traffic" / "planted.json").read_text())
     by_rule = {

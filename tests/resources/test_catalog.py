@@ -15,16 +15,18 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from interaction_rows import days_of, interaction, store
+from interaction_rows import START, days_of, interaction, store
 
 from resources.atomic import write_json
-from resources.catalog import CatalogError, lineage_of, query, rebuild
+from resources.catalog import CatalogError, ask, lineage_of, query, rebuild
+from resources.catalog_comments import RELATIONS
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.curating.clean import clean
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.lake import Lake
 from resources.manifest import Code, Input, Manifest, describe_files, files_digest
+from resources.row_fates import row_fates
 from resources.slice_digest import slice_digest
 from resources.tables import SCHEMAS, Tables
 
@@ -240,7 +242,7 @@ def test_a_copied_lake_reads_its_own_files(lake, tmp_path):
     [
         ("selec 1", 'syntax error at or near "selec"'),
         ("select * from interactionz", 'Did you mean "interactions'),
-        ("create table t as select 1", "read-only"),
+        ("create table t as select 1", "this is a CREATE statement: nothing was run"),
         ("select missing from decisions", '"missing" not found'),
     ],
 )
@@ -335,3 +337,97 @@ def test_reading_goes_on_while_a_run_writes(tmp_path):
     finally:
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait()
+
+
+def decided(lake, relation="decisions"):
+    found = query(lake, f"select workload, stage, version, count(*) as n from {relation} group by all order by all").to_pylist()
+    return [f"{row['workload']} {row['stage']} {row['version']} {row['n']}" for row in found]
+
+
+def decide(lake, workload, stage, version, count):
+    """Decisions of a stage, as its step writes them."""
+    rows = [
+        {"workload": workload, "stage": stage, "version": version, "dt": START.date(), "interaction_id": f"{workload}{n}",
+         "rule": "kept", "kept": True}
+        for n in range(count)
+    ]
+    Tables(lake).append("decisions", pa.Table.from_pylist(rows, schema=SCHEMAS["decisions"]))
+
+
+def make_current(lake, name, version):
+    home = lake.artefacts("dataset") / name
+    (home / version).mkdir(parents=True, exist_ok=True)
+    (home / version / "manifest.json").write_text(json.dumps({"kind": "dataset", "name": name, "version": version}))
+    write_json(home / "current.json", {"version": version})
+
+
+def test_decisions_are_those_in_force_and_the_history_has_all(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    for workload in ("tutor", "shop"):  # versions of the same names in both
+        decide(lake, workload, "ingest", None, 1)
+        decide(lake, workload, "clean", "", 5)
+        decide(lake, workload, "curate", "v1", 4)
+        decide(lake, workload, "dataset", "d1", 3)
+        make_current(lake, f"{workload}/curated_interactions", "v1")
+        make_current(lake, f"{workload}/sft_dataset", "d1")
+    rebuild(lake)
+    shop = ["shop clean  5", "shop curate v1 4", "shop dataset d1 3", "shop ingest None 1"]
+    first = ["tutor clean  5", "tutor curate v1 4", "tutor dataset d1 3", "tutor ingest None 1"]
+    assert decided(lake) == shop + first
+
+    decide(lake, "tutor", "curate", "v2", 2)  # other settings, a second run
+    decide(lake, "tutor", "dataset", "d2", 2)
+    make_current(lake, "tutor/curated_interactions", "v2")
+    make_current(lake, "tutor/sft_dataset", "d2")
+    decide(lake, "tutor", "curate", "v3", 9)  # a run that was killed
+    rebuild(lake)
+    assert decided(lake) == [*shop, "tutor clean  5", "tutor curate v2 2", "tutor dataset d2 2", "tutor ingest None 1"]
+    assert len(decided(lake, "decisions_history")) == len(shop) + 7
+    steps = query(lake, "select version, current from why('tutor1') where stage = 'curate' order by version").to_pylist()
+    assert [(step["version"], step["current"]) for step in steps] == [("v1", False), ("v2", True), ("v3", False)]
+
+    make_current(lake, "tutor/curated_interactions", "v1")  # back to the first settings
+    make_current(lake, "tutor/sft_dataset", "d1")
+    rebuild(lake)
+    assert decided(lake) == shop + first
+    shutil.rmtree(lake.artefacts("dataset") / "tutor" / "sft_dataset")  # a dataset that is gone
+    rebuild(lake)
+    assert decided(lake) == shop + [row for row in first if "dataset" not in row]
+    with duckdb.connect(str(lake.catalog), read_only=True) as plain:
+        assert plain.execute("select count(*) from decisions where workload = 'tutor'").fetchone() == (10,)
+        assert plain.execute("select count(*) from decisions_history where workload = 'tutor'").fetchone() == (26,)
+
+
+def test_fates_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    rows = [interaction(n, f"what is {n}", "a number") for n in range(3)]
+    store(Tables(lake), "interactions", rows)
+    clean(Tables(lake), "tutor", days_of(rows), CurationSettings())
+    curate(Tables(lake), "tutor", lake.artefacts("dataset") / "tutor" / "curated_interactions" / "v1", CurationSettings(), None)
+    rebuild(lake)
+    assert query(lake, "from decisions where stage = 'curate'").num_rows == 0
+    fates = row_fates(lake, "tutor", "v1")
+    assert (fates.read, fates.kept, fates.dropped) == (3, 3, {})
+
+
+def test_every_relation_and_column_has_a_comment(lake):
+    without = query(lake, "select relation, comment from relations where comment is null union all "
+                          "select relation || '.' || column_name, comment from relation_columns where comment is null")
+    assert without["relation"].to_pylist() == []
+    names = set(query(lake, "select relation from relations")["relation"].to_pylist())
+    assert {"decisions", "decisions_history", "tutor_sft_dataset", "why(identifier)", "relations"} <= names
+    found = query(lake, "select view_name, comment from duckdb_views() where view_name = 'decisions' union all "
+                        "select column_name, comment from duckdb_columns() where table_name = 'tutor_sft_dataset' "
+                        "and column_name = 'interaction_ids'").to_pydict()
+    assert all(found["comment"]) and len(found["comment"]) == 2
+
+
+def test_every_description_is_of_something_that_is(lake):
+    relations = set(query(lake, "select relation from relations")["relation"].to_pylist())
+    assert {name.split("(")[0] for name in relations} >= set(RELATIONS)
+
+
+def test_questions_of_any_size_come_in_batches(lake):
+    with ask(lake, "select range as n from range(1_000_000_000_000)") as answer:
+        assert answer.schema.names == ["n"]
+        assert next(answer.batches).num_rows > 0

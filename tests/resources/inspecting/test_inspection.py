@@ -1,11 +1,14 @@
 """A look at logs: counts that are exact, verdicts that follow their thresholds, sentences for what cannot be looked at."""
 
+import io
 import json
 from dataclasses import replace
 
 import pytest
 
 from pipelines.demo_traffic import write_traffic
+from pipelines.inspection_text import print_inspection
+from pipelines.plain_console import PlainConsole
 from resources.inspecting.inspection import InspectError, inspect
 from resources.inspecting.inspection_page import day_bars, sections, short, write_page
 from resources.inspecting.verdicts import verdicts_of
@@ -208,3 +211,20 @@ def test_objects_that_cannot_be_read_are_named_with_the_reason(tmp_path, monkeyp
     assert files.note == f"1 cannot be read, {tmp_path}/shut.jsonl first: Permission denied."
     with pytest.raises(InspectError, match=r"none of the 1 objects .*shut.jsonl: Permission denied$"):
         inspect([str(tmp_path / "shut.jsonl")])
+
+
+def test_text_from_logs_is_text_in_the_terminal_and_on_the_page(tmp_path):
+    nasty, shown = "\x1b[31m\x9b\u202e:100:[red]x", r"\x1b[31m\x9b\u202e:100:[red]x"
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    record = pair(1, f"{nasty} hello", nasty, workload_id=nasty, client_id=nasty)
+    record["request"]["model"] = record["response"]["model"] = nasty
+    (logs / f"{nasty}.jsonl").write_text(json.dumps(record) + "\n{" + nasty + "\n")
+    found = inspect([str(logs)])
+    console = PlainConsole(file=io.StringIO(), width=60, force_terminal=True, color_system=None)
+    print_inspection(found, console)
+    write_page(found, tmp_path / "page.html")
+    for said in (console.file.getvalue(), (tmp_path / "page.html").read_text()):
+        assert not {"\x1b", "\x9b", "\u202e"} & set(said)
+        assert said.count(f"{shown}\n") + said.count(f"{shown} ") + said.count(f"{shown}<") >= 3  # workload, client, model
+        assert f"{logs}/{shown}.jsonl" in said

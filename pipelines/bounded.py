@@ -1,0 +1,78 @@
+"""Work that can be stopped, by a clock or by Ctrl-C, even while a library computes and looks at neither.
+
+    bounded(work, stop, seconds=300)     # the result of work(), which runs in a thread of its own
+
+`stop` is called, again and again, until the work gives up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+GRACE_SECONDS = 5.0
+
+
+class TookTooLong(Exception):
+    """The work was not done in time. `stuck`: it did not stop either, and only the end of the process ends it."""
+
+    def __init__(self, stuck: bool):
+        super().__init__("not done in time")
+        self.stuck = stuck
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while the work was going on. `stuck`: as above."""
+
+    def __init__(self, stuck: bool):
+        super().__init__()
+        self.stuck = stuck
+
+
+def bounded(work: Callable[[], T], stop: Callable[[], None], seconds: float) -> T:
+    """The result of `work`, or the error that it raised. seconds: 0 for as long as it takes.
+
+    Raises TookTooLong after that time, Interrupted on Ctrl-C.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+    done = threading.Event()  # a join that Ctrl-C interrupts takes the thread for ended (CPython 3.11)
+
+    def body() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=body, daemon=True)
+    try:
+        thread.start()
+        in_time = done.wait(seconds or None)
+    except KeyboardInterrupt:
+        raise Interrupted(not _ended(thread, done, stop)) from None
+    if not in_time:
+        raise TookTooLong(not _ended(thread, done, stop))
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def _ended(thread: threading.Thread, done: threading.Event, stop: Callable[[], None]) -> bool:
+    """Stops the work; False where it goes on all the same, or where a second Ctrl-C does not wait for it."""
+    until = time.monotonic() + GRACE_SECONDS
+    try:
+        while not done.is_set() and time.monotonic() < until:
+            stop()
+            done.wait(0.1)
+    except KeyboardInterrupt:
+        return False
+    if done.is_set():
+        thread.join()
+    return done.is_set()

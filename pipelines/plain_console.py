@@ -1,0 +1,42 @@
+r"""The console that all commands print on: nothing that it is given can steer the terminal.
+
+    console = PlainConsole()
+    console.print(f"[green]✓[/] {name}")     # markup is ours; a \x1b in `name` is printed as \x1b
+
+Emoji codes such as :100: stay as they are written. What comes from logs goes to it as rich Text, or with markup=False,
+so that square brackets in it stay as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from resources.plain_text import visible
+
+
+class PlainConsole(Console):
+    """A rich console that spells out control characters in everything but its own styles and cursor movements."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(emoji=False, **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The renderable's segments; ends of lines stay."""
+        return self._plain(super().render(renderable, options))
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Text with our markup; before rich drops what it knows as control characters."""
+        return super().render_str(visible(text, lines=True), **settings)
+
+    @staticmethod
+    def _plain(segments: Iterable[Segment]) -> Iterator[Segment]:
+        for segment in segments:
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(visible(segment.text, lines=True), segment.style)

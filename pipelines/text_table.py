@@ -1,0 +1,112 @@
+"""Tables of text that was logged: printed as it is, with ids whole and URIs unbroken.
+
+    print_table(text_table(columns, rows), console, width=None)
+
+On a terminal a table is as wide as the terminal; in a file as wide as what is in it; with `width` as wide as that. Columns of
+text are folded where that is too little. A table is wider all the same where ids, URIs or names of columns need it. A text of
+more than MOST_CHARACTERS ends in "…".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from resources.plain_text import visible
+
+MOST_CHARACTERS = 120
+NARROWEST = 40
+"""A word of up to so many characters is never broken."""
+
+_UNBOUNDED = 1_000_000
+_ID = re.compile(r"[\w.:@#/~%+=\[\]'-]{1,130}[,;)]?", re.ASCII)
+_PLACE = re.compile(r"(?:[A-Za-z][\w+.-]*://|/|~/|\./|\.\./).{0,300}")
+_ID_COLUMN = re.compile(r"(?:.*_)?(?:id|uri|path|sha256|digest|hash|version|node)")
+
+
+def text_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: frozenset[int] = frozenset(), **look: Any
+) -> Table:
+    """A table of cells that show their text as it is. `right`: places of columns that are set to the right."""
+    table = Table(**look)
+    for place, column in enumerate(columns):
+        table.add_column(Text(visible(column)), justify="right" if place in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
+    return table
+
+
+def shortened(text: str, column: str = "") -> str:
+    """A value as a cell shows it: at most MOST_CHARACTERS, but whole where it is an id or a place, or has one at the cut."""
+    if len(text) <= MOST_CHARACTERS or _PLACE.fullmatch(text) or _ID_COLUMN.fullmatch(column):
+        return text
+    end = MOST_CHARACTERS - 1
+    for word in re.finditer(r"\S+", text):
+        if word.start() < end < word.end() and _is_whole(word[0]):
+            end = word.start() or word.end()
+    return text if end >= len(text) else text[:end].rstrip() + "…"
+
+
+def print_table(table: Table, console: Console, width: int | None = None) -> None:
+    """Prints a table as wide as there is room, or as its ids and places need."""
+    with room_for(table, console, width) as room:
+        natural = [_natural(column) for column in table.columns]
+        around = Measurement.get(console, console.options, table).maximum - sum(natural)
+        widths = fitted(natural, [_least(column) for column in table.columns], room - around)
+        for column, given in zip(table.columns, widths, strict=True):
+            column.width = given
+        console.width = max(room, around + sum(widths))
+        console.print(table, markup=False, highlight=False)
+
+
+@contextmanager
+def room_for(shown: RenderableType, console: Console, width: int | None) -> Iterator[int]:
+    """How wide something may be printed; meanwhile the console itself has no bounds."""
+    room = width or (console.width if console.is_terminal else _UNBOUNDED)
+    before, console._width = console._width, _UNBOUNDED
+    try:
+        yield min(room, Measurement.get(console, console.options, shown).maximum)
+    finally:
+        console._width = before
+
+
+def fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths of columns: the widest ones give way first, and none more than down to its least."""
+    widths = list(natural)
+    while sum(widths) > room:
+        can_give = [place for place, width in enumerate(widths) if width > least[place]]
+        if not can_give:
+            break
+        widths[max(can_give, key=lambda place: widths[place])] -= 1
+    return widths
+
+
+def _cells(column: Any) -> list[str]:
+    return [str(column.header), *(str(cell) for cell in column._cells)]
+
+
+def _natural(column: Any) -> int:
+    return max(cell_len(line) for cell in _cells(column) for line in cell.split("\n"))
+
+
+def _least(column: Any) -> int:
+    return max((cell_len(part) for cell in _cells(column) for part in _unbreakable(cell)), default=1) or 1
+
+
+def _unbreakable(cell: str) -> list[str]:
+    if _PLACE.fullmatch(cell):
+        return [cell]
+    return [word if _is_whole(word) else word[:NARROWEST] for word in cell.split()]
+
+
+def _is_whole(word: str) -> bool:
+    """Whether a word is an id or a place, or too short to be broken."""
+    return len(word) <= NARROWEST or "://" in word or _ID.fullmatch(word) is not None

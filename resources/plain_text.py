@@ -1,0 +1,48 @@
+r"""Text from logs as text: characters that steer a terminal, reorder what is read or cannot be seen are spelt out.
+
+    visible("a\x1b[31mb")               # 'a\\x1b[31mb'
+    visible("two\nlines", lines=True)   # kept on two lines: for text that is a paragraph and no cell
+
+Spelt out, as Python would: C0 and C1 controls, DEL, line and paragraph separators, marks and overrides of direction, zero-width
+blanks and the byte order mark, tag characters, lone surrogates. The joiners U+200C and U+200D stay: scripts and emoji are
+written with them. Backslashes stay as they are, so the text is for reading: CSV and JSON are for programs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_UNSEEN = (
+    "\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f"
+)
+_STEERING = re.compile(f"[{_UNSEEN}]")
+_WITHIN_LINES = re.compile(f"(?![\n\t])[{_UNSEEN}]")
+_SPELT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(text: str, lines: bool = False) -> str:
+    """The text with such characters spelt out; `lines`: but for ends of lines and tabs."""
+    return (_WITHIN_LINES if lines else _STEERING).sub(_spelt, text)
+
+
+def finalize(value: Any) -> Any:
+    """The same for the values that a page's template shows (Jinja's `finalize`)."""
+    return visible(value, lines=True) if type(value) is str else value
+
+
+def escaped_json(text: str) -> str:
+    """JSON text that holds the same values, with such characters inside of strings as JSON's own escapes."""
+    return _WITHIN_LINES.sub(_json_escape, text)
+
+
+def _spelt(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    spelt = f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return _SPELT.get(found[0], spelt)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[place]:02x}{units[place + 1]:02x}" for place in range(0, len(units), 2))

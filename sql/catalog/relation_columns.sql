@@ -1,0 +1,6 @@
+-- The columns of the catalog's tables and views, each with a sentence.
+create view relation_columns as
+select table_name as relation, column_name, data_type, comment
+from duckdb_columns()
+where not internal and database_name not in ('system', 'temp')
+order by relation, column_index
