@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from model_ops.wording import counted
 from pipelines.demo_traffic import write_traffic
 from pipelines.follow import Outcome, follow
 from pipelines.settings import RECIPES, lake_location
@@ -66,9 +67,11 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool) -> int:
     place = lake_location(recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
     Lake.open(place)
     console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {place}")
-    traffic_seconds = _write_traffic_once(home / "traffic", console)
+    traffic_there = (home / "traffic" / "planted.json").exists()
+    traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / "traffic", console)
     outcome = follow({"recipe": recipe, "lake": place, "select": None, "partition": None}, console, BUDGET)
     outcome.seconds = {"traffic": traffic_seconds, **outcome.seconds}
+    outcome.reused |= {"traffic"} if traffic_there else set()
     if outcome.exit_code != 0:
         for message in outcome.messages:
             console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
@@ -83,13 +86,13 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool) -> int:
     return 0
 
 
-def _write_traffic_once(directory: Path, console: Console) -> float:
-    """Writes the demo's logs unless they are there; they are the same on every run."""
+def _write_traffic_timed(directory: Path, console: Console) -> float:
+    """Writes the demo's logs, which are the same on every run; returns the seconds that took."""
     began = time.monotonic()
-    if not (directory / "planted.json").exists():
-        report = write_traffic(directory)
-        console.print(f"[green]✓[/] {'traffic':<22} {time.monotonic() - began:7.1f} s  {report.records:,} log records")
-    return time.monotonic() - began
+    report = write_traffic(directory)
+    seconds = time.monotonic() - began
+    console.print(f"[green]✓[/] {'traffic':<22} {seconds:7.1f} s  {counted(report.records, 'log record')}")
+    return seconds
 
 
 def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, by: Signature) -> int:
@@ -125,22 +128,29 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome) -> 
     console.print(f"[bold]Where it came from[/] millrace lineage {summary.workload}/speculator {option}", soft_wrap=True)
     console.print(f"[bold]See the graph[/]      make ui      (or: millrace ui {option})", soft_wrap=True)
     record = {"seconds": outcome.seconds, "budget": BUDGET, "peak_memory_mb": outcome.peak_memory_mb,
-              "step_peak_memory_mb": outcome.step_peak_memory_mb}
+              "step_peak_memory_mb": outcome.step_peak_memory_mb, "reused": sorted(outcome.reused)}
     write_json(lake / "demo-run.json", json.loads(json.dumps(record)))
 
 
 def _time_section(outcome: Outcome) -> Section:
+    """Seconds against the budget. A step that was reused has no time to judge, and its budget is in no sum."""
     rows = []
     for stage, budget in BUDGET.items():
+        if stage in outcome.reused:
+            rows.append([stage, "reused", "", ""])
+            continue
         seconds = outcome.seconds.get(stage, 0.0)
         memory = outcome.step_peak_memory_mb.get(stage)
         rows.append([stage, f"{seconds:.1f}", f"{budget}", f"{memory:,.0f}" if memory else ""])
     total = sum(outcome.seconds.values())
-    rows.append(["in all", f"{total:.1f}", f"{sum(BUDGET.values())}", f"{outcome.peak_memory_mb:,.0f}"])
-    return Section(
-        "Time and memory", ["stage", "seconds", "budget", "peak memory (MB)"], rows,
-        "Steps that were finished by an earlier run return at once. Memory is that of the run and its worker together.",
-    )
+    judged = sum(budget for stage, budget in BUDGET.items() if stage not in outcome.reused)
+    rows.append(["in all", f"{total:.1f}", f"{judged}", f"{outcome.peak_memory_mb:,.0f}"])
+    note = "Memory is that of the run and its worker together."
+    if outcome.reused:
+        one = len(outcome.reused) == 1
+        note = (f"{counted(len(outcome.reused), 'stage')} {'was' if one else 'were'} finished by an earlier run and reused: "
+                f"{'its budget is' if one else 'their budgets are'} not counted. {note}")
+    return Section("Time and memory", ["stage", "seconds", "budget", "peak memory (MB)"], rows, note)
 
 
 def _as_table(section: Section) -> Table:

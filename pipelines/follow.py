@@ -1,4 +1,4 @@
-"""Following a run from the terminal: steps as they start and finish, progress with a rate and time left, peak memory.
+"""Following a run from the terminal: steps as they start and finish, how far the one at work is, peak memory.
 
     outcome = follow(RunRequest(...), console, budget={"sft_model": 90})
 
@@ -18,13 +18,14 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from pipelines.step_progress import StepProgress
 from resources.source_digest import PROJECT
 
 SECONDS_BETWEEN_LOOKS = 0.2
@@ -39,6 +40,8 @@ class Outcome:
     peak_memory_mb: float = 0.0
     step_peak_memory_mb: dict[str, float] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
+    reused: set[str] = field(default_factory=set)
+    """Steps that found their artefact finished by an earlier run: their seconds are no time of making it."""
 
 
 def follow(request: Mapping[str, Any], console: Console, budget: Mapping[str, float] | None = None) -> Outcome:
@@ -71,30 +74,22 @@ class _Watch:
         self._started: dict[str, float] = {}
         self._current: str | None = None
         self._stopping = False
-        self._task: TaskID | None = None
-        self._bars = Progress(
-            SpinnerColumn(),
-            TextColumn("[bold]{task.fields[step]:<22}"),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
+        self._shown = StepProgress(console)
+        self._reused: dict[str, dict[str, Any]] = {}
 
     def until_the_end(self, events: Path) -> Outcome:
         stop_memory = threading.Event()
         memory = threading.Thread(target=self._watch_memory, args=(stop_memory,), daemon=True)
         memory.start()
         partial = ""
-        with events.open() as lines, self._bars:
+        with events.open() as lines, self._shown:
             while True:
                 running = self._process.poll() is None
                 try:
                     *whole, partial = (partial + lines.read()).split("\n")
                     for line in whole:
                         self._show(json.loads(line))
+                    self._shown.look()
                     if not running:
                         break
                     time.sleep(SECONDS_BETWEEN_LOOKS)
@@ -117,17 +112,12 @@ class _Watch:
         kind = event["event"]
         if kind == "step":
             self._show_step(event)
-        elif kind == "progress" and self._task is not None:
-            rate = f"{event['rate']:,.0f} {event.get('unit', '')}/s" if event.get("rate") else ""
-            left = f"  {event['eta_s']:,.0f} s left" if event.get("eta_s") is not None else ""
-            loss = f"  loss {event['loss']:.3f}" if event.get("loss") is not None else ""
-            if event.get("tokens_per_second"):
-                rate = f"{event['tokens_per_second']:,} tokens/s"
-                rate += f"  MFU {event['mfu']:.0%}" if event.get("mfu") else ""
-            self._bars.update(
-                self._task, description=event["phase"], completed=event["done"], total=event["total"] or None,
-                rate=rate + left + loss,
-            )
+        elif kind == "progress":
+            self._shown.hear(event)
+        elif kind == "phase":
+            self._shown.waits_for(event["phase"])
+        elif kind == "reused":
+            self._reused[event["step"]] = event
         elif kind == "check":
             mark = "[green]passed" if event["passed"] else "[red]FAILED"
             self._console.print(f"  [dim]check {event['check']}: {mark}")
@@ -145,17 +135,18 @@ class _Watch:
         if state == "started":
             self._started[step] = event["at"]
             self._current = step
-            if self._task is not None:
-                self._bars.remove_task(self._task)
-            self._task = self._bars.add_task("", step=step, rate="", total=None)
+            self._shown.begin(step)
             return
         seconds = event["at"] - self._started.get(step, event["at"])
         self._outcome.seconds[step] = self._outcome.seconds.get(step, 0.0) + seconds
         budget = f" of {self._budget[step]:.0f} s" if step in self._budget else ""
-        if self._task is not None:
-            self._bars.remove_task(self._task)
-            self._task = None
-        if state == "finished":
+        self._shown.end()
+        reused = self._reused.pop(step, None)
+        if state == "finished" and reused is not None:
+            self._outcome.reused.add(step)
+            self._console.print(f"[green]✓[/] {step:<22} {_how_reused(reused)}", highlight=False, soft_wrap=True)
+        elif state == "finished":
+            self._outcome.reused.discard(step)
             self._console.print(f"[green]✓[/] {step:<22} {seconds:7.1f} s[dim]{budget}")
         elif state == "stopped":
             self._console.print(f"[yellow]‖[/] {step:<22} {seconds:7.1f} s  stopped; its state is saved")
@@ -170,6 +161,16 @@ class _Watch:
             if self._current is not None:
                 peaks = self._outcome.step_peak_memory_mb
                 peaks[self._current] = max(peaks.get(self._current, 0.0), total)
+
+
+def _how_reused(event: Mapping[str, Any]) -> str:
+    """`reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)`, as far as that is known."""
+    facts = []
+    if event.get("made_at"):
+        made_at = datetime.fromisoformat(event["made_at"])
+        facts.append(f"made {made_at.astimezone(UTC) if made_at.tzinfo else made_at:%Y-%m-%d %H:%M} UTC")
+    facts += [f"run {event['run'][:8]}"] if event.get("run") else []
+    return f"reused ({', '.join(facts)})" if facts else "reused"
 
 
 def _tree_memory_mb(pid: int) -> float:

@@ -34,11 +34,14 @@ from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_
 from model_ops.specs import Job
 from resources.atomic import write_text
 from resources.manifest import SCRATCH
+from resources.pace import Pace
 from resources.source_digest import PROJECT
 
 STOP_SECONDS = 120
 """How long a worker that was asked to stop may take to save its checkpoint."""
 SECONDS_BETWEEN_LOG_LINES = 15
+STARTING, LOADING = "starting the worker", "loading the model and its data"
+"""What a person waits for before an operation reports progress of its own."""
 
 
 class WorkerError(Exception):
@@ -122,6 +125,7 @@ class LocalLauncher:
     def _submit_to_processes(self, processes: int, job: Job, path: Path, pipes: dict[str, Any] | None,
                              context: dg.AssetExecutionContext | None) -> dict:
         self.close()  # a warm worker would keep memory of the devices
+        self._waits_for(f"starting {processes} processes")
         environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
         if pipes is not None:
             environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: pipes["context"], DAGSTER_PIPES_MESSAGES_ENV_VAR: pipes["messages"]}
@@ -155,11 +159,17 @@ class LocalLauncher:
         raise WorkerError(f"the {processes} processes ended with exit code {code} before their job was done; "
                           "its checkpoints are kept, run again")
 
+    def _waits_for(self, phase: str) -> None:
+        """Tells the terminal what happens before the first progress."""
+        relay({"event": "phase", "phase": phase}, self._progress_file)
+
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "TOKENIZERS_PARALLELISM": "true", "MPLBACKEND": "Agg"}
 
     def _living_worker(self) -> subprocess.Popen[str]:
-        if self._worker is None or self._worker.poll() is not None:
+        warm = self._worker is not None and self._worker.poll() is None
+        self._waits_for(LOADING if warm else STARTING)
+        if not warm:
             self._worker = subprocess.Popen(
                 [sys.executable, "-m", "model_ops.worker", "--stdin"],
                 cwd=PROJECT,
@@ -172,14 +182,18 @@ class LocalLauncher:
         return self._worker
 
     def _events(self, worker: subprocess.Popen[str], context: dg.AssetExecutionContext | None) -> Iterator[dict]:
-        logged_at = time.monotonic()
+        logged_at, pace = time.monotonic(), Pace()
         for line in worker.stdout:
             event = json.loads(line)
             if event["event"] == "progress":
+                event["at"] = time.time()
+                pace.hear(event)
                 relay(event, self._progress_file)
                 if context is not None and time.monotonic() - logged_at > SECONDS_BETWEEN_LOG_LINES:
                     logged_at = time.monotonic()
-                    context.log.info(_one_line(event))
+                    context.log.info(pace.sentence())
+            elif event["event"] == "ready":
+                self._waits_for(LOADING)
             elif event["event"] in ("note", "warning"):
                 relay(event, self._progress_file)
                 if context is not None:
@@ -234,10 +248,3 @@ def relay(event: dict[str, Any], file: Path | None = None) -> None:
     if target is not None:
         with target.open("a", encoding="utf-8") as out:
             out.write(json.dumps(event) + "\n")
-
-
-def _one_line(event: dict[str, Any]) -> str:
-    rate = f", {event['rate']:,.0f} {event.get('unit', '')}/s" if event.get("rate") else ""
-    left = f", {event['eta_s']:.0f} s left" if event.get("eta_s") is not None else ""
-    loss = f", loss {event['loss']:.3f}" if "loss" in event else ""
-    return f"{event['phase']}: {event['done']:,} of {event['total']:,} {event.get('unit', '')}{rate}{left}{loss}"

@@ -63,3 +63,31 @@ def test_a_workers_warning_and_note_are_shown_as_they_are(tmp_path):
                                '{"event": "note", "message": "no pinned memory here"}'])
     assert "! checkpoint step-4 is torn [1/2]" in text
     assert "no pinned memory here" in text
+
+
+STEP = ('{"event": "step", "step": "sft_model", "state": "started", "at": 100.0}',
+        '{"event": "step", "step": "sft_model", "state": "finished", "at": 100.4}')
+
+
+def test_a_reused_step_says_who_made_it_and_no_seconds(tmp_path):
+    reused = ('{"event": "reused", "step": "sft_model", "version": "19f929b46a42", "made_at": "2026-11-21T12:03:09+02:00", '
+              '"run": "1a2b3c4d-0000-0000-0000-000000000000"}')
+    outcome, text = watch(tmp_path, [STEP[0], reused, STEP[1]])
+    assert "✓ sft_model              reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)" in text
+    assert " s of 90 s" not in text
+    assert outcome.reused == {"sft_model"}
+
+
+def test_a_reused_step_of_which_little_is_known_prints_no_none(tmp_path):
+    for more, said in (('', "reused\n"), (', "made_at": null, "run": null', "reused\n"),
+                       (', "made_at": "2026-11-21T10:03:09"', "reused (made 2026-11-21 10:03 UTC)\n"),
+                       (', "run": "1a2b3c4d"', "reused (run 1a2b3c4d)\n")):
+        _, text = watch(tmp_path, [STEP[0], '{"event": "reused", "step": "sft_model"' + more + "}", STEP[1]])
+        assert text.endswith(said)
+        assert "None" not in text
+
+
+def test_a_step_that_is_made_after_it_was_reused_counts(tmp_path):
+    outcome, text = watch(tmp_path, [STEP[0], '{"event": "reused", "step": "sft_model"}', STEP[1], *STEP])
+    assert outcome.reused == set()
+    assert "0.4 s of 90 s" in text

@@ -1,0 +1,116 @@
+"""How fast a phase of a worker goes and how long it still takes, from its progress events.
+
+    pace = Pace()
+    pace.hear(event)            # {"event": "progress", "phase": ..., "done": ..., "total": ..., "unit": ..., "at": seconds}
+    pace.rate, pace.left_s      # None until enough was measured
+    pace.sentence()             # "sft: 120 of 800 steps, 14 min left, loss 2.100, 3,100 tokens/s"
+
+A phase is `starting` until something after its first report was measured: at least 2 s, and three reports or 2 % of the work.
+The first report is where counting begins, since what precedes it (compilation, a dry run) does not come again. Rates are
+those of the last minute, so that a slow beginning does not stay in what is said to be left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from model_ops.wording import duration, singular
+
+LEAST_SECONDS = 2.0
+LEAST_REPORTS = 3
+LEAST_SHARE = 0.02
+WINDOW_SECONDS = 60.0
+LEAST_IN_WINDOW = 5
+"""Reports that stay in the window whatever their age: with steps of minutes a minute holds none."""
+
+
+class Pace:
+    """The pace of the phase that was heard last."""
+
+    def __init__(self) -> None:
+        self.phase = ""
+        self._event: dict[str, Any] = {}
+        self._reports: deque[tuple[float, float]] = deque()
+        self._first = (0.0, 0.0)
+        self._count = 0
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Takes in a progress event; `at` is its time in seconds. Another phase, or one that goes back, begins anew."""
+        at, done = event["at"], event["done"]
+        if not self._event or event["phase"] != self.phase or done < self._reports[-1][1]:
+            self.phase, self._first, self._count = event["phase"], (at, done), 0
+            self._reports.clear()
+        elif done > self._reports[-1][1]:
+            self._count += 1
+        self._event = event
+        self._reports.append((at, done))
+        while len(self._reports) > LEAST_IN_WINDOW and at - self._reports[0][0] > WINDOW_SECONDS:
+            self._reports.popleft()
+
+    @property
+    def starting(self) -> bool:
+        """Whether too little was measured to say how fast the phase goes."""
+        if not self._event:
+            return True
+        seconds, done = self._reports[-1][0] - self._first[0], self._reports[-1][1] - self._first[1]
+        total = self._event.get("total") or 0
+        enough = self._count >= LEAST_REPORTS or (total > 0 and done >= LEAST_SHARE * total)
+        return done <= 0 or seconds < LEAST_SECONDS or not enough
+
+    @property
+    def finished(self) -> bool:
+        total = self._event.get("total") or 0
+        return total > 0 and self._event["done"] >= total
+
+    @property
+    def rate(self) -> float | None:
+        """Units a second over the window; None while starting, or where the window saw no work."""
+        if self.starting:
+            return None
+        (began, before), (now, done) = self._reports[0], self._reports[-1]
+        return (done - before) / (now - began) if now > began and done > before else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that the phase still takes; None while that is not known."""
+        total, rate = self._event.get("total"), self.rate
+        return None if not total or rate is None or self.finished else (total - self._event["done"]) / rate
+
+    def how_far(self) -> str:
+        """`120 of 800 steps`, or `120 steps` where the total is not known."""
+        done, total, unit = self._event["done"], self._event.get("total"), self._event.get("unit", "")
+        unit = singular(unit) if (total or done) == 1 else unit
+        return f"{done:,} of {total:,} {unit}".rstrip() if total else f"{done:,} {unit}".rstrip()
+
+    def how_fast(self) -> list[str]:
+        """What else there is to say, most important first: time left, loss, speed, utilisation."""
+        event, said = self._event, []
+        if self.finished:
+            said.append("finishing")
+        elif self.left_s is not None:
+            said.append(f"{duration(self.left_s)} left")
+        elif self.starting:
+            said.append("starting")
+        if event.get("loss") is not None:
+            said.append(f"loss {event['loss']:.3f}")
+        if self.starting:
+            return said
+        if event.get("tokens_per_second"):
+            said.append(f"{event['tokens_per_second']:,.0f} tokens/s")
+            said += [f"MFU {event['mfu']:.0%}"] if event.get("mfu") else []
+        elif self.rate is not None:
+            said.append(_speed(self.rate, event.get("unit", "")))
+        return said
+
+    def sentence(self) -> str:
+        """One line for a log."""
+        return f"{self.phase}: " + ", ".join([self.how_far(), *self.how_fast()])
+
+
+def _speed(rate: float, unit: str) -> str:
+    """Units a second, or what one of them takes where that is more than a second."""
+    if rate < 1:
+        each = f"{1 / rate:,.1f} s" if rate > 0.1 else duration(1 / rate)
+        return f"{each} a {singular(unit) or 'unit'}"
+    return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.1f} {unit}/s"
