@@ -74,11 +74,13 @@ def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None
         f"{_count(needs.counts.all)} weights, rows of {needs.max_length:,} tokens, on {devices}"))
     console.print(Padding(_memory_table(plan.memory, device.memory_gib), (1, 0, 1, 2)))
     if plan.tokens_per_second is not None:
-        each = f" ({plan.tokens_per_second / plan.count:,.0f} a device)" if plan.count > 1 else ""
-        used = plan.tokens_per_second * needs.flops_per_token / (plan.count * device.bf16_tflops * 1e12)
+        used = setup.mesh.processes
+        each = f" ({_two_digits(plan.tokens_per_second / used):,} a device)" if used > 1 else ""
+        share = plan.tokens_per_second * needs.flops_per_token / (used * device.bf16_tflops * 1e12)
+        whose = "the devices'" if used > 1 else "the device's"
         console.print(f"  about [bold]{_two_digits(plan.tokens_per_second):,}[/] tokens/s{each}, an estimate: "
-                      f"{needs.flops_per_token / 1e9:,.1f} GFLOP a token at an assumed {used:.0%} of the devices' bf16 peak",
-                      highlight=False)
+                      f"{_flops(needs.flops_per_token)} a token at an assumed {share:.{0 if share >= 0.1 else 1}%} of {whose} "
+                      "bf16 peak", highlight=False)
     else:
         console.print("  [dim]no estimate of speed: this device's peak is not known[/]", highlight=False)
     grid = Table.grid(padding=(0, 1))
@@ -106,7 +108,8 @@ def as_json(plan: Plan, recipe: Recipe, stage: str) -> str:
     """Everything the table says, for other programs."""
     return json.dumps({
         "workload": recipe.workload, "stage": stage, "model": plan.needs.name, "method": plan.needs.method,
-        "weights": plan.needs.counts.all, "devices": plan.count, "device": plan.device.name,
+        "weights": plan.needs.counts.all, "devices": plan.count, "devices_used": plan.setup.mesh.processes,
+        "device": plan.device.name,
         "device_gib": round(plan.device.memory_gib, 3), "memory_gib": plan.memory.as_gib(),
         "settings": settings_of(plan), "tokens_per_second_estimate": plan.tokens_per_second,
         "flops_per_token": plan.needs.flops_per_token, "reasons": list(plan.reasons),
@@ -140,6 +143,10 @@ def _bar(before: float, size: float, room: float) -> Text:
 
 def _count(weights: int) -> str:
     return f"{weights / 1e9:.2f}B" if weights >= 1e9 else f"{weights / 1e6:.1f}M"
+
+
+def _flops(of_a_token: float) -> str:
+    return f"{of_a_token / 1e9:,.1f} GFLOP" if of_a_token >= 1e9 else f"{of_a_token / 1e6:,.0f} MFLOP"
 
 
 def _two_digits(value: float) -> int:

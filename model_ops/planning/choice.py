@@ -3,23 +3,33 @@
     plan = choose(needs, count=8, device=DEVICES["h100"])
     plan.setup.mesh, plan.memory.total, plan.tokens_per_second, plan.reasons
 
-Every candidate (mesh axes x tokens of a micro-batch x checkpointing x offload) gets an estimated speed (memory_plan); the
-fastest whose predicted memory fits is taken. Where none fits, NothingFits names what is missing, and of cheaper methods,
-more devices and shorter rows those that do fit. Imports no torch.
+Every candidate (devices used x mesh axes x tokens of a micro-batch x checkpointing x offload) gets an estimated speed
+(memory_plan); the fastest whose predicted memory fits is taken, with two rules of thrift:
+
+- Twice as many devices are used only where they train at least a fifth faster (WORTH_DOUBLING).
+- Tensor parallelism that leaves a process less than 1,024 of the hidden size (LEAST_WIDTH) is taken only where nothing else
+  fits: products that narrow leave a device idle, and four collectives a block cost more than they save.
+
+Where none fits, NothingFits names what is missing, and of cheaper methods, more devices and shorter rows those that do fit.
+Imports no torch.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from model_ops.planning.devices import Device
-from model_ops.planning.memory_plan import GIB, Mesh, Needs, Plan, Setup, memory_of, speed_of, tokens_per_second
+from model_ops.planning.memory_plan import GIB, Mesh, Needs, Plan, Setup, memory_of
 from model_ops.planning.reasons import reasons_for
+from model_ops.planning.speed import is_thin, speed_of, tokens_per_second
 
 PLANNED_FOR = 0.95
 """Of a device's memory; the rest is for what a prediction does not see."""
+WORTH_DOUBLING = 1.2
+"""How much faster twice as many devices have to be."""
 
 
 class NothingFits(Exception):
@@ -27,8 +37,8 @@ class NothingFits(Exception):
 
 
 def candidates(needs: Needs, count: int, device: Device) -> Iterator[Setup]:
-    """Every setup worth a look."""
-    for mesh in meshes(needs, count, device):
+    """Every setup worth a look, on all devices or on an even part of them."""
+    for mesh in itertools.chain.from_iterable(meshes(needs, used, device) for used in _divisors(count)):
         for tokens in micro_batches(needs, mesh):
             for checkpointing in ("none", "selective", "full"):
                 yield Setup(mesh, tokens, checkpointing)
@@ -66,13 +76,13 @@ def micro_batches(needs: Needs, mesh: Mesh) -> list[int]:
 
 
 def choose(needs: Needs, count: int, device: Device, alternatives: bool = True) -> Plan:
-    """The fastest setup that fits, by the estimates above. Raises NothingFits."""
+    """The fastest setup that fits, by the estimates and rules above. Raises NothingFits."""
     if needs.fixed is not None:
         ways = [needs.fixed]
     else:
         ways = sorted(candidates(needs, count, device),
-                      key=lambda setup: (-round(speed_of(needs, setup, device), 6), setup.mesh.tp, setup.mesh.cp,
-                                         -setup.mesh.dp_shard))
+                      key=lambda setup: (is_thin(needs, setup), -round(worth_of(needs, setup, device), 6),
+                                         setup.mesh.processes, setup.mesh.tp, setup.mesh.cp, -setup.mesh.dp_shard))
     room, least = PLANNED_FOR * device.memory_gib * GIB, None
     for setup in ways:
         if _least(needs, setup, device) > room:
@@ -80,7 +90,7 @@ def choose(needs: Needs, count: int, device: Device, alternatives: bool = True) 
         memory = memory_of(needs, setup, device)
         if memory.total <= room:
             return Plan(needs, count, device, setup, memory, tokens_per_second(needs, setup, device),
-                        tuple(reasons_for(needs, setup, device, memory)))
+                        tuple(reasons_for(needs, setup, device, memory, count)))
         if least is None or memory.total < least[0]:
             least = (memory.total, setup)
     if least is None:
@@ -88,6 +98,12 @@ def choose(needs: Needs, count: int, device: Device, alternatives: bool = True) 
                      [max(ways, key=lambda s: (s.mesh.shards * s.mesh.tp, s.checkpointing == "full", -s.micro_batch_tokens,
                                                s.offload))]), key=lambda pair: pair[0])
     raise NothingFits(_refusal(needs, count, device, least[0], alternatives))
+
+
+def worth_of(needs: Needs, setup: Setup, device: Device) -> float:
+    """Estimated speed of all devices used together, less what using more of them has to bring."""
+    used = setup.mesh.processes
+    return speed_of(needs, setup, device) * used / used ** math.log2(WORTH_DOUBLING)
 
 
 def _least(needs: Needs, setup: Setup, device: Device) -> float:

@@ -1,7 +1,7 @@
-"""What one way to train takes of each device, and how fast it is estimated to be. Imports no torch.
+"""What one way to train takes of each device's memory. Imports no torch.
 
     memory = memory_of(needs, Setup(Mesh(dp_shard=8), 4_096, "full"), DEVICES["h100"])
-    memory.total, tokens_per_second(needs, setup, device)
+    memory.total
 
 Memory per device, in bytes:
 
@@ -15,8 +15,7 @@ Memory per device, in bytes:
     device       what the driver, libraries and process groups take
     spare        fragmentation: 5 % of everything that comes and goes
 
-`needs.trace` is what runs the model (step_trace). Speed is an estimate from needed operations, an assumed utilisation and
-the factors below: good for choosing between setups, not a promise.
+`needs.trace` is what runs the model (step_trace).
 """
 
 from __future__ import annotations
@@ -43,13 +42,6 @@ PROCESS_GROUP_GIB = 1.0
 CPU_PROCESS_GIB = 0.6
 """Python with torch and transformers imported."""
 FRAGMENTATION = 0.05
-
-ASSUMED_MFU = 0.40
-"""Of a device's bfloat16 peak, before anything below: what open frameworks reach on H100 (see docs/training.md)."""
-SPEED = {"selective": 0.95, "offload": 0.97, "tp": 0.90, "cp": 0.95, "sharded": 0.97, "across nodes": 0.93}
-"""What each choice leaves of the speed; tp and cp per doubling. Full checkpointing costs one forward pass more."""
-TOKENS_TO_HALF_SPEED = 192
-"""A micro-batch of this many tokens per device runs at half the speed of an endless one."""
 
 
 class Memory(Protocol):
@@ -228,29 +220,3 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
     own = CPU_PROCESS_GIB if device.is_cpu else DEVICE_GIB + (PROCESS_GROUP_GIB if mesh.processes > 1 else 0)
     spare = FRAGMENTATION * (gradients + kept + at_work + gathered)
     return MemoryOf(weights, gradients, optimizer, kept, at_work, gathered, needs.teacher * BYTES_TRAINED, own * GIB, spare)
-
-
-def speed_of(needs: Needs, setup: Setup, device: Device) -> float:
-    """Share of the device's peak that needed operations are estimated to reach; comparable between setups."""
-    mesh = setup.mesh
-    speed = ASSUMED_MFU
-    if setup.checkpointing == "full":
-        speed /= 1 + needs.forward_share
-    elif setup.checkpointing == "selective":
-        speed *= SPEED["selective"]
-    speed *= SPEED["offload"] if setup.offload else 1
-    speed *= SPEED["tp"] ** (mesh.tp.bit_length() - 1) * SPEED["cp"] ** (mesh.cp.bit_length() - 1)
-    speed *= SPEED["sharded"] if mesh.shards > 1 else 1
-    speed *= SPEED["across nodes"] if mesh.shards * mesh.tp > device.per_node else 1
-    tokens = setup.micro_batch_tokens / mesh.cp
-    speed *= tokens / (tokens + TOKENS_TO_HALF_SPEED)
-    rows = max(1.0, needs.tokens_per_step / setup.micro_batch_tokens)
-    rounds = -(-rows // mesh.data_ranks)
-    return speed * rows / (rounds * mesh.data_ranks)
-
-
-def tokens_per_second(needs: Needs, setup: Setup, device: Device) -> float | None:
-    """An estimate, from needed operations and an assumed utilisation; None where the device's peak is not known."""
-    if device.bf16_tflops is None:
-        return None
-    return speed_of(needs, setup, device) * setup.mesh.processes * device.bf16_tflops * 1e12 / needs.flops_per_token

@@ -64,3 +64,23 @@ def test_the_demo_fits_this_machine(cli):
     found = json.loads(cli("plan", "recipes/demo.yaml", "--gpus", "cpu", "--format", "json").stdout)
     assert found["memory_gib"]["total"] < 3
     assert found["tokens_per_second_estimate"] is None
+
+
+def test_a_tiny_model_is_not_cut_over_eight_devices():
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from pipelines.planning import as_json, plan_recipe, print_plan
+    from pipelines.recipe import load_recipe
+
+    demo = load_recipe(Path(__file__).resolve().parents[2] / "recipes" / "demo.yaml")
+    plan = plan_recipe(demo, "8xH100")
+    found = json.loads(as_json(plan, demo, "sft"))
+    assert (found["devices"], found["devices_used"]) == (8, 1)
+    assert "mesh" not in found["settings"]
+    console = Console(record=True, width=200)
+    print_plan(plan, demo, "sft", console)
+    text = console.export_text()
+    assert "1 of 8 devices: this model is so small" in text
+    assert "MFLOP a token" in text and "0.0 GFLOP" not in text and "None" not in text

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from model_ops.planning.choice import PLANNED_FOR, NothingFits, candidates, choose, meshes
 from model_ops.planning.devices import DEVICES, UnknownDevice, parse_devices
-from model_ops.planning.memory_plan import GIB, Counts, Mesh, Needs, Setup, memory_of, speed_of
+from model_ops.planning.memory_plan import GIB, Counts, Mesh, Needs, Setup, memory_of
+from model_ops.planning.speed import LEAST_WIDTH, speed_of, tokens_per_second
 
 H100 = DEVICES["h100"]
 
@@ -112,7 +113,58 @@ def test_the_fastest_that_fits_is_taken():
     asked, room = needs(), PLANNED_FOR * H100.memory_gib * GIB
     chosen = choose(asked, 4, H100).setup
     fitting = [setup for setup in candidates(asked, 4, H100) if memory_of(asked, setup, H100).total <= room]
-    assert speed_of(asked, chosen, H100) == pytest.approx(max(speed_of(asked, setup, H100) for setup in fitting), rel=1e-5)
+    assert speed_of(asked, chosen, H100) == pytest.approx(
+        max(speed_of(asked, setup, H100) for setup in fitting if setup.mesh.processes == 4), rel=1e-5)
+    assert tokens_per_second(asked, chosen, H100) == pytest.approx(
+        max(tokens_per_second(asked, setup, H100) for setup in fitting), rel=1e-5)
+
+
+def small(millions, layers, hidden, heads, length, per_step):
+    block = int(millions * 1e6 / layers)
+    trace = lambda tokens, checkpointing, tp: Line(hidden * 40 * tokens // tp)  # noqa: E731
+    return needs(counts=Counts(layers, block, block, 0), hidden=hidden, heads=heads, kv_heads=min(8, heads), length=length,
+                 per_step=per_step, trace=trace, flops_per_token=6e6 * millions, name="small")
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16])
+def test_a_tiny_model_takes_one_device_and_says_why(count):
+    plan = choose(small(2.5, 10, 128, 4, 1_024, 4_096), count, H100)
+    assert plan.setup.mesh == Mesh()
+    assert plan.reasons[0].startswith(f"1 of {count} devices: this model is so small")
+    assert plan.tokens_per_second < 5e6  # not what the arithmetic alone would give
+
+
+def test_a_tiny_model_with_many_rows_a_step_is_replicated_and_never_cut():
+    plan = choose(small(2.5, 10, 128, 4, 1_024, 1_048_576), 8, H100)
+    assert plan.setup.mesh == Mesh(dp_replicate=8)
+
+
+@given(per_step=st.sampled_from([4_096, 16_384, 131_072]), count=st.sampled_from([1, 2, 3, 6, 8, 16]),
+       size=st.sampled_from([(2.5, 10, 128, 4), (600, 28, 1_024, 16), (1_700, 28, 2_048, 16)]))
+def test_what_fits_otherwise_is_not_cut_into_narrow_pieces(per_step, count, size):
+    setup = choose(small(*size, 4_096, per_step), count, H100).setup
+    assert setup.mesh.tp == 1 or size[2] // setup.mesh.tp >= LEAST_WIDTH
+    assert count % setup.mesh.processes == 0
+
+
+def test_what_fits_in_no_other_way_is_cut_narrow_and_says_so():
+    wide = small(600, 28, 1_024, 16, 32_768, 32_768)
+    only_tp = replace(wide, trace=lambda tokens, checkpointing, tp: Line((10**12 if tp < 4 else 100) * tokens))
+    plan = choose(only_tp, 8, H100)
+    assert plan.setup.mesh.tp >= 4
+    assert any("nothing else fits, though" in reason and "is narrow" in reason for reason in plan.reasons)
+
+
+def test_few_rows_on_many_devices_say_how_many():
+    rows = choose(needs("lora", 0.6, hidden=1_024, heads=1, kv_heads=1, length=16_384, per_step=32_768), 8, H100)
+    assert rows.setup.mesh == Mesh(dp_replicate=2)
+    assert "2 of 8 devices: a step has only 2 rows of 16,384 tokens" in rows.reasons[0]
+
+
+def test_an_idle_device_is_used_where_it_pays_a_fifth():
+    for count in (2, 4, 8):
+        plan = choose(needs(billions=1.0), count, H100)
+        assert plan.setup.mesh.processes == count
 
 
 def test_state_of_a_full_fine_tuning_is_sixteen_bytes_a_weight():

@@ -1,0 +1,86 @@
+"""How fast one way to train is estimated to be. Imports no torch.
+
+    speed_of(needs, Setup(Mesh(dp_shard=8), 4_096, "full"), DEVICES["h100"])     # share of the devices' peak
+    tokens_per_second(needs, setup, device)
+
+An estimate from needed operations, an assumed utilisation and the factors below: good for choosing between setups, not a
+promise.
+"""
+
+from __future__ import annotations
+
+from model_ops.planning.devices import Device
+from model_ops.planning.memory_plan import Needs, Setup
+
+ASSUMED_MFU = 0.40
+"""Of a device's bfloat16 peak, before anything below: what open frameworks reach on H100 (see docs/training.md)."""
+SPEED = {"selective": 0.95, "offload": 0.97, "tp": 0.90, "cp": 0.95, "sharded": 0.97, "across nodes": 0.93}
+"""What each choice leaves of the speed; tp and cp per doubling. Full checkpointing costs one forward pass more."""
+TOKENS_TO_HALF_SPEED = 192
+"""A micro-batch of this many tokens per device runs at half the speed of an endless one."""
+BLOCK_SECONDS, COLLECTIVE_SECONDS, STEP_SECONDS = 5e-4, 3e-5, 2e-3
+"""What no speed-up of the arithmetic takes away, assumed, not measured: starting the operations of one block forward and
+backward (about 100 of 5 microseconds), one collective between devices, and what a step does once (optimizer, clipping)."""
+COLLECTIVES = {"tp": 4, "cp": 4, "sharded": 3}
+"""Of one block, forward and backward."""
+ASSUMED_PEAK_TFLOPS = 150.0
+"""Of a device whose peak is not known, where arithmetic is weighed against the seconds above."""
+LEAST_WIDTH = 1_024
+"""Of the hidden size, what tensor parallelism has to leave each process: narrower products leave a device idle, and the
+collectives of every block cost more than they save."""
+
+
+
+def speed_of(needs: Needs, setup: Setup, device: Device) -> float:
+    """Share of the peak of the devices used that needed operations are estimated to reach; comparable between setups."""
+    mesh = setup.mesh
+    speed = ASSUMED_MFU
+    if setup.checkpointing == "full":
+        speed /= 1 + needs.forward_share
+    elif setup.checkpointing == "selective":
+        speed *= SPEED["selective"]
+    speed *= SPEED["offload"] if setup.offload else 1
+    speed *= SPEED["tp"] ** (mesh.tp.bit_length() - 1) * SPEED["cp"] ** (mesh.cp.bit_length() - 1)
+    speed *= SPEED["sharded"] if mesh.shards > 1 else 1
+    speed *= SPEED["across nodes"] if mesh.shards * mesh.tp > device.per_node else 1
+    tokens = setup.micro_batch_tokens / mesh.cp
+    speed *= tokens / (tokens + TOKENS_TO_HALF_SPEED)
+    rows = max(1.0, needs.tokens_per_step / setup.micro_batch_tokens)
+    rounds = -(-rows // mesh.data_ranks)
+    computing = _computing_seconds(needs, setup, device) / speed
+    step = rounds * max(computing, starting_seconds(needs, setup, device)) + (0.0 if device.is_cpu else STEP_SECONDS)
+    return speed * rows / (rounds * mesh.data_ranks) * rounds * computing / step
+
+
+def _computing_seconds(needs: Needs, setup: Setup, device: Device) -> float:
+    """A micro-batch's operations on one device at its peak."""
+    peak = (device.bf16_tflops or ASSUMED_PEAK_TFLOPS) * 1e12
+    return needs.flops_per_token * setup.micro_batch_tokens / (setup.mesh.cp * setup.mesh.tp) / peak
+
+
+def starting_seconds(needs: Needs, setup: Setup, device: Device) -> float:
+    """The least a micro-batch takes however little there is to compute: operations are started one after another."""
+    if device.is_cpu:
+        return 0.0
+    mesh = setup.mesh
+    passes = 4 / 3 if setup.checkpointing == "full" else 1.0
+    between = sum(count for axis, count in COLLECTIVES.items()
+                  if {"tp": mesh.tp, "cp": mesh.cp, "sharded": mesh.shards}[axis] > 1)
+    return needs.counts.layers * (passes * BLOCK_SECONDS + between * COLLECTIVE_SECONDS)
+
+
+def is_thin(needs: Needs, setup: Setup) -> bool:
+    """Whether tensor parallelism cuts this model's products too narrow to pay."""
+    return setup.mesh.tp > 1 and needs.hidden // setup.mesh.tp < LEAST_WIDTH
+
+
+def is_too_small(needs: Needs, setup: Setup, device: Device) -> bool:
+    """Whether a micro-batch takes longer to start than to compute, so that more devices have nothing to share."""
+    return _computing_seconds(needs, setup, device) / ASSUMED_MFU < starting_seconds(needs, setup, device)
+
+
+def tokens_per_second(needs: Needs, setup: Setup, device: Device) -> float | None:
+    """An estimate, from needed operations and an assumed utilisation; None where the device's peak is not known."""
+    if device.bf16_tflops is None:
+        return None
+    return speed_of(needs, setup, device) * setup.mesh.processes * device.bf16_tflops * 1e12 / needs.flops_per_token
