@@ -7,6 +7,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
+from model_ops.wording import counted
 from resources.launcher import relay
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
@@ -38,7 +39,7 @@ def interactions(
     """Reads only objects that are new or changed; a line that cannot be read goes to quarantine, with its reason."""
     report = ingest(workshop.tables, workshop.workload, sources, days_of(context))
     if report.failed_objects:
-        context.log.warning(f"{len(report.failed_objects)} objects could not be read and are tried again by the next run; "
+        context.log.warning(f"{counted(len(report.failed_objects), 'object')} could not be read; the next run tries again; "
                             f"the first: {report.first_failure}")
     if report.total.kept and not os.environ.get(USER_HASH_KEY) and workshop.tables.holds(
         "interactions", workshop.workload, "user_hash"

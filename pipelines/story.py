@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from model_ops.wording import counted
 from pipelines.printing import print_rows
 from pipelines.text_table import print_table
 from resources.plain_text import visible
@@ -82,7 +83,9 @@ def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], con
     _say(Text("  → ").append(visible(_ending(steps)), style="bold"), console)
     earlier = len(steps) - len(told)
     if earlier:
-        _say(Text(f"    {earlier} steps of earlier versions are not shown; --format json has them", style="dim"), console)
+        are = "is" if earlier == 1 else "are"
+        _say(Text(f"    {counted(earlier, 'step')} of earlier versions {are} not shown; --format json shows all", style="dim"),
+             console)
 
 
 def _story(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:
@@ -94,7 +97,8 @@ def _story(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | Non
         mark = Text(" ·", style="dim") if step["stage"] in ("ingest", "context", "judge", "feedback") else (
             Text(" ✓", style="green") if step["kept"] else Text(" ✗", style="red"))
         stage = Text(visible(STAGES.get(step["stage"], step["stage"])), style="bold")
-        table.add_row(mark, stage, _sentence(_readable(step), visible(what), _readable(subject or {})))
+        known = None if subject is None else _readable(subject)
+        table.add_row(mark, stage, _sentence(_readable(step), visible(what), known))
     return table
 
 
@@ -103,36 +107,41 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
     return {name: visible(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
-def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any]) -> Text:
-    stage, rule, detail = step["stage"], step["rule"], step["detail"]
-    kept = step["kept_id"]
-    artefact = f"{step['name']}@{step['version']}" if step["name"] else step["version"]
-    more = f" ({detail})" if detail else ""
-    if not what and not subject:  # of a log object as a whole
-        return Text(detail if stage in ("object", "interactions") else f"{WORDS.get(rule, rule)}: {detail}")
+def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -> Text:
+    """One step in words. `subject` is None for a log object as a whole; what a step does not know is left out."""
+    stage, rule, detail = step["stage"], step["rule"] or "", step["detail"] or ""
+    artefact = _joined("@", step["name"], step["version"])
+    if not what and subject is None:
+        return Text(detail if stage in ("object", "interactions") else _joined(": ", WORDS.get(rule, rule), detail))
+    subject = subject or {}
     if stage == "interactions":
-        tokens = [f"{subject[name]:,} {word} tokens" for name, word in
+        tokens = [counted(subject[name], f"{word} token") for name, word in
                   (("prompt_tokens", "prompt"), ("completion_tokens", "answer")) if subject.get(name) is not None]
         facts = [subject.get("source"), subject.get("source_format"), subject.get("model"), *tokens]
-        return Text(f"{detail}  ").append(", ".join(fact for fact in facts if fact), style="dim")
+        return Text(f"{detail}  ").append(_joined(", ", *facts), style="dim")
     if stage == "quarantine":
-        return Text(f"{what}: {rule}: {detail}")
+        return Text(_joined(": ", what, rule, detail))
     if stage == "feedback":
-        return Text(f"{what}: {rule}, {detail}")
+        return Text(_joined(": ", what, _joined(", ", rule, detail)))
     if stage == "judge":
-        return Text(f"{step['name']} {detail}, says {step['version']}")
+        return Text(_joined(", ", _joined(" ", step["name"], detail), step["version"] and f"says {step['version']}"))
     if stage == "dataset row":
-        side = "in training" if rule == "train" else f"held out ({rule}): nothing is trained on it"
-        return Text(f"{artefact}: {side}, row {detail}")
+        side = "in training" if rule == "train" else f"held out{rule and f' ({rule})'}: nothing is trained on it"
+        return Text(_joined(": ", artefact, _joined(", ", side, detail and f"row {detail}")))
     if stage == "context":
-        return Text(f"{artefact}: its words may stand in the history of {detail} ({rule}), which are not trained on it")
+        where = _joined(" ", detail or "later rows of its session", rule and f"({rule})")
+        return Text(_joined(": ", artefact, f"its words may stand in the history of {where}, which are not trained on it"))
     if stage in ("model", "release"):
-        return Text(f"{artefact} holds it")
+        return Text(f"{artefact or 'an artefact'} holds it")
     if stage == "endpoint":
-        return Text(f"{step['name']}: release {step['version']} is the {rule}")
-    words = WORDS.get(rule, rule).format(kept=kept or "another row")
-    where = f"  {artefact}" if artefact else ""
-    return Text(f"{words}{more}").append(where, style="dim")
+        return Text(_joined(": ", step["name"], f"{_joined(' ', 'release', step['version'])} is the {rule or 'one served'}"))
+    words = WORDS.get(rule, rule).format(kept=step["kept_id"] or "another row")
+    return Text(words + (f" ({detail})" if detail else "")).append(f"  {artefact}" if artefact else "", style="dim")
+
+
+def _joined(separator: str, *parts: str | None) -> str:
+    """The parts that say something."""
+    return separator.join(part for part in parts if part)
 
 
 def _ending(steps: list[dict[str, Any]]) -> str:

@@ -32,6 +32,7 @@ from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, op
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR
 
 from model_ops.specs import Job
+from model_ops.wording import counted
 from resources.atomic import write_text
 from resources.manifest import SCRATCH
 from resources.pace import Pace
@@ -225,8 +226,8 @@ def laid_out(job: Job) -> tuple[Job, int]:
     except ValueError as error:
         raise WorkerError(f"{job.operation}: {error}") from error
     if 0 < devices < mesh.processes:
-        raise WorkerError(f"{job.operation}: the mesh is of {mesh.processes} processes and this machine has {devices} "
-                          "accelerators: make the mesh smaller")
+        raise WorkerError(f"{job.operation}: the mesh is of {mesh.processes} processes and this machine has "
+                          f"{counted(devices, 'accelerator')}: make the mesh smaller")
     if mesh.processes == 1:
         return job, 1
     settings = {**job.settings, "mesh": mesh.model_dump(mode="json")}

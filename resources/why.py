@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from model_ops.wording import counted
 from resources.catalog import CatalogError, open_catalog
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
@@ -91,12 +92,12 @@ def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objec
     steps = []
     for item in objects:
         said = {"found": "waits to be read", "failed": f"could not be read: {item['problem']}; the next run tries again"}.get(
-            item["state"], f"{item['rows'] or 0:,} records of the format {item['format'] or 'unknown'}")
+            item["state"], f"{counted(item['rows'] or 0, 'record')} of the format {item['format'] or 'unknown'}")
         steps.append(_step("object", item["state"], f"{item['workload']}: {said}", item["state"] == "read"))
     for fate in rows(connection, "why/of_object", uri=objects[0]["uri"]).to_pylist():
         first = f", the first at line {fate['first_row']}" if fate["first_row"] else ""
-        what = " interactions" if fate["stage"] == "interactions" else ""
-        steps.append(_step(fate["stage"], fate["rule"], f"{fate['records']:,}{what}{first}", fate["kept"]))
+        what = counted(fate["records"], "interaction" if fate["stage"] == "interactions" else "record")
+        steps.append(_step(fate["stage"], fate["rule"], f"{what}{first}", fate["kept"]))
     return _told(connection, lake, asked, f"log object {objects[0]['uri']}", [], steps)
 
 

@@ -43,8 +43,8 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
         width = needs.hidden // mesh.tp
         few = needs.tokens_per_step < needs.max_length * mesh.data_ranks * mesh.cp * mesh.tp
         why = (f"nothing else fits, though {width:,} of the hidden size on each is narrow" if is_thin(needs, setup) else
-               f"a step of {needs.tokens_per_step:,} tokens has too few rows to give every device its own, and {width:,} of the "
-               "hidden size on each is wide enough" if few else
+               f"a step of {needs.tokens_per_step:,} tokens has too few rows to give every device its own, and {width:,} of "
+               "the hidden size on each is wide enough" if few else
                f"nothing without it fits or is as fast, and {width:,} of the hidden size on each is wide enough")
         yield f"tp {mesh.tp}: {why}"
     if mesh.ep > 1:

@@ -19,6 +19,7 @@ from typing import Literal
 from model_ops.errors import ModelError
 from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.hidden_states import AnswerRow, bytes_of
+from model_ops.wording import counted
 
 GIB = 2**30
 DISK_SHARE = 0.8
@@ -46,13 +47,13 @@ def choose_states(settings: SpeculatorSettings, rows: Sequence[AnswerRow], captu
     needed = sum(bytes_of(row, captured, hidden_size) for row in rows)
     disk = shutil.disk_usage(folder).free * DISK_SHARE + there
     budget = disk if settings.cache_gib is None else min(settings.cache_gib * GIB, disk)
-    what = f"hidden states of {len(rows)} answers take {needed / GIB:.2f} GiB"
+    what = f"hidden states of {counted(len(rows), 'answer')} take {_binary(needed)}"
     if settings.hidden_states == "auto":
         read = reads(settings, rows)
         if read <= 1:
             return StateChoice("online", "each answer is read once: a cache would be written to be read once")
         if needed > budget:
-            return StateChoice("online", f"{what} and a cache may take {budget / GIB:.2f} GiB")
+            return StateChoice("online", f"{what} and a cache may take {_binary(budget)}")
         return StateChoice("cache", f"each answer is read {read:.1f} times, and {what}", needed / GIB)
     if needed > budget:
         limit = "cache_gib allows" if budget < disk else "of disk are free"
@@ -60,6 +61,10 @@ def choose_states(settings: SpeculatorSettings, rows: Sequence[AnswerRow], captu
         raise ModelError(f"{what} and {room}: {fitting(rows, captured, hidden_size, budget)} of them would fit; set "
                          "hidden_states to online, answers.prompts lower, or cache_gib higher")
     return StateChoice("cache", what, needed / GIB)
+
+
+def _binary(count: float) -> str:
+    return f"{count / GIB:.2f} GiB" if count >= 0.1 * GIB else f"{count / 2**20:,.1f} MiB"
 
 
 def reads(settings: SpeculatorSettings, rows: Sequence[AnswerRow]) -> float:

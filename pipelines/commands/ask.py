@@ -61,6 +61,7 @@ def lineage(
     width: WidthOption = None,
 ) -> None:
     """What an artefact was made from, down to the tables of log lines."""
+    from model_ops.wording import counted
     from pipelines.printing import print_lineage
     from resources.catalog import lineage_of, log_lines_of
 
@@ -69,7 +70,7 @@ def lineage(
     if format is Format.table:
         lines = log_lines_of(place, artefact)
         console.print(
-            f"{lines.interactions:,} interactions from {lines.objects:,} log objects are behind it. "
+            f"Behind it: {counted(lines.interactions, 'interaction')} from {counted(lines.objects, 'log object')}. "
             f"Line by line: millrace sql \"from log_lines_in('{lines.artefact}')\"", soft_wrap=True, highlight=False,
             markup=False,
         )

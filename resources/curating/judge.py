@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from model_ops.wording import counted
 from resources.curating.judge_endpoint import SCORES, JudgeEndpoint, JudgeError, JudgeSettings, Reply
 from resources.sql_files import attach_slice, rows, run, workbench
 from resources.tables import SCHEMAS, Tables
@@ -65,7 +66,8 @@ def judge(
                 ids = waiting["interaction_id"].slice(first, AT_A_TIME).to_pylist()
                 part = rows(connection, "judge/texts", ids=ids).to_pylist()
                 _judge_part(tables, endpoint, threads, part, report)
-                tell(f"{report.scored} rows judged, {report.unscored} without a score, {report.wanted - report.known} wanted")
+                tell(f"{counted(report.scored, 'row')} judged, {report.unscored:,} without a score, "
+                     f"{report.wanted - report.known:,} wanted")
     _keep_one_each(tables, workload)
     return report
 
@@ -93,13 +95,14 @@ def _judge_part(
     if replies and (endpoint.gone or all(reply.unreachable for reply in replies)):
         first = next(reply.answer for reply in replies if reply.unreachable)
         raise JudgeError(
-            f"the judge at {settings.base_url} does not answer ({first}): {report.scored} rows were judged and "
-            f"kept, {report.wanted - report.known - report.scored} wait; run again when it is up"
+            f"the judge at {settings.base_url} does not answer ({first}): {counted(report.scored, 'row')} "
+            f"{'was' if report.scored == 1 else 'were'} judged and kept, {report.wanted - report.known - report.scored:,} wait; "
+            "run again when it is up"
         )
     if len(replies) >= NONSENSE and not scored:
         reason = Counter(reply.answer if reply.no_text else "no scores in its text" for reply in replies).most_common(1)[0][0]
         raise JudgeError(
-            f"the judge {settings.model} at {settings.base_url} gave no score in {len(replies)} replies (mostly: {reason}): "
+            f"the judge {settings.model} at {settings.base_url} gave no score in {counted(len(replies), 'reply')} (mostly: {reason}): "
             "check its prompt, `request` (max_tokens) and the column `answer` of the table judgements"
         )
 

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ValidationError
 
+from model_ops.wording import counted
 from resources.curating.clean import MACROS, clean
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
@@ -163,12 +164,13 @@ def _nothing(found: Inspection, report: IngestReport) -> str:
     objects = sum(item["objects"] for item in found.formats)
     if len(report.failed_objects) == objects:
         first = found.failed[0]
-        return f"none of the {objects} objects under {where} can be read; {first['first_object']}: {first['problem']}"
+        which = f"the one object under {where} cannot" if objects == 1 else f"none of the {objects:,} objects under {where} can"
+        return f"{which} be read; {first['first_object']}: {first['problem']}"
     if found.quarantined:
         worst = found.quarantined[0]
         said = "is of a known log format" if worst["code"] == "unknown_format" else "can be used"
         return f"no record under {where} {said}; {worst['first_place']}: {worst['code']}: {worst['message']}"
-    return f"the {objects} objects under {where} hold no record at all"
+    return f"{counted(objects, 'object')} under {where} {'holds' if objects == 1 else 'hold'} no record at all"
 
 
 def _sample(everything: Tables, into: Tables, share: float) -> Tables:

@@ -15,6 +15,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+from model_ops.wording import counted, plural
 from resources.atomic import write_text
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED, Inspection
 from resources.plain_text import finalize
@@ -50,23 +51,15 @@ def headline(found: Inspection) -> list[tuple[str, str]]:
     """The figures one wants first: a number and what it counts."""
     totals = found.totals
     lost = sum(item["lines"] for item in found.quarantined)
-    figures = [(f"{totals['rows']:,}", _one("request", totals["rows"])),
-               (f"{totals['days']:,}", f"{_one('day', totals['days'])} with traffic"),
+    figures = [(f"{totals['rows']:,}", plural(totals["rows"], "request")),
+               (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"),
                (short(totals["tokens_in"]), "prompt tokens"), (short(totals["tokens_out"]), "answer tokens"),
-               (f"{lost:,}", f"{_one('line', lost)} that cannot be read")]
+               (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read")]
     if totals["rows"]:
         figures.append((("≤ " if found.sampled else "") + f"{found.usable_share:.0%}", "would survive curation"))
         if found.acceptance.get("K3"):
             figures.append((f"{found.acceptance['K3']:.2f}", "tokens a forward, n-gram drafter, K = 3"))
     return figures
-
-
-def _one(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {_one(word, count)}"
 
 
 def short(number: float) -> str:
@@ -96,7 +89,8 @@ def _formats(found: Inspection) -> Section:
         (item["format"], f"{item['objects']:,}", f"{item['bytes'] / 1e6:,.1f}", f"{item['records']:,}", item["first_object"])
         for item in found.formats
     ]
-    note = f"Only {found.limited_to:,} objects, spread evenly, were read: all counts are of those." if found.limited_to else ""
+    note = (f"Only {counted(found.limited_to, 'object')}, spread evenly, {'was' if found.limited_to == 1 else 'were'} read: no count "
+            "here is of more.") if found.limited_to else ""
     for item in found.failed:
         note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
     return Section("Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3}))
@@ -140,8 +134,8 @@ def _sizes(found: Inspection) -> Section:
                 ("latency, ms", totals["latency_ms_at"]), ("time to the first token, ms", totals["ttft_ms_at"]),
                 ("requests in a session", sessions.get("requests_at"))]
     rows = [(name, *(f"{value:,.0f}" for value in at)) for name, at in measured if at and at[0] is not None]
-    note = (f"{_counted(sessions['sessions'], 'session')}, {_share(sessions['single'], sessions['sessions'])} of one request, "
-            f"the longest of {sessions['longest']:,}.") if sessions.get("sessions") else ""
+    note = (f"{counted(sessions['sessions'], 'session')}, {_share(sessions['single'], sessions['sessions'])} of one request, "
+            f"the longest of {counted(sessions['longest'], 'request')}.") if sessions.get("sessions") else ""
     if totals["at_midnight"]:
         note += (f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to carry no time of their own: "
                  "their day is their file's, and what is said of a day is not to be relied on.")
@@ -176,7 +170,7 @@ def _shapes(found: Inspection) -> Section:
     for shape in found.shapes[:MOST_NAMED]:
         taus = shape["acceptance"] or {}
         rows.append((shape["shape"], f"{shape['rows']:,}", f"{shape['share']:.1%}", *(_tau(taus.get(f"K{k}")) for k in DRAFTS)))
-    note = (f"{_counted(len(found.shapes), 'shape')}: the first word of what is new in a request, or the tool whose result it "
+    note = (f"{counted(len(found.shapes), 'shape')}: the first word of what is new in a request, or the tool whose result it "
             "brings, and a hash of who asks with which instructions and tools. The drafter's acceptance where there are 20 "
             "answers.")
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
@@ -194,8 +188,8 @@ def _acceptance(found: Inspection) -> Section:
     rows = [("all", *(_tau(measured[f"K{k}"]) for k in DRAFTS))]
     rows += [(name or "(not named)", *(_tau(taus[f"K{k}"]) for k in DRAFTS)) for name, taus in
              list(measured["workloads"].items())[:MOST_NAMED] if len(measured["workloads"]) > 1]
-    how = f"on {_counted(measured['exact_rows'], 'answer')} with the log's own token ids" if measured["exact_rows"] else ""
-    pieces = (f"on {_counted(measured['pieces_rows'], 'answer')} cut into pieces of words and bytes (about as long as a large "
+    how = f"on {counted(measured['exact_rows'], 'answer')} with the log's own token ids" if measured["exact_rows"] else ""
+    pieces = (f"on {counted(measured['pieces_rows'], 'answer')} cut into pieces of words and bytes (about as long as a large "
               "vocabulary's tokens)" if measured["pieces_rows"] else "")
     note = ("Acceptance length (tokens emitted per forward) of prompt lookup along the logged answers, "
             f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter has to beat it.")

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from model_ops.wording import counted
+
 if TYPE_CHECKING:
     from resources.inspecting.inspection import Inspection
 
@@ -104,7 +106,7 @@ def _student(found: Inspection, usable: int, about: str, volume: Check, health: 
               "a smaller model needs to see most of what it will be asked"),
         Check(f"traffic in the {NARROW_SHAPES} most frequent prompt shapes", f"{top:.0%}", f"{NARROW_SHARE:.0%}",
               top >= NARROW_SHARE,
-              f"narrow traffic is what a student can take over; this one is spread like {spread:,.0f} equal shapes"),
+              f"narrow traffic is what a student can take over; this one is spread like {counted(round(spread), 'equal shape')}"),
         Check("copies of other rows", f"{copies:.1%}", f"at most {MOST_DUPLICATES:.0%}", copies <= MOST_DUPLICATES,
               "when most requests repeat, a cache in front of the model is the cheaper first step"),
         volume, health,
@@ -117,7 +119,7 @@ def _judged(checks: list[Check], usable: int) -> tuple[str, str]:
     if not missing:
         return "yes", "Everything looked at speaks for it."
     if usable < FEW_ROWS:
-        return "not yet", f"Too little to go by: {usable:,} usable rows. Collect more, or add seeds."
+        return "not yet", f"Too little to go by: {counted(usable, 'usable row')}. Collect more, or add seeds."
     if missing == [VOLUME]:
         return "possible", "The rows suffice; at this volume it would save time rather than money."
     return "not yet", f"What speaks against it: {'; '.join(missing)}."

@@ -145,9 +145,9 @@ def test_a_log_object_as_a_whole_says_what_came_of_its_records(read):
     assert [(step["stage"], step["rule"], step["detail"], step["kept"]) for step in fate.steps.to_pylist()] == [
         ("object", "read", "tutor: 5 records of the format openai_pairs", True),
         ("interactions", "read", "2 interactions, the first at line 1", True),
-        ("ingest", "repeated_record", "1, the first at line 5", False),
-        ("quarantine", "malformed_json", "1, the first at line 4", False),
-        ("quarantine", "missing_field", "1, the first at line 6", False),
+        ("ingest", "repeated_record", "1 record, the first at line 5", False),
+        ("quarantine", "malformed_json", "1 record, the first at line 4", False),
+        ("quarantine", "missing_field", "1 record, the first at line 6", False),
     ]
 
 
@@ -182,5 +182,5 @@ def test_the_story_of_an_object_and_of_a_line_reads_well(read, tmp_path):
     print_fate(fate_of(read, "gateway.jsonl"), "table", console)
     print_fate(fate_of(read, "gateway.jsonl:2"), "table", console)
     said = console.export_text()
-    assert "log object " in said and "2 interactions, the first at line 1" in said and "a copy was dropped: 1, the first" in said
+    assert "log object " in said and "2 interactions, the first at line 1" in said and "a copy was dropped: 1 record, the first" in said
     assert "waits to be cleaned" in said
