@@ -96,14 +96,14 @@ def _judge_part(
         first = next(reply.answer for reply in replies if reply.unreachable)
         raise JudgeError(
             f"the judge at {settings.base_url} does not answer ({first}): {counted(report.scored, 'row')} "
-            f"{'was' if report.scored == 1 else 'were'} judged and kept, {report.wanted - report.known - report.scored:,} wait; "
-            "run again when it is up"
+            f"{'was' if report.scored == 1 else 'were'} judged and kept, "
+            f"{report.wanted - report.known - report.scored:,} wait; run again when it is up"
         )
     if len(replies) >= NONSENSE and not scored:
         reason = Counter(reply.answer if reply.no_text else "no scores in its text" for reply in replies).most_common(1)[0][0]
         raise JudgeError(
-            f"the judge {settings.model} at {settings.base_url} gave no score in {counted(len(replies), 'reply')} (mostly: {reason}): "
-            "check its prompt, `request` (max_tokens) and the column `answer` of the table judgements"
+            f"the judge {settings.model} at {settings.base_url} gave no score in {counted(len(replies), 'reply')} "
+            f"(mostly: {reason}): check its prompt, `request` (max_tokens) and the column `answer` of the table judgements"
         )
 
 

@@ -89,8 +89,9 @@ def _formats(found: Inspection) -> Section:
         (item["format"], f"{item['objects']:,}", f"{item['bytes'] / 1e6:,.1f}", f"{item['records']:,}", item["first_object"])
         for item in found.formats
     ]
-    note = (f"Only {counted(found.limited_to, 'object')}, spread evenly, {'was' if found.limited_to == 1 else 'were'} read: no count "
-            "here is of more.") if found.limited_to else ""
+    were = "was" if found.limited_to == 1 else "were"
+    note = (f"Only {counted(found.limited_to, 'object')}, spread evenly, {were} read: all counts are of this part."
+            if found.limited_to else "")
     for item in found.failed:
         note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
     return Section("Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3}))

@@ -106,7 +106,8 @@ def _student(found: Inspection, usable: int, about: str, volume: Check, health: 
               "a smaller model needs to see most of what it will be asked"),
         Check(f"traffic in the {NARROW_SHAPES} most frequent prompt shapes", f"{top:.0%}", f"{NARROW_SHARE:.0%}",
               top >= NARROW_SHARE,
-              f"narrow traffic is what a student can take over; this one is spread like {counted(round(spread), 'equal shape')}"),
+              "narrow traffic is what a student can take over; this one is spread like "
+              f"{counted(round(spread), 'equal shape')}"),
         Check("copies of other rows", f"{copies:.1%}", f"at most {MOST_DUPLICATES:.0%}", copies <= MOST_DUPLICATES,
               "when most requests repeat, a cache in front of the model is the cheaper first step"),
         volume, health,
