@@ -57,7 +57,7 @@ def choose_states(settings: SpeculatorSettings, rows: Sequence[AnswerRow], captu
         return StateChoice("cache", f"each answer is read {read:.1f} times, and {what}", needed / GIB)
     if needed > budget:
         limit = "cache_gib allows" if budget < disk else "of disk are free"
-        room = f"{limit} {budget / GIB:.2f}" if budget < disk else f"{budget / GIB:.2f} {limit}"
+        room = f"{limit} {_binary(budget)}" if budget < disk else f"{_binary(budget)} {limit}"
         raise ModelError(f"{what} and {room}: {fitting(rows, captured, hidden_size, budget)} of them would fit; set "
                          "hidden_states to online, answers.prompts lower, or cache_gib higher")
     return StateChoice("cache", what, needed / GIB)

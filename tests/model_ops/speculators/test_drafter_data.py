@@ -98,7 +98,7 @@ def test_a_cache_keeps_to_its_budget(place, tmp_path):
     rows = [AnswerRow(str(number), [3] * 100, 50) for number in range(10)]
     assert fitting(rows, 3, 32, 10 * 2 * 32 * (3 * 100 + 51)) == 10 and fitting(rows, 3, 32, 3.5 * 2 * 32 * 351) == 3
     asked = SpeculatorSettings(hidden_states="cache", cache_gib=3.5 * 2 * 32 * 351 / 2**30, epochs=3).resolved()
-    with pytest.raises(ModelError, match=r"10 answers take 0\.00 GiB and cache_gib allows 0\.00: 3 of them would fit"):
+    with pytest.raises(ModelError, match=r"10 answers take 0\.2 MiB and cache_gib allows 0\.1 MiB: 3 of them would fit"):
         choose_states(asked, rows, 3, 32, tmp_path)
     auto = asked.model_copy(update={"hidden_states": "auto"})
     assert choose_states(auto, rows, 3, 32, tmp_path).mode == "online"
