@@ -32,8 +32,9 @@ from assets import (
     speculator_dataset,
     student_model,
 )
+from pipelines.clearing import clear_after
 from pipelines.days import daily_partitions
-from pipelines.jobs import jobs
+from pipelines.jobs import DAILY, jobs
 from pipelines.recipe import Recipe, load_recipe
 from pipelines.schedules import schedules
 from pipelines.sensors import new_logs
@@ -41,6 +42,7 @@ from pipelines.settings import RECIPES, find_recipe, lake_location
 from pipelines.wiring import rewired
 from resources.lake import Lake
 from resources.launcher import LocalLauncher
+from resources.leftovers import kept_seconds
 from resources.registry import Registry
 from resources.workshop import Workshop
 
@@ -82,9 +84,12 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
     """What the assets plug into. The lake is opened when a run needs it, not when the graph is loaded."""
 
     def workshop(context: dg.InitResourceContext):
+        keep_s = kept_seconds()
         registry = Registry(Lake.open(place), recipe.workload, recipe.digest, context.run_id or "")
         with LocalLauncher() as launcher:
             yield Workshop(registry, launcher, recipe.threads, recipe.tracking)
+        everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *DAILY}
+        clear_after(context, registry.lake, recipe.workload, keep_s, everything)
 
     return {
         "workshop": dg.ResourceDefinition(resource_fn=workshop, description="makes artefacts, each once"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
+TRAIN = "train"
 DAILY = ("interactions", "feedback", "cleaned_interactions")
 
 
@@ -13,7 +14,7 @@ def jobs(workload: str) -> list[dg.unresolved_asset_job_definition.UnresolvedAss
     return [
         dg.define_asset_job("logs", daily, description="Reads and cleans the traffic, one partition per day."),
         dg.define_asset_job(
-            "train", dg.AssetSelection.all() - daily - observed,
+            TRAIN, dg.AssetSelection.all() - daily - observed,
             description="From curated rows to a release candidate: datasets, models, drafter, evaluation, gates.",
         ),
     ]

@@ -29,6 +29,7 @@ from pipelines.jobs import DAILY
 from pipelines.recipe import Recipe, RecipeError, load_recipe
 from resources.lake import Lake, LakeError
 from resources.launcher import relay
+from resources.leftovers import kept_seconds
 from resources.reading.ingest import observe
 from resources.reading.sources import SourceError
 from resources.tables import Tables
@@ -59,6 +60,7 @@ def run(request: RunRequest) -> int:
     """Runs what was asked for; 0 when every step succeeded."""
     recipe = load_recipe(request.recipe)
     lake = Lake.open(request.lake)
+    kept_seconds()  # a mistake in the environment is said now, not by the step that first needs the lake
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
         relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from model_ops.specs import Job
 from pipelines.recipe import Recipe
 from resources.atomic import write_json
+from resources.in_use import hold
 from resources.lake import Lake
 from resources.manifest import SCRATCH, ManifestError
 from resources.registry import Registry
@@ -154,6 +156,7 @@ def _try(launcher: LocalLauncher, job: Job, rate: float) -> Tried:
 
     result = job.output / "result.json"
     if not result.exists():
+        hold(job.output)
         try:
             launcher.run(job)
         except WorkerError as error:
@@ -161,6 +164,7 @@ def _try(launcher: LocalLauncher, job: Job, rate: float) -> Tried:
                 raise SweepError(f"learning rate {rate:g}: {error}") from error
             return Tried(rate, None, 0.0, None, broke="the loss left the numbers")
         lines = [json.loads(line) for line in (job.output / "metrics.jsonl").read_text().splitlines()]
+        shutil.rmtree(job.output / SCRATCH, ignore_errors=True)  # checkpoints of a training that is finished
         write_json(result, {"validation": [line["validation_loss"] for line in lines if "validation_loss" in line],
                             "training": [line["loss"] for line in lines]})
         _drop_weights(job.output)
@@ -172,8 +176,7 @@ def _try(launcher: LocalLauncher, job: Job, rate: float) -> Tried:
 
 def _drop_weights(folder: Path) -> None:
     for path in folder.rglob("*.safetensors"):
-        if SCRATCH not in path.parts:
-            path.unlink()
+        path.unlink()
 
 
 def plot(report: Report, path: Path) -> None:

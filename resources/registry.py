@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.atomic import write_json, write_text
+from resources.in_use import hold, let_go
 from resources.lake import Lake
 from resources.manifest import (
     SCRATCH,
@@ -74,7 +75,8 @@ class Registry:
         finished = read_manifest(directory) if (directory / "manifest.json").exists() else None
         if finished is not None:
             self._point(finished)
-        directory.mkdir(parents=True, exist_ok=True)
+        else:
+            hold(directory)  # what cleans up after stopped runs leaves it alone
         return Draft(kind, name, version, directory, op, config, tuple(inputs), finished)
 
     def finish(self, draft: Draft, metrics: dict[str, Any]) -> Manifest:
@@ -99,6 +101,7 @@ class Registry:
             files=files,
         )
         write_text(draft.directory / "manifest.json", manifest.model_dump_json(indent=2) + "\n")
+        let_go(draft.directory)
         self._point(manifest)
         return manifest
 
