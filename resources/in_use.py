@@ -76,7 +76,7 @@ def taken(directory: Path) -> Iterator[None]:
 def _is_it(handle: int, directory: Path) -> bool:
     """Whether an open directory is still the one at this path."""
     try:
-        there = os.stat(directory, follow_symlinks=False)
+        there = directory.stat(follow_symlinks=False)
     except FileNotFoundError:
         return False
     opened = os.fstat(handle)

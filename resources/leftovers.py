@@ -198,10 +198,10 @@ def _bytes_in(place: Path) -> int:
 def _statuses(place: Path) -> Iterator[os.stat_result]:
     """Of a path and all that is in it; links count as themselves, what vanishes meanwhile does not."""
     with suppress(OSError):
-        yield os.lstat(place)
+        yield place.lstat()
     if place.is_symlink():
         return
     for folder, folders, names in os.walk(place):
         for name in (*folders, *names):
             with suppress(OSError):
-                yield os.lstat(os.path.join(folder, name))
+                yield (Path(folder) / name).lstat()
