@@ -23,7 +23,10 @@ def base_model(
     policy: dg.ResourceParam[ModelPolicy],
     tiny_settings: dg.ResourceParam[TinyBaseSettings],
 ) -> dg.MaterializeResult:
-    """The model that fine-tuning starts from, checked tensor by tensor."""
+    """The model that fine-tuning starts from: a Hugging Face id, a directory, or `tiny`, which is trained on the spot.
+
+    Every tensor is checked against the config. Lies in `models/<workload>/base_model/<version>/`, in the Hugging Face layout.
+    """
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:

@@ -22,7 +22,12 @@ def cleaned_interactions(
     workshop: dg.ResourceParam[Workshop],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> Iterator[dg.MaterializeResult]:
-    """What belongs to a row alone, by day. Rows that failed, were cut off or go round in circles leave here."""
+    """Interactions judged row by row: failed, cut-off and looping answers are dropped, personal data is replaced.
+
+    Adds language, text measures and a MinHash signature to each row. Made from `interactions` and `feedback`, one partition a
+    UTC day; days whose rows were cleaned with other rules are cleaned again. Lies in the Delta table
+    `tables/cleaned_interactions`; `decisions` says for each dropped row which rule dropped it.
+    """
     # late rows changed other days too, and other rules judge all days anew
     days = {*days_of(context), *stale_days(workshop.tables, workshop.workload, curation_settings)}
     report = clean(workshop.tables, workshop.workload, sorted(days), curation_settings)

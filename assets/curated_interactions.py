@@ -25,7 +25,11 @@ SOURCES = ("resources/curating/curate.py", "sql/curate", "sql/clean", "sql/table
 def curated_interactions(
     workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
 ) -> dg.MaterializeResult:
-    """Exact and near duplicates, thumbs-down answers and leaked evaluation items leave; the order of days does not matter."""
+    """The rows to learn from: duplicates, thumbs-down answers and leaked evaluation items are dropped over all days together.
+
+    Every row gets a decision in the table `decisions`. Made from `cleaned_interactions`, `feedback`, the evaluation suite and,
+    where the recipe names a judge, `judgements`. Lies in `datasets/<workload>/curated_interactions/<version>/` (Parquet).
+    """
     suite = workshop.current("dataset", "eval_suite")
     # interactions: the ids by which feedback finds its rows
     tables = ["cleaned_interactions", "interactions", "feedback", *(["judgements"] if curation_settings.judge else [])]
@@ -54,7 +58,7 @@ def curated_interactions(
 
 @dg.asset_check(asset="curated_interactions", blocking=True)
 def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """read = kept + dropped + quarantined: no record is lost and none is counted twice."""
+    """Records read = kept + dropped + quarantined: no record is lost, none is counted twice. Blocks what follows."""
     fates = RowFates.of(workshop.current("dataset", "curated_interactions"))
     return dg.AssetCheckResult(
         passed=fates.adds_up,

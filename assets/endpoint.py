@@ -24,7 +24,11 @@ def endpoint(
     workshop: dg.ResourceParam[Workshop],
     release_settings: dg.ResourceParam[ReleaseSettings],
 ) -> Iterator[dg.MaterializeResult]:
-    """Champion, previous and candidate of this workload. Without an approval nothing moves, and that is no failure."""
+    """The release that servers of this workload load (champion), the one before (previous) and the next one (candidate).
+
+    Moves to the release candidate once `millrace approve` or the recipe (`release.approval: automatic`) approved it and its
+    gates and digests hold again; without an approval nothing moves, and the run succeeds. Lies in `endpoints/<workload>.json`.
+    """
     lake, candidate = workshop.lake, workshop.current("release", "release")
     directory = workshop.directory(candidate)
     if release_settings.approval == "automatic" and not was_decided(lake, directory):

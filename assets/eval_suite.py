@@ -15,7 +15,10 @@ from resources.workshop import Workshop
 def eval_suite(
     workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]
 ) -> dg.MaterializeResult:
-    """Every evaluation suite of the recipe as items of prompt and answer."""
+    """The recipe's evaluation suites as rows of prompt and answer, which training rows must not contain.
+
+    Made from the files under `evals:`. Lies in `datasets/<workload>/eval_suite/<version>/items.parquet`.
+    """
     manifest = workshop.build(
         "dataset", "eval_suite", op="build_eval_suite", sources=("resources/composing/eval_suite.py",),
         config={name: settings.model_dump(mode="json", exclude={"uri"}) for name, settings in evals.items()},

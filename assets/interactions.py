@@ -22,11 +22,17 @@ CODE = source_digest("resources/reading/ingest.py", "sql/ingest")[:12]
     specs=[
         dg.AssetSpec(
             "interactions", deps=["logs"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
-            code_version=CODE, description="One row per request and choice, whatever format logged it.",
+            code_version=CODE, description=(
+                "One row per logged request and answer, in one schema whatever the log format. Made from `logs`, one partition "
+                "a UTC day. Lies in the Delta table `tables/interactions`; lines that cannot be read are in `quarantine`."
+            ),
         ),
         dg.AssetSpec(
             "feedback", deps=["logs"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
-            code_version=CODE, description="Thumbs, scores and rewards, tied to their interaction.",
+            code_version=CODE, description=(
+                "Thumbs, scores and rewards that people or programs gave, each with the id of its interaction. Made from "
+                "`logs`, one partition a UTC day. Lies in the Delta table `tables/feedback`."
+            ),
         ),
     ],
     partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
@@ -36,7 +42,7 @@ def interactions(
     workshop: dg.ResourceParam[Workshop],
     sources: dg.ResourceParam[dict[str, SourceSettings]],
 ) -> Iterator[dg.MaterializeResult]:
-    """Reads only objects that are new or changed; a line that cannot be read goes to quarantine, with its reason."""
+    """Reads new and changed log objects; a line that cannot be read goes to quarantine, with its reason."""
     report = ingest(workshop.tables, workshop.workload, sources, days_of(context))
     if report.failed_objects:
         context.log.warning(f"{counted(len(report.failed_objects), 'object')} could not be read; the next run tries again; "

@@ -19,7 +19,11 @@ def judgements(
     workshop: dg.ResourceParam[Workshop],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> dg.MaterializeResult:
-    """Quality and difficulty of each text, 1 to 10. What was judged with this model and prompt is not asked again."""
+    """Scores of a judge model, 1 to 10, for quality and difficulty of each cleaned text.
+
+    Only texts that this model and prompt did not score before are sent. Made from `cleaned_interactions`. Lies in the Delta
+    table `tables/judgements`; `curated_interactions` drops rows below the recipe's minimum.
+    """
     report = judge(workshop.tables, workshop.workload, curation_settings.judge, context.log.info)
     workshop.publish_catalog()
     return dg.MaterializeResult(metadata=numbers(report.as_metrics()))

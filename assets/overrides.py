@@ -9,11 +9,11 @@ from model_ops.training.settings import TrainingSettings
 
 
 class TrainingOverrides(dg.Config):
-    """Left empty, the recipe's own values hold."""
+    """For this run only; what is left empty is as the recipe says. Other values make another version."""
 
-    steps: int | None = Field(default=None, description="optimizer steps, instead of the recipe's")
-    learning_rate: float | None = Field(default=None, description="peak learning rate, instead of the recipe's")
-    seed: int | None = Field(default=None, description="seed of order and initialisation, instead of the recipe's")
+    steps: int | None = Field(default=None, description="Optimizer steps of this run instead of the recipe's")
+    learning_rate: float | None = Field(default=None, description="Peak learning rate of this run instead of the recipe's")
+    seed: int | None = Field(default=None, description="Seed of row order and initialisation instead of the recipe's")
 
     def applied_to(self, settings: TrainingSettings) -> TrainingSettings:
         given = {name: value for name, value in self.model_dump().items() if value is not None}

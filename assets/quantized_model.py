@@ -20,7 +20,11 @@ def quantized_model(
     policy: dg.ResourceParam[ModelPolicy],
     quantize_settings: dg.ResourceParam[QuantizeSettings],
 ) -> dg.MaterializeResult:
-    """int8 weights per output channel, int8 activations per token, as vLLM and SGLang read them."""
+    """The model to serve: int8 weights (one scale per output channel) and int8 activations (one scale per token).
+
+    Made from the student, or from the fine-tuned model where there is no student or it drafts. Lies in
+    `models/<workload>/quantized_model/<version>/` as compressed-tensors, which vLLM and SGLang load.
+    """
     model = workshop.current("model", policy.source_of("quantized_model"))
     manifest = workshop.train("quantized_model", "quantize", quantize_settings, {"model": model}, context)
     return shown(manifest, workshop)

@@ -28,7 +28,11 @@ def release_candidate(
     release_settings: dg.ResourceParam[ReleaseSettings],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
 ) -> dg.MaterializeResult:
-    """By reference and digest, with serve scripts and a report; judged by the recipe's gates; not yet served."""
+    """Target model and drafter together, with serve scripts and a report, judged by the recipe's gates; not served yet.
+
+    Names models by path and digest instead of copying them. Made from the served model, the drafter and the evaluation
+    report. Lies in `releases/<workload>/<version>/`; `millrace approve <version>` lets it through.
+    """
     target = workshop.current("model", policy.served)
     drafter = workshop.current("model", "speculator") if policy.speculator else None
     evaluation = workshop.current("dataset", "evaluation_report")
@@ -54,7 +58,8 @@ def release_candidate(
 
 @dg.asset_check(asset="release_candidate", blocking=True)
 def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """Nothing is served that missed a gate, whose files are not those that were measured, or whose parts are of another run."""
+    """Every gate of the recipe is met, every file still has the digest it was measured with, and all parts are of one run.
+    Blocks what follows."""
     directory = workshop.directory(workshop.current("release", "release"))
     problems = recheck(workshop.lake, directory) + superseded(workshop.lake, directory)
     gates = [gate.model_dump() for gate in read_release(directory).gates]

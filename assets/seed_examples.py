@@ -28,7 +28,11 @@ def seed_examples(
     seeds: dg.ResourceParam[dict[str, SourceSettings]],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> dg.MaterializeResult:
-    """Every seed file of the recipe as rows of messages; bad lines and leaked evaluation items are counted and named."""
+    """The recipe's seed conversations as rows of messages, written by people or synthetic, to be mixed into the traffic.
+
+    Bad lines and leaked evaluation items are left out and counted. Made from the files under `seeds:` and `eval_suite`. Lies in
+    `datasets/<workload>/seed_examples/<version>/seeds.parquet`.
+    """
     places = {name: settings.uri for name, settings in seeds.items()}
     suite = workshop.current("dataset", "eval_suite")
     settings = curation_settings.decontamination

@@ -20,7 +20,11 @@ REDACTION = ("pii", "pii_engine")
 def served_answers(
     workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
 ) -> dg.MaterializeResult:
-    """Temperature and the like of each request; token ids only of rows from which no personal data was redacted."""
+    """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids where the log has them.
+
+    Token ids only of rows in which no personal data was replaced. Made from `sft_dataset` and `interactions`, for the drafter's
+    training. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet).
+    """
     dataset = workshop.current("dataset", "sft_dataset")
     manifest = workshop.build(
         "dataset", "served_answers", op="build_served_answers", sources=SOURCES,

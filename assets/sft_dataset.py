@@ -18,7 +18,11 @@ SOURCES = ("resources/composing/datasets.py", "sql/datasets", "sql/clean", "sql/
 def sft_dataset(
     workshop: dg.ResourceParam[Workshop], dataset_settings: dg.ResourceParam[DatasetSettings]
 ) -> dg.MaterializeResult:
-    """Traffic and seeds by weight; a session is in one split only, so held-out means never seen."""
+    """Conversations to train on: curated traffic and seeds mixed by weight, split into train, validation and test.
+
+    All turns of a session are in one split, so validation and test are never seen in training. Lies in
+    `datasets/<workload>/sft_dataset/<version>/{train,validation,test}.parquet`.
+    """
     curated, seeds = workshop.current("dataset", "curated_interactions"), workshop.current("dataset", "seed_examples")
     manifest = workshop.build(
         "dataset", "sft_dataset", op="build_sft_dataset", sources=SOURCES,
@@ -33,6 +37,6 @@ def sft_dataset(
 
 @dg.asset_check(asset="sft_dataset", blocking=True)
 def no_session_in_two_splits(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """Held-out sessions must be unknown to every stage, or no figure below means anything."""
+    """No session is in two splits, so that measurements on held-out sessions are honest. Blocks what follows."""
     shared = sessions_in_two_splits(workshop.directory(workshop.current("dataset", "sft_dataset")))
     return dg.AssetCheckResult(passed=shared == 0, metadata={"sessions_in_two_splits": shared})

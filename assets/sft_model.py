@@ -20,7 +20,11 @@ def sft_model(
     workshop: dg.ResourceParam[Workshop],
     sft_settings: dg.ResourceParam[SftSettings],
 ) -> dg.MaterializeResult:
-    """Supervised fine-tuning on assistant tokens only, packed, each document isolated."""
+    """The base model fine-tuned on the assistant's turns of `sft_dataset`.
+
+    Made from `base_model` and `sft_dataset`; `sft:` in the recipe says how (full, LoRA or QLoRA). Lies in
+    `models/<workload>/sft_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each step).
+    """
     inputs = {"model": workshop.current("model", "base_model"), "dataset": workshop.current("dataset", "sft_dataset")}
     manifest = workshop.train("sft_model", "sft", config.applied_to(sft_settings), inputs, context)
     return shown(manifest, workshop)

@@ -23,7 +23,11 @@ def speculator(
     policy: dg.ResourceParam[ModelPolicy],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
 ) -> dg.MaterializeResult:
-    """A drafter of the recipe's architecture, in the layout that its servers load."""
+    """The draft model: proposes tokens that the served model verifies, so that answers come faster and stay the same.
+
+    Trained on `speculator_dataset`, for exactly the weights that are served. Lies in `models/<workload>/speculator/<version>/`
+    in the layout that vLLM or SGLang loads for its architecture (`speculator.architecture` in the recipe).
+    """
     inputs = {
         "target": workshop.current("model", policy.served),
         "dataset": workshop.current("dataset", "speculator_dataset"),

@@ -20,7 +20,11 @@ def speculator_dataset(
     policy: dg.ResourceParam[ModelPolicy],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
 ) -> dg.MaterializeResult:
-    """Prompt and answer as exact token ids: a drafter learns what its target says, not what the logs said."""
+    """Answers of the served model to the traffic's prompts, as token ids: what the drafter learns from.
+
+    A drafter has to predict what its target says, which may differ from what the logs say. Made from the served model,
+    `sft_dataset` and `served_answers`. Lies in `datasets/<workload>/speculator_dataset/<version>/` (Parquet).
+    """
     inputs = {
         "target": workshop.current("model", policy.served), "dataset": workshop.current("dataset", "sft_dataset"),
         "served": workshop.current("dataset", "served_answers"),

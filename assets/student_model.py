@@ -20,7 +20,11 @@ def student_model(
     workshop: dg.ResourceParam[Workshop],
     student_settings: dg.ResourceParam[StudentSettings],
 ) -> dg.MaterializeResult:
-    """Evenly spaced layers of the teacher, distilled from it on the traffic's own conversations."""
+    """A smaller model: evenly spaced layers of the fine-tuned model, distilled from it on `sft_dataset`.
+
+    It learns the teacher's whole distributions, not only its answers. Made from `sft_model` and `sft_dataset`; `student:` in
+    the recipe says how deep it is. Lies in `models/<workload>/student_model/<version>/` in the Hugging Face layout.
+    """
     inputs = {"teacher": workshop.current("model", "sft_model"), "dataset": workshop.current("dataset", "sft_dataset")}
     manifest = workshop.train("student_model", "distill", config.applied_to(student_settings), inputs, context)
     return shown(manifest, workshop)

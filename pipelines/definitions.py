@@ -91,22 +91,29 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
         everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *DAILY}
         clear_after(context, registry.lake, recipe.workload, keep_s, everything)
 
+    described = {
+        "policy": (recipe.policy, "Which stages this recipe has, and from which model each of them starts."),
+        "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
+        "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
+        "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),
+        "evals": (recipe.evals, "The recipe's `evals`: files of evaluation items that training rows must not contain."),
+        "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
+        "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
+        "tiny_settings": (recipe.tiny, "The recipe's `tiny`: the base model that is trained on the spot."),
+        "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
+        "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
+        "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
+        "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
+        "evaluate_settings": (recipe.evaluation, "The recipe's `evaluation`: rows, prompts, temperatures."),
+        "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
+    }
     return {
-        "workshop": dg.ResourceDefinition(resource_fn=workshop, description="makes artefacts, each once"),
-        "policy": recipe.policy,
-        "base_name": recipe.base_model,
-        "sources": recipe.sources,
-        "seeds": recipe.seeds,
-        "evals": recipe.evals,
-        "curation_settings": recipe.curation,
-        "dataset_settings": recipe.datasets.sft,
-        "tiny_settings": recipe.tiny,
-        "sft_settings": recipe.sft,
-        "student_settings": recipe.student,
-        "quantize_settings": recipe.quantize,
-        "speculator_settings": recipe.speculator,
-        "evaluate_settings": recipe.evaluation,
-        "release_settings": recipe.release,
+        "workshop": dg.ResourceDefinition(
+            resource_fn=workshop,
+            description="The lake and the worker process: makes each artefact once, and reuses it for the same inputs.",
+        ),
+        **{name: dg.ResourceDefinition.hardcoded_resource(value, description=text)
+           for name, (value, text) in described.items()},
     }
 
 

@@ -12,9 +12,13 @@ def jobs(workload: str) -> list[dg.unresolved_asset_job_definition.UnresolvedAss
     daily = dg.AssetSelection.assets(*([workload, name] for name in DAILY))
     observed = dg.AssetSelection.assets([workload, "logs"])
     return [
-        dg.define_asset_job("logs", daily, description="Reads and cleans the traffic, one partition per day."),
+        dg.define_asset_job(
+            "logs", daily,
+            description="Reads new log files and cleans their rows, one partition a UTC day; any range of days is one run.",
+        ),
         dg.define_asset_job(
             TRAIN, dg.AssetSelection.all() - daily - observed,
-            description="From curated rows to a release candidate: datasets, models, drafter, evaluation, gates.",
+            description="From cleaned rows to a release candidate: datasets, models, drafter, evaluation, gates. Steps whose "
+            "inputs did not change are reused. Moves the endpoint where the release is approved.",
         ),
     ]

@@ -18,15 +18,19 @@ def schedules(recipe: Recipe, logs_job, train_job) -> list[dg.ScheduleDefinition
         _daily_logs(recipe, logs_job, status),
         dg.ScheduleDefinition(
             name="retraining", job=train_job, cron_schedule=recipe.automation.retrain.cron, default_status=status,
-            description="Rebuilds datasets, models and drafter; steps whose inputs did not change return at once.",
+            description="Runs the job train at the times of `automation.retrain.cron`: rebuilds datasets, models and drafter "
+            "from the traffic so far; steps whose inputs did not change are reused.",
         ),
     ]
 
 
 def _daily_logs(recipe: Recipe, logs_job, status: dg.DefaultScheduleStatus) -> dg.ScheduleDefinition:
-    @dg.schedule(name="daily_logs", job=logs_job, cron_schedule="0 1 * * *", default_status=status)
+    @dg.schedule(
+        name="daily_logs", job=logs_job, cron_schedule="0 1 * * *", default_status=status,
+        description="Runs the job logs every day at 01:00 UTC over the day before: reads what the gateway wrote, and cleans "
+        "every day that late lines belong to.",
+    )
     def daily_logs(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        """Reads what the gateway wrote yesterday, and cleans whatever days late lines belong to."""
         yesterday = (context.scheduled_execution_time - timedelta(days=1)).date()
         if recipe.last_day is not None and yesterday > recipe.last_day:
             return dg.SkipReason(f"this recipe's traffic ended on {recipe.last_day}")

@@ -24,9 +24,12 @@ OBJECTS_PER_TICK = 5_000
 def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
     status = dg.DefaultSensorStatus.RUNNING if recipe.automation.watch_logs else dg.DefaultSensorStatus.STOPPED
 
-    @dg.sensor(name="new_logs", job=logs_job, minimum_interval_seconds=60, default_status=status)
+    @dg.sensor(
+        name="new_logs", job=logs_job, minimum_interval_seconds=60, default_status=status,
+        description="Every minute: looks for log objects that were never read and runs the job logs over their days, once for "
+        "the same objects. On where the recipe says `automation.watch_logs: true`, or when switched on here.",
+    )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """Asks for a run over the days of log objects that were never read."""
         cursor = json.loads(context.cursor) if context.cursor else {}
         found = new_objects(Tables(Lake.open(place)), recipe.workload, recipe.sources, cursor, OBJECTS_PER_TICK)
         first, last = daily_partitions(recipe, place).get_first_partition_key(), recipe.last_day

@@ -79,6 +79,39 @@ def test_keys_carry_the_workload_and_every_asset_says_what_it_is(tmp_path):
             assert node.code_version
 
 
+def described(tmp_path):
+    """Everything that the UI shows with a description: kind and name -> description."""
+    graph = load(tmp_path, 'curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_quality: 4}\n')
+    repository, asset_graph = graph.get_repository_def(), graph.resolve_asset_graph()
+    found = {f"asset {key.path[-1]}": asset_graph.get(key).description for key in asset_graph.get_all_asset_keys()}
+    for checks in repository.asset_checks_defs_by_key.values():
+        found |= {f"check {spec.name}": spec.description for spec in checks.check_specs}
+    found |= {f"job {job.name}": job.description for job in repository.get_all_jobs() if not job.name.startswith("__")}
+    found |= {f"schedule {schedule.name}": schedule.description for schedule in repository.schedule_defs}
+    found |= {f"sensor {sensor.name}": sensor.description for sensor in repository.sensor_defs}
+    found |= {f"resource {name}": resource.description for name, resource in graph.resources.items()}
+    for definition in {asset.op for asset in repository.assets_defs_by_key.values() if asset.is_executable}:
+        fields = getattr(definition.config_schema.config_type, "fields", {})
+        found |= {f"config {definition.name}.{name}": field.description for name, field in fields.items()}
+    return found
+
+
+def test_everything_in_the_ui_has_a_description(tmp_path):
+    found = described(tmp_path)
+    kinds = [name.split()[0] for name in found]
+    assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
+        "asset": 19, "check": 4, "job": 2, "schedule": 2, "sensor": 1, "resource": 15, "config": 12}
+    assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
+
+
+def test_an_asset_s_description_says_what_it_is_made_from_or_where_it_lies(tmp_path):
+    for name, text in described(tmp_path).items():
+        if name.startswith("asset ") and name != "asset logs":
+            assert "Lies in" in text, name
+            first = text.splitlines()[0]
+            assert len(first) < 130 or ". " in first, f"{name}: the first line is what a list shows"
+
+
 def test_daily_partitions_start_on_the_first_day_and_are_read_in_one_run(tmp_path):
     graph = load(tmp_path).resolve_asset_graph()
     for name in ("interactions", "feedback", "cleaned_interactions"):
