@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,13 @@ def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat.update(numbers(value, f"{key}/"))
         elif isinstance(value, bool | int | float | str):
-            flat[key] = round(value, 5) if isinstance(value, float) else value
+            flat[key] = _rounded(value) if isinstance(value, float) else value
     return flat
+
+
+def _rounded(value: float) -> float:
+    """Five digits that say something, at most five of them behind the point: 7419.0, 4.0945, 0.00012."""
+    return round(float(f"{value:.5g}"), 5) if math.isfinite(value) else value
 
 
 def table(rows: list[Mapping[str, Any]]) -> dg.MetadataValue:

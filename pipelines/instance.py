@@ -49,7 +49,19 @@ def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
         instance.report_run_failed(run, message="The process of this run is gone; millrace run will continue its work.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         dead.append(run.run_id)
+    _free_slots_of_ended_runs(instance)
     return dead
+
+
+def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
+    """A run that failed while a step of it was starting has ended and kept its slot; the next step would wait for ever."""
+    storage = instance.event_log_storage
+    for pool in storage.get_concurrency_keys():
+        info = storage.get_concurrency_info(pool)
+        for run_id in info.active_run_ids | info.pending_run_ids | info.assigned_run_ids:
+            run = instance.get_run_by_id(run_id)
+            if run is None or run.is_finished:
+                storage.free_concurrency_slots_for_run(run_id)
 
 
 def _is_alive(process: str) -> bool:

@@ -145,12 +145,15 @@ class _Listener:
     def __init__(self, names: set[str]):
         self.names = names
         self.interrupted = False
+        self._waiting: set[str] = set()
 
     def __call__(self, entry: dg.EventLogEntry) -> None:
         event = entry.dagster_event
         if event is None:
             return
         step = (event.step_key or "").split("__")[-1]
+        if event.event_type == DagsterEventType.ENGINE_EVENT and "blocked by limit for pool" in (event.message or ""):
+            self._waits(step)
         if event.event_type == DagsterEventType.STEP_FAILURE:
             self._failed(step, event.event_specific_data.error, entry.timestamp)
         elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
@@ -158,6 +161,12 @@ class _Listener:
             relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
         elif step in self.names and event.event_type in STATES:  # a check's own step is told by its verdict
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
+
+    def _waits(self, step: str) -> None:
+        """Says once that a step cannot begin yet: nothing else moves on the terminal meanwhile."""
+        if step not in self._waiting:
+            self._waiting.add(step)
+            relay({"event": "note", "message": f"{step} waits: another run on this lake is at work in its place"})
 
     def _failed(self, step: str, error: SerializableErrorInfo | None, at: float) -> None:
         while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):

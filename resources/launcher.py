@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -244,8 +245,9 @@ def accelerators() -> int:
 
 
 def relay(event: dict[str, Any], file: Path | None = None) -> None:
-    """Appends an event to the progress file that the starting terminal follows, if there is one."""
+    """Appends an event to the progress file that the starting terminal follows, if there is one and it is still open: a run
+    goes on when its terminal is closed."""
     target = file or (Path(os.environ["MILLRACE_PROGRESS"]) if os.environ.get("MILLRACE_PROGRESS") else None)
     if target is not None:
-        with target.open("a", encoding="utf-8") as out:
+        with suppress(FileNotFoundError), target.open("a", encoding="utf-8") as out:
             out.write(json.dumps(event) + "\n")

@@ -91,3 +91,20 @@ def test_a_step_that_is_made_after_it_was_reused_counts(tmp_path):
     outcome, text = watch(tmp_path, [STEP[0], '{"event": "reused", "step": "sft_model"}', STEP[1], *STEP])
     assert outcome.reused == set()
     assert "0.4 s of 90 s" in text
+
+
+def test_a_step_that_waits_for_another_run_says_so_once(monkeypatch):
+    from types import SimpleNamespace
+
+    import dagster as dg
+
+    import pipelines.run as module
+
+    said = []
+    monkeypatch.setattr(module, "relay", said.append)
+    listener = module._Listener({"sft_model"})
+    event = SimpleNamespace(step_key="toy__sft_model", event_type=dg.DagsterEventType.ENGINE_EVENT, is_step_event=True,
+                            message="Step still blocked by limit for pool worker")
+    for _ in range(3):
+        listener(SimpleNamespace(dagster_event=event, timestamp=1.0))
+    assert said == [{"event": "note", "message": "sft_model waits: another run on this lake is at work in its place"}]

@@ -53,6 +53,29 @@ def test_a_killed_run_is_failed_and_frees_its_pool_slot(lake):
     assert fail_dead_runs(instance) == []
 
 
+def test_a_run_that_ended_and_kept_its_slot_gives_it_back(lake):
+    instance = open_instance(lake)
+    ended = make_new_run_id()
+    storage = instance.event_log_storage
+    storage.initialize_concurrency_limit_to_default("worker")
+    storage.claim_concurrency_slot("worker", ended, "sft_model")
+    assert held(instance)
+    assert fail_dead_runs(instance) == []
+    assert not held(instance)
+
+
+def test_a_run_at_work_keeps_its_slot_when_another_begins(lake):
+    instance = open_instance(lake)
+
+    @dg.asset(pool="worker")
+    def first():
+        assert held(instance)
+        assert fail_dead_runs(instance) == []
+        assert held(instance)
+
+    assert dg.materialize([first], instance=instance, tags={PROCESS_TAG: this_process()}).success
+
+
 def held(instance) -> int:
     info = instance.event_log_storage.get_concurrency_info("worker")
     return info.active_slot_count

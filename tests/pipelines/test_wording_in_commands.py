@@ -81,3 +81,10 @@ def test_one_object_that_cannot_be_read_is_said_of_one():
     assert _nothing(one, report) == "the one object under logs/ cannot be read; logs/a.gz: the stream is cut off"
     report.failed_objects.append("logs/b.gz")
     assert _nothing(replace(found, formats=[{"objects": 2}]), report).startswith("none of the 2 objects under logs/ can be read")
+
+
+def test_metadata_numbers_have_five_digits_that_say_something():
+    from assets.presentation import numbers
+
+    found = numbers({"speed": 7418.98994, "loss": 4.094491, "lr": 0.000123, "rows": 1234567, "no": None, "nan": float("inf")})
+    assert found == {"speed": 7419.0, "loss": 4.0945, "lr": 0.00012, "rows": 1234567, "nan": float("inf")}

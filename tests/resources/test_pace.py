@@ -80,3 +80,26 @@ def test_a_clock_that_stands_still_or_work_that_repeats_breaks_nothing():
 def test_utilisation_and_tokens_come_once_measured():
     pace = heard(*(event(done, float(done), loss=1.5, tokens_per_second=3100, mfu=0.412) for done in range(1, 6)))
     assert pace.how_fast() == ["13 min left", "loss 1.500", "3,100 tokens/s", "MFU 41%"]
+
+
+def test_a_closed_terminal_does_not_stop_what_reports_to_it(tmp_path):
+    from resources.launcher import relay
+
+    relay({"event": "note", "message": "still here"}, tmp_path / "gone" / "progress.jsonl")
+    assert not (tmp_path / "gone").exists()
+
+
+def test_progress_lines_carry_their_time_and_name_what_is_waited_for(tmp_path):
+    import io
+    import json
+
+    from resources.launcher import LOADING, LocalLauncher
+
+    class Worker:
+        stdout = io.StringIO('{"event": "ready"}\n{"event": "progress", "phase": "sft", "done": 1, "total": 9, "unit": "steps"}\n')
+
+    launcher = LocalLauncher(tmp_path / "progress.jsonl")
+    assert [event["event"] for event in launcher._events(Worker(), None)] == ["ready", "progress"]
+    waited, progress = map(json.loads, (tmp_path / "progress.jsonl").read_text().splitlines())
+    assert waited == {"event": "phase", "phase": LOADING}
+    assert progress["at"] > 1.7e9
