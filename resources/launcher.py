@@ -245,8 +245,8 @@ def accelerators() -> int:
 
 
 def relay(event: dict[str, Any], file: Path | None = None) -> None:
-    """Appends an event to the progress file that the starting terminal follows, if there is one and it is still open: a run
-    goes on when its terminal is closed."""
+    """Appends an event to the progress file that the starting terminal follows, if there is one. A run whose terminal is gone,
+    and its file with it, stops when it is asked to, not in the middle of a step's start."""
     target = file or (Path(os.environ["MILLRACE_PROGRESS"]) if os.environ.get("MILLRACE_PROGRESS") else None)
     if target is not None:
         with suppress(FileNotFoundError), target.open("a", encoding="utf-8") as out:
