@@ -9,10 +9,8 @@ terminal. Ctrl-C is passed on once: workers save a checkpoint, the run is marked
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,7 +23,7 @@ import psutil
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from resources.source_digest import PROJECT
+from resources.python_process import child_environment, python_module
 
 SECONDS_BETWEEN_LOOKS = 0.2
 
@@ -49,9 +47,8 @@ def follow(request: Mapping[str, Any], console: Console, budget: Mapping[str, fl
         log = Path(folder) / "run.log"
         with log.open("w") as chatter:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.run", json.dumps(request, default=str)],
-                cwd=PROJECT,
-                env={**os.environ, "MILLRACE_PROGRESS": str(events), "PYTHONUNBUFFERED": "1"},
+                python_module("pipelines.run", json.dumps(request, default=str)),
+                env=child_environment(MILLRACE_PROGRESS=str(events), PYTHONUNBUFFERED="1"),
                 stdin=subprocess.DEVNULL,
                 stdout=chatter,
                 stderr=chatter,

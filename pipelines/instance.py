@@ -16,7 +16,7 @@ from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, RunsFilt
 from resources.atomic import write_text
 from resources.lake import Lake
 
-SHIPPED = Path(__file__).resolve().parent.parent / "dagster.yaml"
+SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
 PROCESS_TAG = "millrace/process"
 
 

@@ -20,7 +20,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -34,7 +33,7 @@ from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_
 from model_ops.specs import Job
 from resources.atomic import write_text
 from resources.manifest import SCRATCH
-from resources.source_digest import PROJECT
+from resources.python_process import child_environment, python_module
 
 STOP_SECONDS = 120
 """How long a worker that was asked to stop may take to save its checkpoint."""
@@ -126,9 +125,9 @@ class LocalLauncher:
         if pipes is not None:
             environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: pipes["context"], DAGSTER_PIPES_MESSAGES_ENV_VAR: pipes["messages"]}
         worker = subprocess.Popen(
-            [sys.executable, "-m", "model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
-             str(job.typed_settings().mesh.restarts)],
-            cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            python_module("model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
+                          str(job.typed_settings().mesh.restarts)),
+            env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self._worker = worker
         ends: dict[str, dict] = {}
         try:
@@ -156,13 +155,12 @@ class LocalLauncher:
                           "its checkpoints are kept, run again")
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "TOKENIZERS_PARALLELISM": "true", "MPLBACKEND": "Agg"}
+        return child_environment(TOKENIZERS_PARALLELISM="true", MPLBACKEND="Agg")
 
     def _living_worker(self) -> subprocess.Popen[str]:
         if self._worker is None or self._worker.poll() is not None:
             self._worker = subprocess.Popen(
-                [sys.executable, "-m", "model_ops.worker", "--stdin"],
-                cwd=PROJECT,
+                python_module("model_ops.worker", "--stdin"),
                 env=self._environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
