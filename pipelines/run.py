@@ -26,6 +26,7 @@ from pipelines.days import first_day
 from pipelines.definitions import definitions
 from pipelines.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
 from pipelines.jobs import DAILY
+from pipelines.lake_recipes import remember
 from pipelines.recipe import Recipe, RecipeError, load_recipe
 from resources.lake import Lake, LakeError
 from resources.launcher import relay
@@ -59,6 +60,7 @@ def run(request: RunRequest) -> int:
     """Runs what was asked for; 0 when every step succeeded."""
     recipe = load_recipe(request.recipe)
     lake = Lake.open(request.lake)
+    remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
         relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})

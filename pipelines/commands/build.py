@@ -52,9 +52,9 @@ def run(
 
 @app.command()
 def ui(
-    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show; those of workspace.yaml if none")] = None,
+    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show; if none, those last run on the lake")] = None,
     lake: LakeOption = None,
-    port: Annotated[int, typer.Option(help="of the web page")] = 3000,
+    port: Annotated[int, typer.Option(help="of the web page", min=1, max=65535)] = 3000,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
 ) -> None:
     """Opens the Dagster UI on a lake: the graph, its history, its schedules."""
