@@ -1,4 +1,4 @@
-"""The `millrace` command. Exit codes: 0 fine, 1 found wrong, 2 misuse, 130 interrupted.
+"""The `millrace` command. Exit codes: 0 fine, 1 found wrong, 2 misuse, 130 interrupted, 141 nobody reads the output.
 
 Every error a person can mend is one sentence that names the thing and the remedy; anything else is a bug and shows its
 traceback. The commands are in pipelines/commands; heavy libraries are imported by the command that needs them.
@@ -6,11 +6,10 @@ traceback. The commands are in pipelines/commands; heavy libraries are imported 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-
-from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401 - importing a file adds its commands
-from pipelines.commands.terminal import app, say_error
+from pathlib import Path
 
 
 def main() -> None:
@@ -18,24 +17,61 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
     try:
-        app()
+        # Importing a file adds its commands. Here, since Ctrl-C during the imports is a Ctrl-C too.
+        from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401
+        from pipelines.commands.terminal import app
+
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
-        sys.exit(130)
+        _interrupted()
+    except BrokenPipeError:
+        _nobody_reads()
+    except SystemExit as end:  # typer and rich have made one of either
+        if isinstance(end.__context__, BrokenPipeError):
+            _nobody_reads()
+        if end.code == 130:
+            _interrupted()
+        raise
     except Exception as error:
-        code = _exit_code(error)
-        if code is None:
+        ending = _ending(error)
+        if ending is None:
             raise
-        say_error(error)
+        from pipelines.commands.terminal import say_error
+
+        code, sentence = ending
+        say_error(sentence)
         sys.exit(code)
 
 
-def _exit_code(error: Exception) -> int | None:
-    """The exit code of an error that a person can mend; None for a bug."""
+def _ending(error: Exception) -> tuple[int, str] | None:
+    """Exit code and sentence for an error that a person can mend; None for a bug."""
     from pipelines.mistakes import FOUND_WRONG, MISUSE  # imports half of the project: only once something went wrong
+    from pipelines.storage_errors import storage_sentence
 
     if isinstance(error, MISUSE):
-        return 2
-    return 1 if isinstance(error, (*FOUND_WRONG, OSError)) else None
+        return 2, str(error)
+    if isinstance(error, FOUND_WRONG):
+        return 1, str(error)
+    # Dagster's home is known here once its history was opened; its errors name no file.
+    home = os.environ.get("DAGSTER_HOME")
+    refused = storage_sentence(error, Path(home) if home else None)
+    if refused is None and isinstance(error, OSError):
+        refused = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    return None if refused is None else (1, refused)
+
+
+def _interrupted() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C while the interpreter ends would print a traceback
+    sys.exit(130)
+
+
+def _nobody_reads() -> None:
+    """`millrace ... | head`: ends without a word, as a program that SIGPIPE ended."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(141)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from pipelines.init_recipe import InitError
 from pipelines.measuring import MeasureError
 from pipelines.planning import PlanError
 from pipelines.recipe import RecipeError
-from pipelines.sweep import SweepError
+from pipelines.storage_errors import StorageError
+from pipelines.sweep import SweepError, SweepFailed
 from pipelines.ui import ServerEnded, UiError
 from resources.catalog import CatalogError
 from resources.curating.judge_endpoint import JudgeError
@@ -28,5 +29,5 @@ MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanE
 """What was asked for cannot be: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,
-               ModelError, ServerEnded)
+               ModelError, ServerEnded, StorageError, SweepFailed)
 """What was looked at is not right: exit code 1."""

@@ -26,6 +26,7 @@ from rich.console import Console
 from pipelines.lake_recipes import remembered
 from pipelines.recipe import load_recipe
 from pipelines.settings import lake_location
+from pipelines.storage_errors import StorageError, require_writable, storage_sentence
 from resources.lake import Lake, LakeError
 from resources.python_process import child_environment, python_module
 from resources.source_digest import PROJECT
@@ -41,8 +42,6 @@ class UiError(Exception):
 
 def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int, console: Console) -> int:
     """Runs webserver and daemon until one of them ends or Ctrl-C; stops both by their pids."""
-    from pipelines.instance import dagster_home
-
     if importlib.util.find_spec("dagster_webserver") is None:
         raise UiError("the UI is not installed: pip install 'millrace[ui]'")
     for path in recipes:
@@ -50,7 +49,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
     place = ui_lake(recipes, lake)
     shown = recipes or _recipes_of(place)
     _check_port(host, port)
-    home = dagster_home(place)
+    home = _writable_home(place)
     environment = child_environment(DAGSTER_HOME=str(home), MILLRACE_LAKE=str(place.root))
     with tempfile.TemporaryDirectory(prefix="millrace-ui-") as folder, _only_daemon(home) as daemon_here:
         workspace = Path(folder) / "workspace.yaml"
@@ -109,6 +108,18 @@ def _recipes_of(lake: Lake) -> list[Path]:
         gone = f"; {noted[0]}, which was run on it last, is gone" if noted else ""
         raise UiError(f"the lake {lake.root} names no recipe to show{gone}: millrace ui RECIPE --lake {lake.root}")
     return there
+
+
+def _writable_home(lake: Lake) -> Path:
+    from pipelines.instance import dagster_home
+
+    try:
+        home = dagster_home(lake)
+        require_writable(home)
+    except (OSError, StorageError) as error:
+        said = storage_sentence(error, lake.root) or str(error)
+        raise StorageError(f"{said} Or set MILLRACE_HOME to a folder for Dagster's history that can be written.") from error
+    return home
 
 
 def _check_port(host: str, port: int) -> None:
