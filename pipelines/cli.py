@@ -17,6 +17,17 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
     try:
+        code = _carry_out()
+    except KeyboardInterrupt:
+        code = 130
+    if code == 130:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C while the interpreter ends would print a traceback
+    sys.exit(code)
+
+
+def _carry_out() -> int | str | None:
+    """Runs the command that the words name. Returns what to exit with; raises what is a bug."""
+    try:
         # Importing a file adds its commands. Here, since Ctrl-C during the imports is a Ctrl-C too.
         from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401
         from pipelines.commands.terminal import app
@@ -25,17 +36,14 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()
-    except KeyboardInterrupt:
-        _interrupted()
     except BrokenPipeError:
-        _nobody_reads()
-    except SystemExit as end:  # typer and rich have made one of either
-        if isinstance(end.__context__, BrokenPipeError):
-            _nobody_reads()
-        if end.code == 130:
-            _interrupted()
-        raise
+        return _nobody_reads()
+    except SystemExit as end:
+        closed = isinstance(end.__context__, BrokenPipeError)  # typer and rich exit where they meet one
+        return _nobody_reads() if closed else end.code
     except Exception as error:
+        if str(error) == "Query interrupted":  # what DuckDB makes of a Ctrl-C
+            return 130
         ending = _ending(error)
         if ending is None:
             raise
@@ -43,7 +51,8 @@ def main() -> None:
 
         code, sentence = ending
         say_error(sentence)
-        sys.exit(code)
+        return code
+    return 0
 
 
 def _ending(error: Exception) -> tuple[int, str] | None:
@@ -63,15 +72,10 @@ def _ending(error: Exception) -> tuple[int, str] | None:
     return None if refused is None else (1, refused)
 
 
-def _interrupted() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C while the interpreter ends would print a traceback
-    sys.exit(130)
-
-
-def _nobody_reads() -> None:
+def _nobody_reads() -> int:
     """`millrace ... | head`: ends without a word, as a program that SIGPIPE ended."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(141)
+    return 141
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_ra
 
 STATES = {DagsterEventType.STEP_START: "started", DagsterEventType.STEP_SUCCESS: "finished"}
 INTERRUPTIONS = {"DagsterExecutionInterruptedError", "KeyboardInterrupt", "WorkerStopped"}
+DUCKDB_INTERRUPTED = "Query interrupted"
+"""What DuckDB says, as a RuntimeError, of a Ctrl-C during a query."""
 
 
 class RunRequest(BaseModel):
@@ -165,7 +167,7 @@ class _Listener:
         refused = storage_sentence(error, self.lake.root)
         while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
             error = error.cause  # Dagster's own wrappers; what they wrap says what is wrong
-        if error is not None and error.cls_name in INTERRUPTIONS:
+        if error is not None and (error.cls_name in INTERRUPTIONS or DUCKDB_INTERRUPTED in error.message):
             self.interrupted = True
             relay({"event": "step", "step": step, "state": "stopped", "at": at})
             return

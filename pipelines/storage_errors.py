@@ -124,7 +124,7 @@ def _sentence(found: Refusal, place: Path | None) -> str:
     """Which place, what is wrong with it, what is needed, and that nothing is lost."""
     where = found.path or place
     if where is None:
-        said, lake = "the place that this writes to", None
+        said, lake = "where this command writes", None
     else:
         lake = next((folder for folder in (where, *where.parents) if os.access(folder / "lake.json", os.F_OK)), None)
         said = f"the lake {lake}" if lake else str(where)

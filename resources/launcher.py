@@ -122,6 +122,8 @@ class LocalLauncher:
             logging.getLogger(__name__).info("the worker ended before it could take %s", path)
         code = worker.wait()
         self._worker = None
+        if code == 0:  # asked to stop by someone else, before it had begun
+            raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
         if code < 0:
             raise WorkerKilled(killed_sentence("the worker", signal.Signals(-code).name))
         raise WorkerError(f"the worker ended with exit code {code} before its job was done; its checkpoints are kept, "
