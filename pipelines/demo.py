@@ -110,8 +110,9 @@ def demo_recipe(size: DemoSize) -> Path:
     if Path.cwd() == RECIPES.parent:
         return shipped
     own = Path.cwd() / size.folder / size.recipe
-    text = ("# Written by `millrace demo`, again on every run: copy this file before you change it.\n"
-            + shipped.read_text(encoding="utf-8").replace(f"../{size.folder}/", ""))
+    lines = [line for line in shipped.read_text(encoding="utf-8").splitlines() if "$schema=" not in line]  # it lies elsewhere
+    text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + "\n".join(lines) + "\n"
+    text = text.replace(f"../{size.folder}/", "")
     if not own.is_file() or own.read_text(encoding="utf-8") != text:
         write_text(own, text)
     return own

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["full", "quota", "size", "read_only", "denied"]
+Kind = Literal["full", "quota", "size", "read_only", "denied", "gone"]
 
 PROBE_BYTES = 1 << 20
 """What is written to find out whether a folder can be written: about as much as Dagster needs to note a run."""
@@ -92,6 +92,8 @@ def _tried(place: Path) -> Refusal | None:
             file.write(bytes(PROBE_BYTES))
             file.flush()
             os.fsync(file.fileno())
+    except FileNotFoundError:
+        return Refusal("gone", place)
     except OSError as error:
         if error.errno not in NUMBERS:
             raise
@@ -130,6 +132,8 @@ def _sentence(found: Refusal, place: Path | None) -> str:
         said = f"the lake {lake}" if lake else str(where)
     kept = "Finished steps are kept and nothing is lost: then run the same command again."
     asked = " As it is, sql, lineage and why can read it." if lake else ""
+    if found.kind == "gone":
+        return f"there is no folder {where}, or no longer: it may have been moved or deleted while it was in use; put it back"
     if found.kind == "full":
         return f"the disk of {said} is full{_room(where)}: free some space there. {kept}"
     if found.kind == "quota":

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pipelines import cli as command
 from pipelines import follow as following
-from pipelines.commands import ask, build, prepare, release, terminal  # noqa: F401 - their commands are added once
+from pipelines.commands import ask, build, describe, prepare, release, terminal  # noqa: F401 - they add their commands once
 from pipelines.follow import _traceback, follow
 from resources.killed import killed_sentence, memory_sentence
 from resources.lake import Lake

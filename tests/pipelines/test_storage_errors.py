@@ -178,6 +178,12 @@ def test_a_folder_of_another_user_is_named_with_the_user(tmp_path):
         os.seteuid(os.getuid())
 
 
+def test_a_lake_that_was_deleted_under_a_run_is_said(tmp_path):
+    gone = tmp_path / "lake"
+    said = storage_sentence(sqlite3.OperationalError("unable to open database file"), gone)
+    assert said.startswith(f"there is no folder {gone}, or no longer")
+
+
 def test_a_limit_on_the_size_of_files_is_said(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
