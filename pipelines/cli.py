@@ -10,6 +10,10 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
 
 
 def main() -> None:
@@ -28,12 +32,8 @@ def main() -> None:
 def _carry_out() -> int | str | None:
     """Runs the command that the words name. Returns what to exit with; raises what is a bug."""
     try:
-        # Importing a file adds its commands. Here, since Ctrl-C during the imports is a Ctrl-C too.
-        from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401
-        from pipelines.commands.terminal import app
-
         try:
-            app()
+            _whole_app()()  # the imports too: Ctrl-C during them is a Ctrl-C
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -53,6 +53,21 @@ def _carry_out() -> int | str | None:
         say_error(sentence)
         return code
     return 0
+
+
+def _whole_app() -> typer.Typer:
+    """The typer app with all commands: importing a file adds its own."""
+    from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401
+    from pipelines.commands.terminal import app
+
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`from pipelines.cli import app` imports the commands, and a plain import of this file does not."""
+    if name == "app":
+        return _whole_app()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _ending(error: Exception) -> tuple[int, str] | None:
