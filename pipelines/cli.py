@@ -1,4 +1,4 @@
-"""The `millrace` command. Exit codes: 0 fine, 1 found wrong, 2 misuse, 130 interrupted.
+"""The `millrace` command. Exit codes: 0 fine, 1 found wrong, 2 misuse, 130 interrupted, 141 nobody reads the output.
 
 Every error a person can mend is one sentence that names the thing and the remedy; anything else is a bug and shows its
 traceback. The commands are in pipelines/commands; heavy libraries are imported by the command that needs them.
@@ -6,11 +6,14 @@ traceback. The commands are in pipelines/commands; heavy libraries are imported 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401 - importing a file adds its commands
-from pipelines.commands.terminal import app, say_error
+if TYPE_CHECKING:
+    import typer
 
 
 def main() -> None:
@@ -18,24 +21,76 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
     try:
-        app()
+        code = _carry_out()
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    if code == 130:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C while the interpreter ends would print a traceback
+    sys.exit(code)
+
+
+def _carry_out() -> int | str | None:
+    """Runs the command that the words name. Returns what to exit with; raises what is a bug."""
+    try:
+        try:
+            _whole_app()()  # the imports too: Ctrl-C during them is a Ctrl-C
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return _nobody_reads()
+    except SystemExit as end:
+        closed = isinstance(end.__context__, BrokenPipeError)  # typer and rich exit where they meet one
+        return _nobody_reads() if closed else end.code
     except Exception as error:
-        code = _exit_code(error)
-        if code is None:
+        if str(error) == "Query interrupted":  # what DuckDB makes of a Ctrl-C
+            return 130
+        ending = _ending(error)
+        if ending is None:
             raise
-        say_error(error)
-        sys.exit(code)
+        from pipelines.commands.terminal import say_error
+
+        code, sentence = ending
+        say_error(sentence)
+        return code
+    return 0
 
 
-def _exit_code(error: Exception) -> int | None:
-    """The exit code of an error that a person can mend; None for a bug."""
+def _whole_app() -> typer.Typer:
+    """The typer app with all commands: importing a file adds its own."""
+    from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401
+    from pipelines.commands.terminal import app
+
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`from pipelines.cli import app` imports the commands, and a plain import of this file does not."""
+    if name == "app":
+        return _whole_app()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _ending(error: Exception) -> tuple[int, str] | None:
+    """Exit code and sentence for an error that a person can mend; None for a bug."""
     from pipelines.mistakes import FOUND_WRONG, MISUSE  # imports half of the project: only once something went wrong
+    from pipelines.storage_errors import storage_sentence
 
     if isinstance(error, MISUSE):
-        return 2
-    return 1 if isinstance(error, (*FOUND_WRONG, OSError)) else None
+        return 2, str(error)
+    if isinstance(error, FOUND_WRONG):
+        return 1, str(error)
+    # Dagster's home is known here once its history was opened; its errors name no file.
+    home = os.environ.get("DAGSTER_HOME")
+    refused = storage_sentence(error, Path(home) if home else None)
+    if refused is None and isinstance(error, OSError):
+        refused = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    return None if refused is None else (1, refused)
+
+
+def _nobody_reads() -> int:
+    """`millrace ... | head`: ends without a word, as a program that SIGPIPE ended."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
 
 
 if __name__ == "__main__":

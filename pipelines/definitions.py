@@ -1,11 +1,13 @@
 """Everything Dagster knows about a recipe: `pipelines.definitions.NAME` is the graph of recipes/NAME.yaml.
 
-workspace.yaml names one attribute per recipe. MILLRACE_RECIPES (folders or files, separated like PATH) says where else
-to look; MILLRACE_LAKE says which lake. Importing this module imports no torch: a test says so.
+workspace.yaml names one attribute per recipe; `millrace ui` names the recipe's path as the attribute. MILLRACE_RECIPES
+(folders or files, separated like PATH) says where else to look; MILLRACE_LAKE says which lake. Importing this module imports
+no torch: a test says so.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,7 @@ MODULES = (
 def __getattr__(name: str) -> dg.Definitions:
     if name.startswith("_"):
         raise AttributeError(name)
-    path = find_recipe(name)
+    path = Path(name) if os.sep in name else find_recipe(name)
     if path is None:
         raise AttributeError(f"pipelines.definitions.{name}: no {name}.yaml in {RECIPES} or in MILLRACE_RECIPES")
     return definitions(path)

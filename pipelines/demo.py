@@ -1,7 +1,8 @@
-"""`millrace demo`: the whole way on text that every Python has, within a written budget of seconds.
+"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a written budget of seconds.
 
-Writes the traffic beside the recipe (demo/traffic), runs recipes/demo.yaml through Dagster, lets the release through if
-its gates hold, and closes with a table: rows, losses, recovery, acceptance, seconds against the budget, what to try next.
+Works in ./demo of the current folder (`--quick`: in ./demo/quick): writes traffic/, the recipe and, unless --lake names
+another, lake/. Runs the recipe through Dagster, approves the release if its gates hold, and prints closing tables: rows,
+losses, recovery, acceptance, seconds against the budget, what to try next.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +21,7 @@ from model_ops.wording import counted
 from pipelines.demo_traffic import write_traffic
 from pipelines.follow import Outcome, follow
 from pipelines.settings import RECIPES, lake_location
-from resources.atomic import write_json
+from resources.atomic import write_json, write_text
 from resources.lake import Lake
 from resources.registry import Registry
 from resources.releasing.approvals import approve, is_approved
@@ -50,6 +52,21 @@ BUDGET = {
 """Seconds per stage on 2 cores, 12 minutes in all. The last line is everything outside the steps: interpreters starting,
 definitions loading, history being written."""
 
+
+@dataclass(frozen=True)
+class DemoSize:
+    """One size of the demo: its recipe, its folder below the current one, its traffic, its budget in seconds a stage."""
+
+    recipe: str
+    folder: str
+    interactions: int
+    days: int
+    budget: dict[str, float] = field(default_factory=dict)
+
+
+FULL = DemoSize("demo.yaml", "demo", 6000, 7, BUDGET)
+QUICK = DemoSize("quick.yaml", "demo/quick", 400, 2)
+
 WORKLOAD = "code-assistant"
 QUERIES = (
     "select stage, rule, kept, count(*) as interactions from decisions group by all order by all",
@@ -59,58 +76,77 @@ QUERIES = (
 )
 
 
-def run_demo(console: Console, lake: str | Path | None, approved: bool) -> int:
-    """Runs the demo and prints its closing table. Returns the exit code."""
+def run_demo(console: Console, lake: str | Path | None, approved: bool, size: DemoSize = FULL) -> int:
+    """Runs the demo in the current folder and prints its closing tables. Returns the exit code."""
     began = time.monotonic()
     by = sign("demo --approve") if approved else None  # refuses an unknown person now, and not after the last step
-    recipe, home = RECIPES / "demo.yaml", RECIPES.parent / "demo"
+    home = Path.cwd() / size.folder
+    recipe = demo_recipe(size)
     place = lake_location(recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
     Lake.open(place)
     console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {place}")
+    if size is QUICK:
+        console.print("This is the quick demo: its models are too small to mean anything. `millrace demo` trains larger ones.")
     traffic_there = (home / "traffic" / "planted.json").exists()
-    traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / "traffic", console)
-    outcome = follow({"recipe": recipe, "lake": place, "select": None, "partition": None}, console, BUDGET)
+    traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / "traffic", size, console)
+    outcome = follow({"recipe": recipe, "lake": place, "select": None, "partition": None}, console, size.budget)
     outcome.seconds = {"traffic": traffic_seconds, **outcome.seconds}
     outcome.reused |= {"traffic"} if traffic_there else set()
     if outcome.exit_code != 0:
         for message in outcome.messages:
             console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
         if outcome.exit_code == 130:
-            console.print("Stopped. Run [bold]millrace demo[/] again: it continues, and repeats nothing that is finished.")
+            again = "millrace demo --quick" if size is QUICK else "millrace demo"
+            console.print(f"Stopped. Run [bold]{again}[/] again: it continues, and repeats nothing that is finished.")
         return outcome.exit_code
-    if by and (code := _let_through(Lake.open(place), recipe, outcome, console, by)):
+    if by and (code := _let_through(Lake.open(place), recipe, outcome, console, size, by)):
         return code
     outcome.seconds["around the steps"] = time.monotonic() - began - sum(outcome.seconds.values())
     summary = summarise(Lake.open(place), WORKLOAD)
-    _close(console, place, summary, outcome)
+    _close(console, place, summary, outcome, size)
     return 0
 
 
-def _write_traffic_timed(directory: Path, console: Console) -> float:
+def demo_recipe(size: DemoSize) -> Path:
+    """The recipe to run in the current folder: in a checkout's root its own, anywhere else a copy in the demo's folder."""
+    shipped = RECIPES / size.recipe
+    if Path.cwd() == RECIPES.parent:
+        return shipped
+    own = Path.cwd() / size.folder / size.recipe
+    lines = [line for line in shipped.read_text(encoding="utf-8").splitlines() if "$schema=" not in line]  # it lies elsewhere
+    text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + "\n".join(lines) + "\n"
+    text = text.replace(f"../{size.folder}/", "")
+    if not own.is_file() or own.read_text(encoding="utf-8") != text:
+        write_text(own, text)
+    return own
+
+
+def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> float:
     """Writes the demo's logs, which are the same on every run; returns the seconds that took."""
     began = time.monotonic()
-    report = write_traffic(directory)
+    report = write_traffic(directory, size.interactions, size.days)
     seconds = time.monotonic() - began
     console.print(f"[green]✓[/] {'traffic':<22} {seconds:7.1f} s  {counted(report.records, 'log record')}")
     return seconds
 
 
-def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, by: Signature) -> int:
+def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, size: DemoSize, by: Signature) -> int:
     """What a person does with `millrace approve`: approves the candidate, then the endpoint's asset moves the alias."""
     registry = Registry(lake, WORKLOAD)
     directory = registry.directory(registry.current("release", "release"))
     if not is_approved(lake, directory):
         approve(lake, directory, by)
     console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
-    moved = follow({"recipe": recipe, "lake": lake.root, "select": ["endpoint"], "partition": None}, console, BUDGET)
+    moved = follow({"recipe": recipe, "lake": lake.root, "select": ["endpoint"], "partition": None}, console,
+                   size.budget)
     outcome.seconds["endpoint"] = outcome.seconds.get("endpoint", 0.0) + moved.seconds.get("endpoint", 0.0)
     for message in moved.messages:
         console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     return moved.exit_code
 
 
-def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome) -> None:
-    sections = [*summary.sections(), _time_section(outcome)]
+def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, size: DemoSize) -> None:
+    sections = [*summary.sections(), _time_section(outcome, size.budget)]
     for section in sections:
         console.print()
         console.print(_as_table(section))
@@ -126,31 +162,33 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome) -> 
     for query in QUERIES:
         console.print(f'  millrace sql {option} "{query}"', soft_wrap=True, markup=False, highlight=False)
     console.print(f"[bold]Where it came from[/] millrace lineage {summary.workload}/speculator {option}", soft_wrap=True)
-    console.print(f"[bold]See the graph[/]      make ui      (or: millrace ui {option})", soft_wrap=True)
-    record = {"seconds": outcome.seconds, "budget": BUDGET, "peak_memory_mb": outcome.peak_memory_mb,
+    console.print(f"[bold]See the graph[/]      millrace ui {option}", soft_wrap=True)
+    record = {"seconds": outcome.seconds, "budget": size.budget, "peak_memory_mb": outcome.peak_memory_mb,
               "step_peak_memory_mb": outcome.step_peak_memory_mb, "reused": sorted(outcome.reused)}
     write_json(lake / "demo-run.json", json.loads(json.dumps(record)))
 
 
-def _time_section(outcome: Outcome) -> Section:
-    """Seconds against the budget. A step that was reused has no time to judge, and its budget is in no sum."""
+def _time_section(outcome: Outcome, budget: dict[str, float]) -> Section:
+    """Seconds, against the budget where there is one. A step that was reused has no time to judge, and its budget is in no
+    sum."""
     rows = []
-    for stage, budget in BUDGET.items():
+    for stage in budget or outcome.seconds:
         if stage in outcome.reused:
-            rows.append([stage, "reused", "", ""])
+            rows.append([stage, "reused", *([""] if budget else []), ""])
             continue
-        seconds = outcome.seconds.get(stage, 0.0)
         memory = outcome.step_peak_memory_mb.get(stage)
-        rows.append([stage, f"{seconds:.1f}", f"{budget}", f"{memory:,.0f}" if memory else ""])
-    total = sum(outcome.seconds.values())
-    judged = sum(budget for stage, budget in BUDGET.items() if stage not in outcome.reused)
-    rows.append(["in all", f"{total:.1f}", f"{judged}", f"{outcome.peak_memory_mb:,.0f}"])
+        rows.append([stage, f"{outcome.seconds.get(stage, 0.0):.1f}", *([f"{budget[stage]}"] if budget else []),
+                     f"{memory:,.0f}" if memory else ""])
+    judged = sum(seconds for stage, seconds in budget.items() if stage not in outcome.reused)
+    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", *([f"{judged}"] if budget else []),
+                 f"{outcome.peak_memory_mb:,.0f}"])
     note = "Memory is that of the run and its worker together."
     if outcome.reused:
         one = len(outcome.reused) == 1
-        note = (f"{counted(len(outcome.reused), 'stage')} {'was' if one else 'were'} finished by an earlier run and reused: "
-                f"{'its budget is' if one else 'their budgets are'} not counted. {note}")
-    return Section("Time and memory", ["stage", "seconds", "budget", "peak memory (MB)"], rows, note)
+        which = f"{counted(len(outcome.reused), 'stage')} {'was' if one else 'were'} finished by an earlier run and reused"
+        uncounted = f": {'its budget is' if one else 'their budgets are'} not counted" if budget else ""
+        note = f"{which}{uncounted}. {note}"
+    return Section("Time and memory", ["stage", "seconds", *(["budget"] if budget else []), "peak memory (MB)"], rows, note)
 
 
 def _as_table(section: Section) -> Table:

@@ -9,10 +9,9 @@ terminal. Ctrl-C is passed on once: workers save a checkpoint, the run is marked
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,9 +25,13 @@ import psutil
 from rich.console import Console
 
 from pipelines.step_progress import StepProgress
-from resources.source_digest import PROJECT
+from pipelines.storage_errors import StorageError, require_writable
+from resources.killed import killed_sentence, memory_sentence
+from resources.python_process import child_environment, python_module
 
 SECONDS_BETWEEN_LOOKS = 0.2
+EVENT_LINE = re.compile(r"\S*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+ - dagster")
+"""How a line of Dagster's own log begins, colour or not."""
 
 
 @dataclass
@@ -52,18 +55,22 @@ def follow(request: Mapping[str, Any], console: Console, budget: Mapping[str, fl
         log = Path(folder) / "run.log"
         with log.open("w") as chatter:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pipelines.run", json.dumps(request, default=str)],
-                cwd=PROJECT,
-                env={**os.environ, "MILLRACE_PROGRESS": str(events), "PYTHONUNBUFFERED": "1"},
+                python_module("pipelines.run", json.dumps(request, default=str)),
+                env=child_environment(MILLRACE_PROGRESS=str(events), PYTHONUNBUFFERED="1"),
                 stdin=subprocess.DEVNULL,
                 stdout=chatter,
                 stderr=chatter,
                 start_new_session=True,
             )
         watch = _Watch(process, console, budget or {})
-        outcome = watch.until_the_end(events)
-        if outcome.exit_code not in (0, 2, 130) and not outcome.messages:
-            outcome.messages.append(f"the run ended with exit code {outcome.exit_code}:\n{_last_lines(log)}")
+        try:
+            outcome = watch.until_the_end(events)
+        except BaseException:  # Ctrl-C in the moments around the watching: the run must not go on unseen
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+        if outcome.exit_code not in (0, 130) and not outcome.messages:
+            outcome.messages.append(_unsaid(process.returncode, log, outcome, watch.step))
         return outcome
 
 
@@ -97,8 +104,16 @@ class _Watch:
                     self._interrupt()
         stop_memory.set()
         memory.join()
-        self._outcome.exit_code = self._process.returncode if self._process.returncode >= 0 else 1
+        code = self._process.returncode
+        if self._stopping and code == -signal.SIGINT:
+            code = 130  # it was stopped before it could listen to Ctrl-C
+        self._outcome.exit_code = code if code >= 0 else 1
         return self._outcome
+
+    @property
+    def step(self) -> str | None:
+        """The step that is running, or was when the run ended."""
+        return self._current
 
     def _interrupt(self) -> None:
         if self._stopping:
@@ -137,6 +152,7 @@ class _Watch:
             self._current = step
             self._shown.begin(step)
             return
+        self._current = None
         seconds = event["at"] - self._started.get(step, event["at"])
         self._outcome.seconds[step] = self._outcome.seconds.get(step, 0.0) + seconds
         budget = f" of {self._budget[step]:.0f} s" if step in self._budget else ""
@@ -152,7 +168,8 @@ class _Watch:
             self._console.print(f"[yellow]‖[/] {step:<22} {seconds:7.1f} s  stopped; its state is saved")
         else:
             self._console.print(f"[red]✗[/] {step:<22} {seconds:7.1f} s")
-            self._outcome.messages.append(f"{step}: {event.get('message', '')}")
+            memory = memory_sentence(self._outcome.step_peak_memory_mb.get(step)) if event.get("killed") else ""
+            self._outcome.messages.append(f"{step}: {event.get('message', '')}{memory}")
 
     def _watch_memory(self, stop: threading.Event) -> None:
         while not stop.wait(0.5):
@@ -189,5 +206,21 @@ def _tree_memory_mb(pid: int) -> float:
     return total / 2**20
 
 
-def _last_lines(log: Path, count: int = 15) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
+def _unsaid(code: int, log: Path, outcome: Outcome, step: str | None) -> str:
+    """Why a run ended that said nothing itself: it was killed, the disk of its messages is full, or it has a bug."""
+    if code < 0:
+        who = f"{step}: the run's process" if step else "the run's process"
+        return killed_sentence(who, signal.Signals(-code).name) + memory_sentence(outcome.peak_memory_mb)
+    try:
+        require_writable(log.parent)
+    except StorageError as error:
+        return str(error)
+    return f"the run ended with exit code {code}, which is a bug of millrace; please report these lines:\n{_traceback(log)}"
+
+
+def _traceback(log: Path, lines: int = 40) -> str:
+    """The last traceback in what a run printed, without Dagster's log of events; else its last lines."""
+    said = log.read_text(errors="replace")
+    begin = said.rfind("Traceback (most recent call last)")
+    found = said[begin:] if begin >= 0 else "\n".join(line for line in said.splitlines() if not EVENT_LINE.match(line))
+    return "\n".join(found.splitlines()[-lines:])

@@ -16,13 +16,13 @@ from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, RunsFilt
 from resources.atomic import write_text
 from resources.lake import Lake
 
-SHIPPED = Path(__file__).resolve().parent.parent / "dagster.yaml"
+SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
 PROCESS_TAG = "millrace/process"
 
 
 def dagster_home(lake: Lake) -> Path:
     """MILLRACE_HOME if set, else the lake's own folder; made ready to be a DAGSTER_HOME."""
-    home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home)
+    home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home).expanduser().absolute()
     home.mkdir(parents=True, exist_ok=True)
     write_text(home / "dagster.yaml", SHIPPED.read_text())
     return home

@@ -8,7 +8,9 @@ from pipelines.init_recipe import InitError
 from pipelines.measuring import MeasureError
 from pipelines.planning import PlanError
 from pipelines.recipe import RecipeError
-from pipelines.sweep import SweepError
+from pipelines.storage_errors import StorageError
+from pipelines.sweep import SweepError, SweepFailed
+from pipelines.ui import ServerEnded, UiError
 from resources.catalog import CatalogError
 from resources.curating.judge_endpoint import JudgeError
 from resources.inspecting.inspection import InspectError
@@ -23,9 +25,9 @@ from resources.releasing.signature import SignatureError
 from resources.why import UnknownIdError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
-          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError)
+          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError)
 """What was asked for cannot be: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,
-               ModelError)
+               ModelError, ServerEnded, StorageError, SweepFailed)
 """What was looked at is not right: exit code 1."""

@@ -26,7 +26,9 @@ from pipelines.days import first_day
 from pipelines.definitions import definitions
 from pipelines.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
 from pipelines.jobs import DAILY
+from pipelines.lake_recipes import remember
 from pipelines.recipe import Recipe, RecipeError, load_recipe
+from pipelines.storage_errors import StorageError, require_writable, storage_sentence
 from resources.lake import Lake, LakeError
 from resources.launcher import relay
 from resources.leftovers import kept_seconds
@@ -39,6 +41,8 @@ RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_ra
 
 STATES = {DagsterEventType.STEP_START: "started", DagsterEventType.STEP_SUCCESS: "finished"}
 INTERRUPTIONS = {"DagsterExecutionInterruptedError", "KeyboardInterrupt", "WorkerStopped"}
+DUCKDB_INTERRUPTED = "Query interrupted"
+"""What DuckDB says, as a RuntimeError, of a Ctrl-C during a query."""
 
 
 class RunRequest(BaseModel):
@@ -60,7 +64,9 @@ def run(request: RunRequest) -> int:
     """Runs what was asked for; 0 when every step succeeded."""
     recipe = load_recipe(request.recipe)
     lake = Lake.open(request.lake)
+    require_writable(lake.root)
     kept_seconds()  # a mistake in the environment is said now, not by the step that first needs the lake
+    remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
         relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
@@ -70,10 +76,10 @@ def run(request: RunRequest) -> int:
     if daily:
         days = _days(recipe, lake, request.partition, instance)
         graph = definitions(request.recipe, request.lake)  # the first day is known only now
-        if days and not _execute(graph, "logs", daily, instance, _range_tags(days)):
+        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days)):
             return 1
     rest = [key for key in chosen if key.path[-1] not in DAILY]
-    if rest and not _execute(graph, "train", rest, instance, {}):
+    if rest and not _execute(graph, "train", rest, instance, lake, {}):
         return 1
     return 0
 
@@ -122,10 +128,10 @@ def _range_tags(days: list[date]) -> dict[str, str]:
 
 
 def _execute(
-    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, tags: dict[str, str]
+    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str]
 ) -> bool:
     run_id = str(uuid.uuid4())
-    listener = _Listener({key.path[-1] for key in keys})
+    listener = _Listener({key.path[-1] for key in keys}, lake)
     instance.add_event_listener(run_id, listener)
     result = graph.resolve_job_def(job).execute_in_process(
         instance=instance,
@@ -142,8 +148,8 @@ def _execute(
 class _Listener:
     """Relays the Dagster events that a person waiting at a terminal wants to see: assets, checks, failures."""
 
-    def __init__(self, names: set[str]):
-        self.names = names
+    def __init__(self, names: set[str], lake: Lake):
+        self.names, self.lake = names, lake
         self.interrupted = False
         self._waiting: set[str] = set()
 
@@ -169,26 +175,35 @@ class _Listener:
             relay({"event": "note", "message": f"{step} waits: another run on this lake is at work in its place"})
 
     def _failed(self, step: str, error: SerializableErrorInfo | None, at: float) -> None:
+        refused = storage_sentence(error, self.lake.root)
         while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
             error = error.cause  # Dagster's own wrappers; what they wrap says what is wrong
-        if error is not None and error.cls_name in INTERRUPTIONS:
+        if error is not None and (error.cls_name in INTERRUPTIONS or DUCKDB_INTERRUPTED in error.message):
             self.interrupted = True
             relay({"event": "step", "step": step, "state": "stopped", "at": at})
             return
-        message = error.message.strip().split(": ", 1)[-1] if error else "no reason given"
-        relay({"event": "step", "step": step, "state": "failed", "at": at, "message": message})
+        message = refused or (error.message.strip().split(": ", 1)[-1] if error else "no reason given")
+        killed = error is not None and error.cls_name == "WorkerKilled"
+        relay({"event": "step", "step": step, "state": "failed", "at": at, "message": message, "killed": killed})
 
 
 def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
     try:
-        return run(RunRequest.model_validate(json.loads(sys.argv[1])))
+        request = RunRequest.model_validate(json.loads(sys.argv[1]))
+        return run(request)
     except (RecipeError, LakeError, SourceError, SelectionError) as error:
         relay({"event": "refused", "message": str(error)})
         return 2
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
         return 130
+    except Exception as error:  # where Dagster cannot write its history, there is no failed step to tell of
+        message = str(error) if isinstance(error, StorageError) else storage_sentence(error, request.lake)
+        if message is None:
+            raise
+        relay({"event": "refused", "message": message})
+        return 1
 
 
 if __name__ == "__main__":

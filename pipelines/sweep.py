@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from model_ops.specs import Job
 from pipelines.recipe import Recipe
+from pipelines.storage_errors import storage_sentence
 from resources.atomic import write_json
 from resources.in_use import hold
 from resources.lake import Lake
@@ -42,6 +43,10 @@ LEAST_STEPS = 8
 
 class SweepError(Exception):
     """What was asked cannot be swept; the message says what is missing."""
+
+
+class SweepFailed(Exception):
+    """A training of the sweep ended before its time; those before it are kept."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,8 @@ def rates_around(centre: float, points: int) -> list[float]:
     """`points` rates about `centre`, from neighbour to neighbour a factor of 2, or more where that spans less than 8."""
     if points < 2:
         raise SweepError("--points: at least 2 learning rates are needed to compare")
+    if not (0 < centre < 10):
+        raise SweepError(f"--around {centre:g} is no learning rate; they lie between 0 and 10")
     step = max(2.0, 8 ** (1 / (points - 1)))
     return [float(f"{centre * step ** (i - (points - 1) / 2):.2g}") for i in range(points)]
 
@@ -114,6 +121,10 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
 
     if stage not in STAGES:
         raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
+    settings = getattr(recipe, stage).resolved()
+    steps = min(100, settings.steps or 100) if steps is None else steps
+    if steps < LEAST_STEPS:
+        raise SweepError(f"--steps {steps}: fewer than {LEAST_STEPS} steps say nothing about a learning rate")
     operation, role, source = STAGES[stage]
     registry = Registry(lake, recipe.workload)
     inputs = {}
@@ -127,21 +138,17 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     if not (places["dataset"] / "validation.parquet").exists():
         raise SweepError("the dataset holds no validation rows, so no rate could be called better: set "
                          "datasets.sft.validation_share above 0 and run again")
-    settings = getattr(recipe, stage).resolved()
-    steps = steps or min(100, settings.steps or 100)
-    if steps < LEAST_STEPS:
-        raise SweepError(f"--steps {steps}: fewer than {LEAST_STEPS} steps say nothing about a learning rate")
     home = lake.root / "sweeps" / recipe.workload / stage
     tried = []
-    with LocalLauncher() as launcher:
+    with LocalLauncher(worker_log=home / "worker.log") as launcher:
         for number, rate in enumerate(sorted(rates), 1):
             say(f"learning rate {rate:g}, {number} of {len(rates)}: {steps} steps")
             changed = settings.model_copy(update={"learning_rate": rate, "steps": steps, "epochs": None})
             config = changed.model_dump(mode="json")
             digests = {name: manifest.digest for name, manifest in inputs.items()}
             named = hashlib.sha256(json.dumps([operation, config, digests], sort_keys=True).encode()).hexdigest()[:12]
-            tried.append(_try(launcher, Job(operation=operation, output=home / named, inputs=places, settings=config,
-                                            threads=recipe.threads), rate))
+            tried.append(_try(launcher, lake, Job(operation=operation, output=home / named, inputs=places, settings=config,
+                                                  threads=recipe.threads), rate))
     report = Report(stage, steps, tried, home)
     write_json(home / "report.json", {"stage": stage, "steps": steps, "best": report.best and report.best.learning_rate,
                                       "tied": [one.learning_rate for one in report.tied],
@@ -150,7 +157,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     return report
 
 
-def _try(launcher: LocalLauncher, job: Job, rate: float) -> Tried:
+def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
     """One training, or what is left of an earlier one. Only its metrics are kept of a finished run."""
     from resources.launcher import WorkerError
 
@@ -161,7 +168,7 @@ def _try(launcher: LocalLauncher, job: Job, rate: float) -> Tried:
             launcher.run(job)
         except WorkerError as error:
             if "not a finite number" not in str(error):
-                raise SweepError(f"learning rate {rate:g}: {error}") from error
+                raise SweepFailed(storage_sentence(error, lake.root) or f"learning rate {rate:g}: {error}") from error
             return Tried(rate, None, 0.0, None, broke="the loss left the numbers")
         lines = [json.loads(line) for line in (job.output / "metrics.jsonl").read_text().splitlines()]
         shutil.rmtree(job.output / SCRATCH, ignore_errors=True)  # checkpoints of a training that is finished

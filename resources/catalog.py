@@ -76,6 +76,7 @@ def rebuild(lake: Lake) -> None:
             for name in ("log_lines_in", "weights_holding", "steps_of", "why", "view_files", "relations", "relation_columns"):
                 run(connection, f"catalog/{name}")
             add_comments(connection, datasets)
+            connection.execute("checkpoint")  # closing does the same, but keeps it to itself where the disk is full
         beside.replace(lake.catalog)
 
 

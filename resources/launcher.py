@@ -20,10 +20,9 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,10 @@ from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_
 from model_ops.specs import Job
 from model_ops.wording import counted
 from resources.atomic import write_text
+from resources.killed import killed_sentence
 from resources.manifest import SCRATCH
 from resources.pace import Pace
-from resources.source_digest import PROJECT
+from resources.python_process import child_environment, python_module
 
 STOP_SECONDS = 120
 """How long a worker that was asked to stop may take to save its checkpoint."""
@@ -50,6 +50,10 @@ class WorkerError(Exception):
     """A worker found its inputs wrong, or died. The message is the worker's own sentence."""
 
 
+class WorkerKilled(WorkerError):
+    """A worker was ended by a signal that nobody here sent."""
+
+
 class WorkerStopped(Exception):
     """A worker saved its state and stopped because it was asked to."""
 
@@ -57,8 +61,9 @@ class WorkerStopped(Exception):
 class LocalLauncher:
     """Runs jobs on this machine, in one worker process that lives as long as the launcher."""
 
-    def __init__(self, progress_file: Path | None = None):
-        self._progress_file = progress_file
+    def __init__(self, progress_file: Path | None = None, worker_log: Path | None = None):
+        """`worker_log` takes what the worker writes to stderr; open: it goes where this process's own goes."""
+        self._progress_file, self._worker_log = progress_file, worker_log
         self._worker: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> LocalLauncher:
@@ -121,8 +126,12 @@ class LocalLauncher:
             logging.getLogger(__name__).info("the worker ended before it could take %s", path)
         code = worker.wait()
         self._worker = None
-        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        raise WorkerError(f"the worker ended with {name} before its job was done; its checkpoints are kept, run again")
+        if code == 0:  # asked to stop by someone else, before it had begun
+            raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
+        if code < 0:
+            raise WorkerKilled(killed_sentence("the worker", signal.Signals(-code).name))
+        raise WorkerError(f"the worker ended with exit code {code} before its job was done; its checkpoints are kept, "
+                          "run again")
 
     def _submit_to_processes(self, processes: int, job: Job, path: Path, pipes: dict[str, Any] | None,
                              context: dg.AssetExecutionContext | None) -> dict:
@@ -131,10 +140,9 @@ class LocalLauncher:
         environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
         if pipes is not None:
             environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: pipes["context"], DAGSTER_PIPES_MESSAGES_ENV_VAR: pipes["messages"]}
-        worker = subprocess.Popen(
-            [sys.executable, "-m", "model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
-             str(job.typed_settings().mesh.restarts)],
-            cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        worker = self._start(
+            python_module("model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
+                          str(job.typed_settings().mesh.restarts)), environment)
         self._worker = worker
         ends: dict[str, dict] = {}
         try:
@@ -153,9 +161,8 @@ class LocalLauncher:
         if "stopped" in ends:
             raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
         if "died" in ends:  # what the others say is that it went away
-            rank, name = ends["died"]["rank"], ends["died"]["signal"]
-            raise WorkerError(f"process {rank} of {processes} ended with {name} before the job was done; "
-                              "its checkpoints are kept, run again")
+            who = f"process {ends['died']['rank']} of {processes}"
+            raise WorkerKilled(killed_sentence(who, ends["died"]["signal"]))
         if "error" in ends:
             raise WorkerError(ends["error"]["message"])
         raise WorkerError(f"the {processes} processes ended with exit code {code} before their job was done; "
@@ -166,21 +173,22 @@ class LocalLauncher:
         relay({"event": "phase", "phase": phase}, self._progress_file)
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "TOKENIZERS_PARALLELISM": "true", "MPLBACKEND": "Agg"}
+        return child_environment(TOKENIZERS_PARALLELISM="true", MPLBACKEND="Agg")
+
+    def _start(self, command: list[str], environment: dict[str, str], stdin: int | None = None) -> subprocess.Popen[str]:
+        with ExitStack() as stack:
+            if self._worker_log is not None:
+                self._worker_log.parent.mkdir(parents=True, exist_ok=True)
+            stderr = stack.enter_context(self._worker_log.open("a")) if self._worker_log is not None else None
+            # A session of its own: Ctrl-C reaches the run, which then stops the worker in order.
+            return subprocess.Popen(command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True,
+                                    start_new_session=True)
 
     def _living_worker(self) -> subprocess.Popen[str]:
         warm = self._worker is not None and self._worker.poll() is None
         self._waits_for(LOADING if warm else STARTING)
         if not warm:
-            self._worker = subprocess.Popen(
-                [sys.executable, "-m", "model_ops.worker", "--stdin"],
-                cwd=PROJECT,
-                env=self._environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,  # Ctrl-C reaches the run, which then stops the worker in order
-            )
+            self._worker = self._start(python_module("model_ops.worker", "--stdin"), self._environment(), subprocess.PIPE)
         return self._worker
 
     def _events(self, worker: subprocess.Popen[str], context: dg.AssetExecutionContext | None) -> Iterator[dict]:

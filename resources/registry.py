@@ -138,15 +138,22 @@ class Registry:
 
 @cache
 def _code() -> Code:
-    """The project's revision; "unknown" where it is not a git checkout."""
+    """The git revision of a checkout, the version of an installed wheel, "unknown" of a plain copy.
+
+    A wheel's folder may lie in some other project's checkout: only one whose root is this project's counts.
+    """
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        return Code(revision=git("rev-parse", "HEAD"), dirty=bool(git("status", "--porcelain")))
+        if Path(git("rev-parse", "--show-toplevel")) == PROJECT:
+            return Code(revision=git("rev-parse", "HEAD"), dirty=bool(git("status", "--porcelain")))
     except (OSError, subprocess.CalledProcessError):
-        return Code(revision="unknown", dirty=True)
+        pass
+    for installed in importlib.metadata.distributions(name="millrace", path=[str(PROJECT)]):
+        return Code(revision=installed.version, dirty=False)
+    return Code(revision="unknown", dirty=True)
 
 
 @cache

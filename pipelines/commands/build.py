@@ -15,11 +15,12 @@ from pipelines.commands.terminal import LakeOption, app, console, say_error
 def demo(
     lake: LakeOption = None,
     approve: Annotated[bool, typer.Option(help="let the release through when its gates hold")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="a small run of every stage, in one or two minutes")] = False,
 ) -> None:
-    """Sees the whole way on text that every Python has: logs in, a served-ready release out. Needs no network."""
-    from pipelines.demo import run_demo
+    """Runs the full pipeline on Python's own source, in ./demo: logs in, a release out. Needs no network."""
+    from pipelines.demo import FULL, QUICK, run_demo
 
-    raise typer.Exit(run_demo(console, lake, approve))
+    raise typer.Exit(run_demo(console, lake, approve, QUICK if quick else FULL))
 
 
 @app.command()
@@ -51,9 +52,9 @@ def run(
 
 @app.command()
 def ui(
-    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show; those of workspace.yaml if none")] = None,
+    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show; if none, those last run on the lake")] = None,
     lake: LakeOption = None,
-    port: Annotated[int, typer.Option(help="of the web page")] = 3000,
+    port: Annotated[int, typer.Option(help="of the web page", min=1, max=65535)] = 3000,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
 ) -> None:
     """Opens the Dagster UI on a lake: the graph, its history, its schedules."""

@@ -23,9 +23,12 @@ def inspect(
 ) -> None:
     """Looks at logs before anything is built: formats, errors, duplicates, and whether a drafter would pay. No recipe."""
     from pipelines.inspection_text import print_inspection
+    from pipelines.storage_errors import require_writable
     from resources.inspecting.inspection import inspect as look
     from resources.inspecting.inspection_page import write_page
 
+    if html is not None:
+        require_writable(html.absolute().parent)  # before minutes are spent on a report that could not be kept
     with errors.status("") as status:
         found = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
     print_inspection(found, console, width)
@@ -127,7 +130,7 @@ def sweep(
         raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
     if learning_rates is not None and around is not None:
         raise SweepError("give --learning-rates or --around, not both")
-    centre = around or getattr(read, stage).resolved().learning_rate
+    centre = getattr(read, stage).resolved().learning_rate if around is None else around
     rates = read_rates(learning_rates) if learning_rates is not None else rates_around(centre, points)
     place = Lake.open(lake_location(recipe, lake), create=False)
     with errors.status("") as status:

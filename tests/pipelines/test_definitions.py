@@ -159,7 +159,7 @@ def test_every_code_location_of_the_workspace_has_a_recipe_and_dg_names_the_same
 
 
 def test_pools_have_limits():
-    settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text())
+    settings = yaml.safe_load((PROJECT / "pipelines" / "dagster.yaml").read_text())
     assert settings["concurrency"]["pools"]["default_limit"] == 1
     assert settings["telemetry"]["enabled"] is False
 

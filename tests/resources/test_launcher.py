@@ -41,7 +41,7 @@ def test_a_worker_that_is_killed_is_said_and_the_next_job_gets_a_new_one(launche
 
     killer = threading.Thread(target=kill_soon)
     killer.start()
-    with pytest.raises(WorkerError, match="SIGKILL before its job was done"):
+    with pytest.raises(WorkerError, match=r"killed \(SIGKILL\) before its job was done"):
         launcher.run(base_job(tmp_path / "base", steps=10_000))
     killer.join()
     metrics = launcher.run(base_job(tmp_path / "again"))

@@ -1,0 +1,171 @@
+"""What the disk says no to, as one sentence: full, read-only, no permission. Every layer words it differently.
+
+    require_writable(lake.root)                  # before a run is started; raises StorageError
+    storage_sentence(error, lake.root)           # of an exception, or of Dagster's record of one; None: it is something else
+
+SQLite under Dagster, DuckDB, delta-rs, Arrow, safetensors and the kernel are recognised by what they say anywhere in the
+chain of causes. Where they only say that something could not be opened or written, the folder is tried.
+"""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Kind = Literal["full", "quota", "size", "read_only", "denied", "gone"]
+
+PROBE_BYTES = 1 << 20
+"""What is written to find out whether a folder can be written: about as much as Dagster needs to note a run."""
+
+WORDS: tuple[tuple[Kind, str], ...] = (
+    ("full", r"No space left on device|database or disk is full|os error 28\b|Errno 28\b"),
+    ("quota", r"[Qq]uota exceeded|os error 122\b|Errno 122\b"),
+    ("size", r"File too large|os error 27\b|Errno 27\b"),
+    ("read_only", r"Read-only file system|readonly database|os error 30\b|Errno 30\b"),
+    ("denied", r"os error 13\b|Errno 13\b|Permission denied"),
+)
+UNSAID = re.compile(r"unable to open database file|disk I/O error|PytorchStreamWriter failed|unexpected pos \d+")
+"""Messages of a write that failed for a reason that they do not give."""
+NUMBERS: dict[int, Kind] = {
+    errno.ENOSPC: "full", errno.EDQUOT: "quota", errno.EFBIG: "size", errno.EROFS: "read_only", errno.EACCES: "denied",
+    errno.EPERM: "denied",
+}
+PATH_IN_WORDS = re.compile(r"""["'](/[^"']+)["']""")
+
+
+class StorageError(Exception):
+    """A folder or file cannot be written; the message says which, why, and what is needed."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """That the disk refused a write, and where, as far as the error says."""
+
+    kind: Kind
+    path: Path | None
+
+
+def storage_sentence(error: Any, place: Path | None) -> str | None:
+    """The sentence for an exception, or Dagster's SerializableErrorInfo, that came from writing below `place` or to a
+    path that it names. None where the cause is no refusal of the disk. `place`: None where it is not known."""
+    found = refusal(error, place)
+    return None if found is None else _sentence(found, place)
+
+
+def refusal(error: Any, place: Path | None) -> Refusal | None:
+    """What the disk refused, from the first error in the chain of causes that says so."""
+    unsaid = False
+    for link in _chain(error):
+        words = next(iter(str(getattr(link, "message", None) or link).strip().splitlines()), "")  # then come SQL and traces
+        named = _path_of(link, words)
+        if isinstance(link, OSError) and link.errno in NUMBERS:
+            kind = NUMBERS[link.errno]
+        else:
+            kind = next((kind for kind, pattern in WORDS if re.search(pattern, words)), None)
+        if kind == "denied" and named is None and not _is_database(words):
+            continue  # a server's word for its own objects: S3 says so too
+        if kind is not None:
+            return Refusal(kind, named)
+        unsaid = unsaid or bool(UNSAID.search(words))
+    return _tried(place) if unsaid and place is not None else None
+
+
+def require_writable(place: Path) -> None:
+    """Writes a little below `place` and takes it away again. Raises StorageError where that fails."""
+    found = _tried(place)
+    if found is not None:
+        raise StorageError(_sentence(found, place))
+
+
+def _tried(place: Path) -> Refusal | None:
+    """What the disk says to a small file in `place`. The file has no name, so that nothing is left of it."""
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except FileNotFoundError:
+        return Refusal("gone", place)
+    except OSError as error:
+        if error.errno not in NUMBERS:
+            raise
+        return Refusal(NUMBERS[error.errno], None)
+    return None
+
+
+def _chain(error: Any) -> Iterator[Any]:
+    """An error and what caused it, the outermost first; exceptions and Dagster's records of them alike."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        raised = isinstance(error, BaseException)
+        error = error.__cause__ or error.__context__ if raised else error.cause or error.context
+
+
+def _path_of(link: Any, words: str) -> Path | None:
+    if isinstance(link, OSError) and isinstance(link.filename, str | os.PathLike):
+        return Path(link.filename).absolute()
+    named = PATH_IN_WORDS.search(words)
+    return Path(named[1]) if named else None
+
+
+def _is_database(words: str) -> bool:
+    return "sqlite" in words.lower() or "IO Error" in words
+
+
+def _sentence(found: Refusal, place: Path | None) -> str:
+    """Which place, what is wrong with it, what is needed, and that nothing is lost."""
+    where = found.path or place
+    if where is None:
+        said, lake = "where this command writes", None
+    else:
+        lake = next((folder for folder in (where, *where.parents) if os.access(folder / "lake.json", os.F_OK)), None)
+        said = f"the lake {lake}" if lake else str(where)
+    kept = "Finished steps are kept and nothing is lost: then run the same command again."
+    asked = " As it is, sql, lineage and why can read it." if lake else ""
+    if found.kind == "gone":
+        return f"there is no folder {where}, or no longer: it may have been moved or deleted while it was in use; put it back"
+    if found.kind == "full":
+        return f"the disk of {said} is full{_room(where)}: free some space there. {kept}"
+    if found.kind == "quota":
+        return f"the disk quota of {_user()} for {said} is used up: free some space there, or ask for more. {kept}"
+    if found.kind == "size":
+        return f"a file in {said} would be larger than allowed here (ulimit -f): raise that limit. {kept}"
+    if found.kind == "read_only":
+        return f"{said} is on a read-only file system: mount it writable, or name another place.{asked} {kept}"
+    return f"user {_user()} may not read or write {said}: change its permissions, or name another place.{asked} {kept}"
+
+
+def _room(where: Path | None) -> str:
+    """How much is free on the disk of a path that may not exist yet."""
+    if where is None:
+        return ""
+    there = next(folder for folder in (where, *where.parents) if os.access(folder, os.F_OK))
+    usage, counts = shutil.disk_usage(there), os.statvfs(there)
+    if counts.f_files and not counts.f_favail:
+        return " (no file can be added: all its inodes are in use)"
+    return f" ({_bytes(usage.free)} of {_bytes(usage.total)} are left)"
+
+
+def _bytes(count: int) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count = count / 1000
+    return f"{count:,.3g} TB"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in many containers
+        return str(os.getuid())
