@@ -93,7 +93,19 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
         everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *DAILY}
         clear_after(context, registry.lake, recipe.workload, keep_s, everything)
 
-    described = {
+    return {
+        "workshop": dg.ResourceDefinition(
+            resource_fn=workshop,
+            description="The lake and the worker process: makes each artefact once, and reuses it for the same inputs.",
+        ),
+        **{name: dg.ResourceDefinition.hardcoded_resource(value, description=text)
+           for name, (value, text) in recipe_parts(recipe).items()},
+    }
+
+
+def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
+    """The parts of a recipe that assets take, by the name they take them by, each with what it is."""
+    return {
         "policy": (recipe.policy, "Which stages this recipe has, and from which model each of them starts."),
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
         "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
@@ -108,14 +120,6 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
         "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
         "evaluate_settings": (recipe.evaluation, "The recipe's `evaluation`: rows, prompts, temperatures."),
         "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
-    }
-    return {
-        "workshop": dg.ResourceDefinition(
-            resource_fn=workshop,
-            description="The lake and the worker process: makes each artefact once, and reuses it for the same inputs.",
-        ),
-        **{name: dg.ResourceDefinition.hardcoded_resource(value, description=text)
-           for name, (value, text) in described.items()},
     }
 
 

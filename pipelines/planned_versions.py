@@ -29,7 +29,7 @@ from assets.sft_model import sft_model
 from assets.speculator import speculator
 from assets.speculator_dataset import speculator_dataset
 from assets.student_model import student_model
-from pipelines.definitions import resources
+from pipelines.definitions import recipe_parts
 from pipelines.recipe import Recipe
 from resources.freshness import current_manifests
 from resources.lake import Lake
@@ -90,7 +90,7 @@ def _change(name: str, then: dict[str, Any], now: dict[str, Any]) -> str:
 
 def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> dict[str, Planned]:
     """By artefact, of the stages that the recipe has and whose inputs exist."""
-    given = resources(recipe, lake.root)
+    given = {name: value for name, (value, _) in recipe_parts(recipe).items()}
     shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
     object.__setattr__(shop, "slice_digest", slice_digest)
     found = {}
