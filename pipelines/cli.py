@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,9 +57,11 @@ def _carry_out() -> int | str | None:
 
 
 def _whole_app() -> typer.Typer:
-    """The typer app with all commands: importing a file adds its own."""
-    from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401
+    """The typer app with all commands: importing a file adds its own, in the order in which help shows them."""
     from pipelines.commands.terminal import app
+
+    for name in ("prepare", "build", "ask", "release", "describe"):
+        import_module(f"pipelines.commands.{name}")
 
     return app
 

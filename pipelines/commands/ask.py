@@ -9,8 +9,10 @@ import typer
 
 from pipelines.commands.terminal import Format, LakeOption, ReportFormat, WidthOption, app, console, open_lake
 
+PANEL = "Ask a lake"
 
-@app.command()
+
+@app.command(rich_help_panel=PANEL)
 def status(
     recipe: Annotated[Path | None, typer.Argument(
         help="a recipe's YAML file: also says what its settings, code and sources would change")] = None,
@@ -35,7 +37,7 @@ def status(
         print_status(found, console)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def sql(
     statement: Annotated[str, typer.Argument(help="one query: \"from relations\" shows what can be asked")],
     lake: LakeOption = None,
@@ -53,7 +55,7 @@ def sql(
     print_answer(open_lake(lake), statement, timeout, memory, lambda answer: print_rows(answer, format.value, console, width))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def lineage(
     artefact: Annotated[str, typer.Argument(help="workload/name, workload/name@version, a version, or a directory")],
     lake: LakeOption = None,
@@ -76,7 +78,7 @@ def lineage(
         )
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def why(
     identifier: Annotated[
         str, typer.Argument(help="id of an interaction (8 or more digits), request, trace or session, a log object, or its "
@@ -86,7 +88,7 @@ def why(
     format: Annotated[Format, typer.Option(help="the story, or its steps as JSON or CSV")] = Format.table,
     width: WidthOption = None,
 ) -> None:
-    """The fate of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
+    """What became of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
     from pipelines.story import print_fate
     from resources.why import fate_of
 

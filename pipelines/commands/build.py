@@ -10,8 +10,10 @@ import typer
 
 from pipelines.commands.terminal import LakeOption, app, console, say_error
 
+PANEL = "Run"
 
-@app.command()
+
+@app.command(rich_help_panel=PANEL)
 def demo(
     lake: LakeOption = None,
     approve: Annotated[bool, typer.Option(help="let the release through when its gates hold")] = True,
@@ -23,7 +25,7 @@ def demo(
     raise typer.Exit(run_demo(console, lake, approve, QUICK if quick else FULL))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def run(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     lake: LakeOption = None,
@@ -50,7 +52,7 @@ def run(
     raise typer.Exit(outcome.exit_code)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def ui(
     recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show; if none, those last run on the lake")] = None,
     lake: LakeOption = None,

@@ -8,8 +8,10 @@ import typer
 
 from pipelines.commands.terminal import app
 
+PANEL = "Reference"
 
-@app.command()
+
+@app.command(rich_help_panel=PANEL)
 def schema(
     markdown: Annotated[bool, typer.Option(help="the reference of all keys for people, instead of JSON Schema")] = False,
 ) -> None:

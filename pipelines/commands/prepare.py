@@ -10,8 +10,10 @@ from rich.text import Text
 
 from pipelines.commands.terminal import LakeOption, ReportFormat, WidthOption, app, console, errors
 
+PANEL = "Before a run"
 
-@app.command()
+
+@app.command(rich_help_panel=PANEL)
 def inspect(
     uris: Annotated[list[str], typer.Argument(help="files, directories, globs or s3:// prefixes of logs and feedback")],
     html: Annotated[Path | None, typer.Option(help="write the report as one HTML file too", dir_okay=False)] = None,
@@ -37,7 +39,7 @@ def inspect(
         console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def init(
     uris: Annotated[list[str] | None, typer.Argument(
         metavar="[URI]...", help="files, directories, globs or s3:// prefixes of logs; asked for where none is given")] = None,
@@ -64,7 +66,7 @@ def init(
     raise typer.Exit(0 if made.trainable else 1)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def check(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     lake: LakeOption = None,
@@ -86,7 +88,7 @@ def check(
     leave(1 if report.problems else 0)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def plan(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     gpus: Annotated[str, typer.Option(help="how many of which: 8xH100, A100-40, 4x24GB (by memory alone), or cpu")],
@@ -106,7 +108,7 @@ def plan(
         print_plan(chosen, read, stage, console)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def sweep(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     stage: Annotated[str, typer.Option(help="sft or student")] = "sft",

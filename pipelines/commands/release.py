@@ -11,18 +11,19 @@ from rich.text import Text
 
 from pipelines.commands.terminal import LakeOption, ReportFormat, app, console, errors, open_lake
 
+PANEL = "Check and release"
+
 ReleaseArgument = Annotated[str, typer.Argument(help="version of a release (6 characters of it are enough), or its directory")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="one line that is kept with the decision")]
 YesOption = Annotated[bool, typer.Option("--yes", help="do not ask, however short the version was given")]
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def verify(
     directory: Annotated[Path, typer.Argument(help="a model, drafter, dataset or release directory, or a lake's endpoints")],
     lake: LakeOption = None,
 ) -> None:
-    """Checks a directory: files against digests, tensors against config, tokenizer and template, a drafter's traps; of
-    endpoints, that no entry of their logs was changed."""
+    """Checks a directory: files, digests, tensors, tokenizer, template, a drafter's traps, endpoints' logs."""
     from pipelines.verification import verify_directory
 
     if lake is not None and not directory.is_absolute() and not directory.exists():
@@ -35,7 +36,7 @@ def verify(
     raise typer.Exit(1 if problems else 0)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def approve(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
@@ -62,7 +63,7 @@ def approve(
     _publish(place, aliases)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def withdraw(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
@@ -84,7 +85,7 @@ def withdraw(
     _publish(place, endpoint.read())
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def rollback(
     workload: Annotated[str, typer.Argument(help="whose endpoint is to serve an earlier release")],
     to: Annotated[
@@ -115,7 +116,7 @@ def rollback(
     _publish(place, aliases)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def measure(
     server: Annotated[str, typer.Argument(help="address of an OpenAI-compatible server, such as http://localhost:8000")],
     prompts: Annotated[Path, typer.Argument(help="a dataset (its test rows) or a JSONL file of messages", exists=True)],
