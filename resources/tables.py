@@ -33,11 +33,12 @@ def _columns(**fields: pa.DataType) -> pa.Schema:
 
 SCHEMAS: dict[str, pa.Schema] = {
     # The ledger of what has been seen and read. state: found, read, failed; problem: why it failed; read_as: the settings
-    # of its source when it was read; partners: objects that hold the other halves of its records.
+    # of its source when it was read; partners: objects that hold the other halves of its records; content_sha256: of its
+    # bytes as they were read, by which an object that was moved is known again.
     "objects": _columns(
         workload=_TEXT, source=_TEXT, uri=_TEXT, etag=_TEXT, bytes=pa.int64(), modified=_TIME, rows=pa.int64(),
         days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT, problem=_TEXT, read_as=_TEXT,
-        partners=pa.list_(_TEXT),
+        partners=pa.list_(_TEXT), content_sha256=_TEXT,
     ),
     # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. alias_id: a second
     # id of the request that feedback may name (a gateway's own, a span's). workload_name: what the record itself calls its

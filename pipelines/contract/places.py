@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resources.composing.eval_suite import EvalSettings
+from resources.reading.local_path import absolute_uri, is_local
 from resources.reading.sources import SourceSettings
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ def _layers_of(directory: str) -> int | None:
 
 
 def _absolute(uri: str, home: Path) -> str:
-    if "://" in uri:
-        return uri
     try:
-        return str(home / Path(uri).expanduser())
-    except (RuntimeError, ValueError) as error:
+        if is_local(uri):
+            Path(uri).expanduser()  # a user who is not there is a mistake, and no folder named ~user
+        return absolute_uri(uri, home)
+    except (RuntimeError, ValueError, OSError) as error:
         raise _NoPathError("this is no path on this machine; write it out, from / on or relative to the recipe") from error

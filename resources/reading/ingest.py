@@ -23,6 +23,7 @@ from resources.reading.formats import FORMATS
 from resources.reading.halves import beside
 from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
+from resources.reading.moved import rename_rows
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
 from resources.reading.staging import Batch, Staging, staging
 from resources.sql_files import run, workbench
@@ -79,6 +80,7 @@ class IngestReport(BaseModel):
     days: dict[date, Counts] = Field(default_factory=dict)
     failed_objects: list[str] = Field(default_factory=list)
     first_failure: str = ""
+    moved_objects: int = 0
 
 
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
@@ -88,7 +90,7 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
     nothing under it.
     """
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
-        new = _notice(ledger, tables, sources, look_for_days=True)
+        new, _ = _notice(ledger, tables, sources, look_for_days=True)
         unread, digest = ledger.unread()
         return Observation(new_objects=new, unread_objects=unread, days=ledger.days(), digest=digest)
 
@@ -103,7 +105,7 @@ def ingest(
     """
     report = IngestReport()
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
-        _notice(ledger, tables, sources, look_for_days=days is not None)
+        _, report.moved_objects = _notice(ledger, tables, sources, look_for_days=days is not None)
         for wanted in ledger.portions(sources, days):
             _read(ledger, tables, stage, wanted, report)
         if report.total.objects:
@@ -137,21 +139,28 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
             all_days = tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))}))
             form = batch.formats.get(entry.uri, "")
             done.append(replace(entry, state="read", rows=records, days=all_days, format=form, problem="",
-                                read_as=sources[entry.source].read_as, partners=batch.partners.get(entry.uri, ())))
+                                read_as=sources[entry.source].read_as, partners=batch.partners.get(entry.uri, ()),
+                                content_sha256=batch.digests.get(entry.uri, "")))
         ledger.put([*done, *batch.failed])
         report.failed_objects += [entry.uri for entry in batch.failed]
         report.first_failure = report.first_failure or next((f"{entry.uri}: {entry.problem}" for entry in batch.failed), "")
         ledger.save(tables)
 
 
-def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> int:
-    """Brings the ledger up to what the sources hold now, commits it, and returns the number of new or changed objects."""
-    new = 0
+def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> tuple[int, int]:
+    """Brings the ledger up to what the sources hold now, commits it, and returns how many objects are new or changed, and how
+    many have only moved. Rows are renamed before the ledger is written: a run killed between the two renames them again."""
+    new = moved = 0
     for name, source in sources.items():
         listed, changed = ledger.notice(name, objects_after(name, source), source.read_as)
         if not listed:
             raise nothing_under(name, source)
         new += changed
+    for name, source in sources.items():
+        pairs, mapped_to = ledger.follow_moved(name, source.read_as)
+        if len(pairs):
+            moved += len(pairs)
+            rename_rows(tables, pairs, workloads_of(ledger.workload, sources) | mapped_to)
     looked = False
     for dayless in ledger.portions(sources, dayless=True) if look_for_days else ():
         looked = True
@@ -162,7 +171,7 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
                 ledger.put(replace(entry, days=(entry.fallback_day,)) for entry in batch.failed)
     if new or looked:
         ledger.save(tables)
-    return new
+    return new - moved, moved
 
 
 def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]) -> list[Entry]:

@@ -25,6 +25,7 @@ from typing import Literal
 import duckdb
 import pyarrow as pa
 
+from resources.reading.moved import find_moved
 from resources.reading.sources import LogObject, SourceError, days_in
 from resources.sql_files import attach_slice, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
@@ -53,6 +54,7 @@ class Entry:
     problem: str = ""
     read_as: str = ""
     partners: tuple[str, ...] = ()
+    content_sha256: str = ""
 
     @property
     def mapped_to(self) -> set[str]:
@@ -87,6 +89,7 @@ class Ledger:
             attach_slice(connection, tables, "objects", workload)
             run(connection, "ledger/create")
             run(connection, "ledger/seen")
+            run(connection, "ledger/fresh")
             yield cls(workload, connection)
 
     def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
@@ -97,12 +100,14 @@ class Ledger:
         """
         items, total, new = iter(listed), 0, 0
         run(self._connection, "ledger/unsee", sources=[source])
+        run(self._connection, "ledger/forget_fresh", sources=[source])
         while page := list(islice(items, LISTED_TOGETHER)):
             total += len(page)
             self._connection.register("listed", listed_table(page))
             for uri, other in run(self._connection, "ledger/in_two_sources").fetchall():
                 raise SourceError(f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
                                   "that is read twice would leave its rows twice")
+            run(self._connection, "ledger/note_fresh")
             changed = run(self._connection, "ledger/new_or_changed", read_as=read_as).fetchall()
             self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then,
                             partners=tuple(partners))
@@ -112,6 +117,20 @@ class Ledger:
             new += len(changed)
         vanished = run(self._connection, "ledger/drop_vanished", sources=[source]).fetchall() if total else []
         return total, new + len(vanished)
+
+    def follow_moved(self, source: str, read_as: str = "") -> tuple[pa.Table, set[str]]:
+        """Entries of objects that lie elsewhere in the source now go on under their new uri. To be asked after `notice`.
+
+        The pairs (old_uri, uri), and the workloads that their records were mapped to when they were read.
+        """
+        moved = find_moved(self._connection, source)
+        if not len(moved):
+            return moved, set()
+        read = run(self._connection, "ledger/mapped_to").fetchall()
+        run(self._connection, "ledger/relocated", read_as=read_as)
+        for query in ("forget_moved", "put_relocated", "rename_partners"):
+            run(self._connection, f"ledger/{query}")
+        return moved, {name for (text,) in read if text for name in json.loads(text)["workloads"].values()}
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Writes entries anew, each in place of what was known of its object."""

@@ -50,8 +50,11 @@ def is_skipped(relative: str) -> bool:
 
 
 def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]:
-    """Files under a directory, the one file, or those of a glob (directories that it names are listed in full)."""
-    path = Path(place).expanduser().absolute()
+    """Files under a directory, the one file, or those of a glob (directories that it names are listed in full).
+
+    `place` is absolute, as local_path gives it.
+    """
+    path = Path(place)
     if path.is_file():
         yield from _one_file(name, str(path), after)
         return

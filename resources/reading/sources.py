@@ -4,7 +4,8 @@
     for item in objects_after("gateway", gateway): print(item.uri, item.bytes, item.etag, days_in(item.uri))
     with open_object(item) as file: file.read()
 
-A uri is a file, a directory (listed recursively), a glob, file://, s3:// (`s3.py`), or any URL that fsspec knows.
+A uri is a file, a directory (listed recursively), a glob, file://, s3:// (`s3.py`), or any URL that fsspec knows. However
+it is spelled, the objects under it have one uri each (`local_path.py`).
 Credentials come from the environment: a uri that carries any is refused, for uris stand in tables and manifests.
 """
 
@@ -26,6 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from resources.reading import s3
 from resources.reading.listing import LogObject, SourceError, local_objects, remote_objects
+from resources.reading.local_path import is_local, local_path, remote_uri
 from resources.reading.remote import open_remote
 
 MAX_OBJECTS = 1_000_000
@@ -37,7 +39,7 @@ _KEYED_DAY = re.compile(r"(?:^|/)(?:dt|date|day|ds)=(\d{4})-(\d{2})-(\d{2})(?!\d
 
 
 def _without_credentials(uri: str) -> str:
-    if "://" in uri and not uri.startswith("file://"):
+    if not is_local(uri):
         place = urlsplit(uri)
         named = {word.partition("=")[0] for word in re.split("[&;]", place.query)}
         if ":" in place.netloc.rpartition("@")[0] or any(map(_SECRET.search, named)):
@@ -94,12 +96,12 @@ def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterato
 
     Raises SourceError where they cannot be listed.
     """
-    local = "://" not in source.uri or source.uri.startswith("file://")
     try:
-        if local:
-            yield from local_objects(name, source.uri.removeprefix("file://"), after)
+        path = local_path(source.uri)
+        if path is not None:
+            yield from local_objects(name, path, after)
         else:
-            yield from remote_objects(name, source.uri, after)
+            yield from remote_objects(name, remote_uri(source.uri), after)
     except (ImportError, ValueError) as error:
         raise SourceError(f"source {name}: {source.uri.split('://')[0]}:// cannot be listed here: {error}") from error
     except OSError as error:
@@ -120,9 +122,9 @@ def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) ->
 
 
 def nothing_under(name: str, source: SourceSettings) -> SourceError:
-    local = source.uri.removeprefix("file://")
-    if "://" not in local and not glob.has_magic(local) and not Path(local).expanduser().exists():
-        return SourceError(f"source {name}: there is no file or directory {local}")
+    path = local_path(source.uri)
+    if path is not None and not glob.has_magic(path) and not Path(path).exists():
+        return SourceError(f"source {name}: there is no file or directory {path}")
     return SourceError(f"source {name}: no log objects under {source.uri}; give a uri that holds at least one file")
 
 
@@ -142,7 +144,7 @@ def open_object(item: Place) -> Any:
     """A binary file of a listed object: of the very content that was listed, where it lies on S3."""
     if item.uri.startswith(s3.SCHEMES):
         return s3.open_stream(item.uri, item.etag, item.bytes)
-    return Path(item.uri).open("rb") if "://" not in item.uri else open_remote(item.uri)
+    return Path(item.uri).open("rb") if is_local(item.uri) else open_remote(item.uri)
 
 
 def days_in(uri: str) -> list[date]:

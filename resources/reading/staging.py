@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time
@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.reading import s3
+from resources.reading.digested import Digested
 from resources.reading.formats import FORMATS, Format
 from resources.reading.halves import place_of
 from resources.reading.json_text import json_text, mended
@@ -84,11 +85,13 @@ def staging(workload: str, sources: dict[str, SourceSettings]) -> Iterator[Stagi
 
 @dataclass(frozen=True)
 class Read:
-    """Some of what one object held: records of a format, a problem; at its end None, or the error that was its end."""
+    """Some of what one object held: records of a format, a problem; at its end None with the sha256 of its bytes, or the error
+    that was its end."""
 
     index: int
     format: Format | None
     found: Records | Problem | OSError | None
+    content_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class Batch:
     records: int
     formats: dict[str, str]
     partners: dict[str, tuple[str, ...]]
+    digests: dict[str, str]
 
 
 class Staging:
@@ -125,6 +129,7 @@ class Staging:
                 self._wait(read.index, read.format, read.found)
             else:
                 self._ended[read.index] = read.found is None
+                self._digests[read.index] = read.content_sha256
                 if read.found is not None:
                     self._failures[read.index] = _reason(read.found, self._entries[read.index].uri)
                 # sides of pairs have to meet: with some, nothing is cut before the end
@@ -144,6 +149,7 @@ class Staging:
         ):
             run(self.connection, f"ingest/{table}")
         self._ended: dict[int, bool] = {}  # by object: whether it was read to its end
+        self._digests: dict[int, str] = {}
         self._failures: dict[int, str] = {}
         self._named: set[int] = set()
         self._halved: set[str] = set()
@@ -179,6 +185,7 @@ class Staging:
             records=sum(self._records.values()),
             formats={self._entries[index].uri: name for index, name in self._formats.items()},
             partners={self._entries[index].uri: tuple(sorted(others)) for index, others in self._partners.items()},
+            digests={self._entries[index].uri: digest for index, digest in self._digests.items()},
         )
 
     def _spread_failures(self) -> None:
@@ -218,22 +225,24 @@ class Staging:
         """What the objects hold, in their order. Runs in the reading thread: it touches no DuckDB."""
         for index, (_, opened) in enumerate(prefetched(self._entries)):
             try:
-                yield from self._read(index, opened)
-                yield Read(index, None, None)
+                yield Read(index, None, None, (yield from self._read(index, opened)))
             except OSError as error:  # the caller records the object as failed: it is tried again next time
                 yield Read(index, None, error)
 
-    def _read(self, index: int, opened: Opened) -> Iterator[Read]:
+    def _read(self, index: int, opened: Opened) -> Generator[Read, None, str]:
+        """What one object holds; returns the sha256 of its bytes, "" where they were not all read."""
         named = self._named_format(index)
         kinds = Kinds(named)
-        with opened() as file:
+        with opened() as raw:
+            file = Digested(raw)
             for found in read_object(file, self._entries[index].uri, named is not None and named.plain_text):
                 for form, told in [(None, found)] if isinstance(found, Problem) else kinds.add(found):
                     yield Read(index, form, told)
                 if kinds.hopeless:
-                    return
+                    return file.digest()
             for form, told in kinds.rest():
                 yield Read(index, form, told)
+            return file.digest()
 
     def _named_format(self, index: int) -> Format | None:
         """The format that the recipe names for the object's source; None where each record tells its own."""

@@ -1,0 +1,36 @@
+"""A file that is hashed as it is read: its content's digest costs no second reading.
+
+    file = Digested(raw)
+    while chunk := file.read(4 << 20): ...
+    file.digest()
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+MOST_LEFT = 64 << 20
+"""A reader may stop before the end, at the first part of a picture, say. Up to so many bytes more are read for the digest."""
+READ_BYTES = 4 << 20
+
+
+class Digested:
+    """Read once, from its beginning to its end."""
+
+    def __init__(self, file: Any):
+        self._file, self._digest, self._ended = file, hashlib.sha256(), False
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, at most `size` of them."""
+        content = self._file.read(size)
+        self._digest.update(content)
+        self._ended = not content and size > 0
+        return content
+
+    def digest(self) -> str:
+        """sha256 of the whole content; "" where more than MOST_LEFT was not read."""
+        left = MOST_LEFT
+        while not self._ended and left > 0:
+            left -= len(self.read(READ_BYTES))
+        return self._digest.hexdigest() if self._ended else ""

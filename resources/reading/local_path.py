@@ -1,0 +1,77 @@
+"""One spelling for every local place: what a uri or a path means on this machine.
+
+    local_path("../demo/traffic", home)        # /srv/demo/traffic: absolute, without `.`, `..`, `//`, `~` or links on the way
+    local_path("file:///logs/a%20b.jsonl")     # /logs/a b.jsonl
+    local_path("s3://logs/gateway/")           # None: not on this machine
+
+Uris of objects are keys of tables, so a place must not have two of them. Links are followed in what the recipe names (the
+part before a glob's first wildcard): a link such as `latest` may lead elsewhere tomorrow, and the objects that it led to are
+the same ones still. Below that, names stay as they are listed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from glob import has_magic
+from pathlib import Path
+from unicodedata import normalize
+from urllib.parse import unquote
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://")
+_FILE = re.compile(r"file:(?://(?:localhost(?=/))?|(?=/))", re.IGNORECASE)
+
+
+def is_local(uri: str) -> bool:
+    """Whether a uri is a path or a file:// uri."""
+    return bool(_FILE.match(uri)) or not _SCHEME.match(uri)
+
+
+def local_path(uri: str, home: Path | None = None) -> str | None:
+    """The absolute path of a local uri, relative ones being relative to `home` (the working directory); None elsewhere."""
+    if not is_local(uri):
+        return None
+    path = _existing(*_spellings(uri), home=str(home or Path.cwd()))
+    if "\0" in path:  # no file system has it; whoever opens it says so
+        return path
+    if os.path.lexists(path) or not has_magic(path):
+        return os.path.realpath(path)
+    fixed, rest = _before_wildcard(path)
+    return os.path.join(os.path.realpath(fixed), rest)  # noqa: PTH118 - Path would drop a trailing slash
+
+
+def remote_uri(uri: str) -> str:
+    """A remote uri with its scheme in lower case, s3a:// as s3://. Keys stay as they are: s3://logs//x is not s3://logs/x."""
+    scheme = _SCHEME.match(uri)
+    if not scheme:
+        return uri
+    name = scheme[1].lower()
+    return f"{'s3' if name == 's3a' else name}{uri[scheme.end(1):]}"
+
+
+def absolute_uri(uri: str, home: Path | None = None) -> str:
+    """A uri as it is listed under: an absolute path without detours, or a remote uri."""
+    return local_path(uri, home) or remote_uri(uri)
+
+
+def _spellings(uri: str) -> tuple[str, ...]:
+    """The paths that a local uri may mean, the likeliest first: file:// uris are percent-encoded, by most who write them."""
+    scheme = _FILE.match(uri)
+    if not scheme:
+        return (uri,)
+    written = uri[scheme.end():]
+    return (unquote(written, errors="surrogateescape"), written)
+
+
+def _existing(*spellings: str, home: str) -> str:
+    """The spelling that is there, else the first: as written, or with its accents composed or decomposed (macOS)."""
+    paths = [os.path.join(home, os.path.expanduser(each)) for each in spellings]  # noqa: PTH111, PTH118 - `~nobody` is a name
+    variants = [path for path in paths if "\0" not in path]
+    variants += [normalize(form, path) for path in variants for form in ("NFC", "NFD")]
+    return next((path for path in variants if os.path.lexists(path)), paths[0])
+
+
+def _before_wildcard(path: str) -> tuple[str, str]:
+    """A glob's folders without wildcards, and the rest of it."""
+    head = path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0]
+    return head or "/", path[len(head):].lstrip("/")

@@ -1,0 +1,78 @@
+"""Objects that lie elsewhere now: known again by their content, so that nothing is read as new records twice.
+
+    moved = find_moved(connection, "gateway")        # inside a Ledger, after the source's whole listing was noticed
+    rename_rows(tables, moved, workloads)            # the rows that came of them name the new place
+
+An object has moved when its uri is in its source's listing no more, and an unknown one in the same listing has its size and
+content (sha256; for lakes that did not keep it, etag and name). It keeps its rows, its days and its decisions. A copy, which
+is listed beside its original, has not moved: it is read, and its records are `repeated_record`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from datetime import UTC
+
+import duckdb
+import pyarrow as pa
+
+from resources.reading.listing import LogObject
+from resources.reading.prefetch import prefetched
+from resources.sql_files import attach_slice, rows, run, sql_text, stream, workbench
+from resources.tables import Tables
+
+SAME_PARTS = (8, 4, 2, 1, 0)
+"""How many last parts of two paths have to agree, asked in turn: of several with one content, the likest is the one."""
+
+_DIGESTS = pa.schema([("uri", pa.string()), ("content_sha256", pa.string())])
+_MOVED = pa.schema([("old_uri", pa.string()), ("uri", pa.string())])
+
+
+def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
+    """Pairs (old_uri, uri) of a source's objects, which stay in the connection as the table `moved`."""
+    run(connection, "ledger/moved")
+    run(connection, "ledger/gone", source=source)
+    if not connection.table("gone").shape[0]:
+        return _MOVED.empty_table()
+    run(connection, "ledger/arrived", source=source)
+    found = rows(connection, "ledger/to_digest").to_pylist()
+    connection.register("digests", pa.Table.from_pylist(list(_digests(found)), schema=_DIGESTS))
+    for by_content in (True, False):
+        for depth in SAME_PARTS if by_content else SAME_PARTS[:-1]:
+            run(connection, "ledger/match_moved", by_content=by_content, depth=depth)
+    connection.unregister("digests")
+    return connection.table("moved").to_arrow_table()
+
+
+def _digests(found: list[dict]) -> Iterator[dict[str, str]]:
+    """sha256 of the objects' bytes; none of what cannot be read: the ingest will say why."""
+    items = (LogObject(**{**item, "modified": item["modified"].astimezone(UTC)}) for item in found)
+    for item, opened in prefetched(items):
+        try:
+            with opened() as file:
+                yield {"uri": item.uri, "content_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        except OSError:
+            continue
+
+
+def rename_rows(tables: Tables, moved: pa.Table, workloads: Collection[str]) -> None:
+    """Puts the new uri in place of the old one in whatever came of moved objects. A run that is killed here does so again."""
+    for workload in sorted(workloads):
+        with workbench() as connection:
+            connection.register("moved", moved)
+            for table in ("decisions", "quarantine", "feedback", "interactions"):
+                attach_slice(connection, tables, table, workload)
+            for table, column in (("decisions", "detail ->> '$.uri'"), ("quarantine", "source_uri")):
+                where = {"stage": "ingest"} if table == "decisions" else {}
+                if _names(connection, table, column) or (where and _names(connection, table, "detail ->> '$.kept_uri'")):
+                    tables.replace(table, stream(connection, f"moved/{table}"), workload=workload, **where)
+            for table in ("feedback", "interactions"):
+                days = [day for (day,) in connection.execute(sql_text("moved/days").format(table=table)).fetchall()]
+                if days:
+                    renamed = connection.sql(sql_text("moved/rows").format(table=table), params={"days": days})
+                    tables.replace(table, renamed.to_arrow_reader(10_000), workload=workload, dt=days)
+
+
+def _names(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> bool:
+    return connection.execute(sql_text("moved/are_named").format(table=table, column=column)).fetchall()[0][0]

@@ -1,0 +1,2 @@
+insert into ledger by name
+select * from relocated
