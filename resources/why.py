@@ -5,20 +5,20 @@
     fate = fate_of(lake, "logs/gateway/part-0.jsonl.gz")       # a log object: what came of its records, or why it was not read
     fate.steps                                                 # one row a step, in the order of the way
 
-Only ids, names and the project's own words are in it, never what a user wrote. The path of a line may be the end of the
-object's uri. Raises UnknownIdError, which says what was looked for, where nothing is found.
+Only ids, names and the project's own words are in it, never what a user wrote. The path of an object may be spelled in any way,
+or be the end of its uri. Raises UnknownIdError, which says what was looked for, where nothing is found.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from model_ops.wording import counted
+from resources.asked_object import as_folder, objects_of, of_that_name
 from resources.catalog import CatalogError, open_catalog
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
@@ -31,6 +31,10 @@ STEPS = pa.schema(
 )
 """step: 0 the line, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of other rows, 8 model,
 9 release, 10 endpoint. current: the step belongs to the version of its artefact that is the current one."""
+
+
+LAST_ROW = 2**62
+"""No object has so many lines; what is asked for beyond it is asked for as this one."""
 
 
 class UnknownIdError(Exception):
@@ -60,31 +64,37 @@ def fate_of(lake: Lake, identifier: str) -> Fate:
                 several = ", ".join(row["interaction_id"][:16] for row in meant[:5])
                 raise CatalogError(f"{identifier} may be any of {len(meant)} interactions ({several}, ...): give more of it")
             return _told(connection, lake, identifier, meant[0]["what"], [row["interaction_id"] for row in meant], [])
-        path, _, row = identifier.rpartition(":")
-        if path and row.isascii() and row.isdecimal():
-            return _line(connection, lake, identifier, path, int(row))
-        if objects := _objects(connection, identifier):
+        if objects := objects_of(connection, identifier, exactly=True):
+            return _object(connection, lake, identifier, objects)
+        path, row = _place(identifier)
+        if row is not None and (objects := objects_of(connection, path)):
+            return _line(connection, lake, identifier, objects[0], row)
+        if objects := objects_of(connection, identifier):
             return _object(connection, lake, identifier, objects)
         about = rows(connection, "why/feedback_about", identifier=identifier).to_pylist()
         if about:
             steps = [_step("feedback", item["name"], item["line"], True) for item in about]
             return _told(connection, lake, identifier, "unanswered feedback", [], steps)
-    raise UnknownIdError(
-        f"no interaction, request, trace, session or feedback has the id {identifier} in {lake.root}; a line in quarantine "
-        "has no id of its own: ask for it as URI:ROW"
-    )
+        raise UnknownIdError(_unknown(connection, lake, identifier, path, row))
 
 
-def _objects(connection: duckdb.DuckDBPyConnection, path: str) -> list[dict[str, Any]]:
-    """The log object that a path, or its end, means: a row for each workload that reads it. Raises CatalogError for several."""
-    if not path:
-        return []
-    absolute = path if "://" in path else str(Path(path).expanduser().absolute())
-    found = rows(connection, "why/objects", uri=path, absolute=absolute).to_pylist()
-    uris = sorted({item["uri"] for item in found})
-    if len(uris) > 1:
-        raise CatalogError(f"{path} may be any of {len(uris)} log objects ({', '.join(uris[:3])}, ...): give more of it")
-    return found
+def _place(identifier: str) -> tuple[str, int | None]:
+    """A path and a row of URI:ROW; no row where it is no such thing. A name may hold colons of its own."""
+    path, _, row = identifier.rpartition(":")
+    if path and row.isascii() and row.isdecimal():
+        return path, min(int(row), LAST_ROW)
+    return identifier, None
+
+
+def _unknown(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path: str, row: int | None) -> str:
+    if said := as_folder(connection, path):
+        return said
+    alike = of_that_name(connection, path)
+    if row is not None or alike:
+        where = f"{alike} has that name" if alike else '`millrace sql "select uri from objects"` lists the objects'
+        return f"no log object {path} is known to {lake.root}, and no id is {asked}: {where}"
+    return (f"no interaction, request, trace, session or feedback has the id {asked} in {lake.root}; a line in quarantine "
+            "has no id of its own: ask for it as URI:ROW")
 
 
 def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objects: list[dict[str, Any]]) -> Fate:
@@ -101,25 +111,19 @@ def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objec
     return _told(connection, lake, asked, f"log object {objects[0]['uri']}", [], steps)
 
 
-def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path: str, row: int) -> Fate:
-    objects = _objects(connection, path)
-    if not objects:
-        raise UnknownIdError(
-            f"no log object {path} is known to {lake.root}, and no id is {asked}: "
-            "`millrace sql \"select uri from objects\"` lists the objects"
-        )
-    uri = objects[0]["uri"]
+def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: dict[str, Any], row: int) -> Fate:
+    uri = item["uri"]
     found = rows(connection, "why/line", uri=uri, row=row).to_pylist()
     if not found:
-        raise UnknownIdError(_no_such_line(connection, objects[0], row))
-    ids = list(dict.fromkeys(item["interaction_id"] for item in found if item["interaction_id"]))
+        raise UnknownIdError(_no_such_line(connection, item, row))
+    ids = list(dict.fromkeys(came["interaction_id"] for came in found if came["interaction_id"]))
     steps = []
-    for item in found:
-        if item["stage"] == "quarantine":
-            steps.append(_step("quarantine", item["rule"], item["detail"], False))
-        elif item["stage"] == "feedback":
-            steps.append(_step("feedback", item["rule"], f"{item['detail']}, about {item['about']}", True))
-            named = rows(connection, "why/meant", identifier=item["about"]).to_pylist()
+    for came in found:
+        if came["stage"] == "quarantine":
+            steps.append(_step("quarantine", came["rule"], came["detail"], False))
+        elif came["stage"] == "feedback":
+            steps.append(_step("feedback", came["rule"], f"{came['detail']}, about {came['about']}", True))
+            named = rows(connection, "why/meant", identifier=came["about"]).to_pylist()
             ids += [other["interaction_id"] for other in named if other["interaction_id"] not in ids]
     return _told(connection, lake, asked, f"line {row} of {uri}", ids, steps)
 

@@ -40,6 +40,11 @@ def local_path(uri: str, home: Path | None = None) -> str | None:
     return os.path.join(os.path.realpath(fixed), rest)  # noqa: PTH118 - Path would drop a trailing slash
 
 
+def plain_path(uri: str) -> str:
+    """The absolute path of a local uri without `.`, `..`, `//` and `~`, its links as they are."""
+    return os.path.normpath(_existing(*_spellings(uri), home=str(Path.cwd())))
+
+
 def remote_uri(uri: str) -> str:
     """A remote uri with its scheme in lower case, s3a:// as s3://. Keys stay as they are: s3://logs//x is not s3://logs/x."""
     scheme = _SCHEME.match(uri)

@@ -1,6 +1,7 @@
 """What became of one request or line: every way a row can leave, told from the tables alone."""
 
 import json
+import re
 
 import pyarrow as pa
 import pytest
@@ -90,6 +91,75 @@ def test_lines_in_quarantine_and_lines_of_feedback(read):
 def test_what_is_not_there_is_said_in_one_sentence(read, asked, said):
     with pytest.raises(UnknownIdError, match=said):
         fate_of(read, asked)
+
+
+@pytest.fixture
+def spelled(read, monkeypatch):
+    """The folder of the lake of `read`, as the working directory and as the home, with links to its logs."""
+    home = read.root.parent
+    for name, target in (("link", "logs"), ("one.jsonl", "logs/gateway.jsonl")):
+        if not (home / name).is_symlink():
+            (home / name).symlink_to(target)
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+@pytest.mark.parametrize("path", [
+    "logs/gateway.jsonl", "./logs//gateway.jsonl", "logs/../logs/gateway.jsonl", "../{name}/logs/gateway.jsonl", "~/logs/gateway.jsonl",
+    "link/gateway.jsonl", "one.jsonl", "{home}/link/../logs/./gateway.jsonl", "file://{home}/logs/gateway.jsonl",
+    "file://localhost{home}/link/gatew%61y.jsonl", "file:{home}/logs/gateway.jsonl", "gateway.jsonl", "../../elsewhere/../logs/gateway.jsonl",
+])
+def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spelled, path):
+    path = path.format(home=spelled, name=spelled.name)
+    assert steps(read, f"{path}:2") == [("interactions", "read")]
+    assert steps(read, path)[0] == ("object", "read")
+
+
+@pytest.mark.parametrize("asked, said", [
+    ("{home}/logs", "logs is a folder of 3 log objects: ask for one of them, such as {home}/logs/gateway.jsonl"),
+    ("logs/", "logs/ is a folder of 3 log objects"),
+    ("link", "link is a folder of 3 log objects"),
+    ("logs:4", "logs is a folder of 3 log objects"),
+    ("{home}/lake", "is a folder, and no log object in it is known"),
+    ("/gone/gateway.jsonl:4", "no log object /gone/gateway.jsonl is known to .*: {home}/logs/gateway.jsonl has that name"),
+    ("gateway.jsonl:99999999999999999999999999", "no record at line"),
+    (":12", "has the id :12"), ("\0.jsonl:1", "no log object"),
+])
+def test_what_is_no_object_says_what_is_near_it(read, spelled, asked, said):
+    with pytest.raises(UnknownIdError, match=said.format(home=spelled)):
+        fate_of(read, asked.format(home=spelled))
+
+
+def test_names_with_colons_accents_and_escapes_are_found(tmp_path, monkeypatch):
+    (tmp_path / "logs").mkdir()
+    names = ["log", "log:2", "12:30:00.jsonl", "e\u0301.jsonl", "100%25.jsonl", "a b.jsonl"]
+    for number, name in enumerate(names):
+        (tmp_path / "logs" / name).write_text(f"{json.dumps(pair(number))}\n{json.dumps(pair(number + 100))}\n")
+    lake = Lake.open(tmp_path / "lake")
+    ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
+    rebuild(lake)
+    monkeypatch.chdir(tmp_path)
+    for asked, what in (("logs/log:2", "log object .*/log:2$"), ("log:2", "line 2 of .*/log$"), ("log:2:1", "line 1 of .*/log:2$"),
+                        ("12:30:00.jsonl:2", "line 2 of .*/12:30:00.jsonl$"), ("logs/\u00e9.jsonl:1", "line 1 of .*/e\u0301.jsonl$"),
+                        ("100%25.jsonl", "log object .*/100%25.jsonl$"), (f"file://{tmp_path}/logs/100%2525.jsonl:1", "line 1 of .*100%25.jsonl$"),
+                        (f"file://{tmp_path}/logs/a%20b.jsonl", "log object .*/a b.jsonl$"), ("a b.jsonl:1", "line 1 of .*/a b.jsonl$")):
+        assert re.match(what, fate_of(lake, asked).what), asked
+
+
+def test_an_object_on_s3_is_found_by_its_uri_and_its_end(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    known = {"workload": "w", "source": "g", "bytes": 1, "rows": 0, "days": [], "state": "read", "format": "openai_pairs"}
+    uris = ["s3://logs/gateway/a.jsonl", "s3://logs//gateway/a.jsonl"]
+    Tables(lake).append("objects", pa.Table.from_pylist([{**known, "uri": uri} for uri in uris], schema=SCHEMAS["objects"]))
+    rebuild(lake)
+    for asked in ("s3://logs/gateway/a.jsonl", "s3a://logs/gateway/a.jsonl", "S3://logs/gateway/a.jsonl"):
+        assert fate_of(lake, asked).what == "log object s3://logs/gateway/a.jsonl"
+    assert fate_of(lake, uris[1]).what == "log object s3://logs//gateway/a.jsonl"
+    with pytest.raises(CatalogError, match="may be any of 2 log objects"):
+        fate_of(lake, "gateway/a.jsonl")
+    with pytest.raises(UnknownIdError, match="s3://logs/gateway is a folder of 1 log object:"):
+        fate_of(lake, "s3://logs/gateway")
 
 
 def test_a_path_that_means_two_objects_is_asked_back(tmp_path):

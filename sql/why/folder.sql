@@ -1,0 +1,19 @@
+-- How many log objects lie in a folder, by any of its spellings, else by the end of its path, and the first of them.
+-- $spellings, $ending: with a slash at the end
+with known as (
+    select distinct uri, nfc_normalize(uri) as told from objects
+),
+
+inside as (
+    select uri, true as is_exact
+    from known
+    where len(list_filter($spellings, lambda folder: starts_with(told, folder))) > 0
+    union all
+    select uri, false
+    from known
+    where contains(told, $ending)
+)
+
+select count(distinct uri) as objects, min(uri) as first_uri
+from inside
+where is_exact or not exists (from inside where is_exact)

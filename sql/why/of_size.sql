@@ -1,0 +1,6 @@
+-- Local log objects of a size.
+-- $bytes
+select workload, uri, state, rows, days, format, problem
+from objects
+where bytes = $bytes and starts_with(uri, '/')
+order by uri, workload
