@@ -12,10 +12,11 @@ from resources.launcher import relay
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.reading.staging import USER_HASH_KEY
+from resources.reading.ties import TIES
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
-CODE = source_digest("resources/reading/ingest.py", "sql/ingest")[:12]
+CODE = source_digest("resources/reading/ingest.py", "sql/ingest", "sql/feedback")[:12]
 
 
 @dg.multi_asset(
@@ -57,4 +58,7 @@ def interactions(
     workshop.publish_catalog()
     read_now = {day: counts.model_dump(exclude_defaults=True) for day, counts in report.days.items()}
     yield from report_days(context, workshop, "interactions", read_now)
-    yield from report_days(context, workshop, "feedback", {day: {} for day in report.days})
+    yield from report_days(context, workshop, "feedback", {
+        day: {f"{'tied by' if tie in TIES else 'not tied:'} {tie}": count for tie, count in report.ties.get(day, {}).items()}
+        for day in {*report.days, *report.tied_anew, *days_of(context)}
+    })

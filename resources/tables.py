@@ -52,11 +52,14 @@ SCHEMAS: dict[str, pa.Schema] = {
         completion_tokens=pa.int64(), cached_tokens=pa.int64(), reasoning_tokens=pa.int64(), latency_ms=pa.float64(),
         ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT, workload_name=_TEXT,
     ),
-    # value: a number (thumbs: 1 or -1); label: its word. One of the three ids finds the interaction.
+    # value: a number (thumbs: 1 or -1); label: its word. interaction_id: the one interaction that it is about; tie: the id that
+    # said so (interaction, request, gateway, trace, session), or why there is none: several, unknown, elsewhere (in another
+    # workload). given_id: the interaction's id where the record itself names one. Where tie is null, nobody has looked yet, and
+    # interaction_id is as given.
     "feedback": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, trace_id=_TEXT, session_id=_TEXT,
         name=_TEXT, value=pa.float64(), label=_TEXT, source=_TEXT, comment=_TEXT, ts=_TIME, source_uri=_TEXT,
-        source_row=pa.int64(),
+        source_row=pa.int64(), given_id=_TEXT, tie=_TEXT,
     ),
     # A line that could not become a row. raw keeps its first bytes, for the person who mends the producer.
     "quarantine": _columns(

@@ -33,6 +33,12 @@ STEPS = pa.schema(
 9 release, 10 endpoint. current: the step belongs to the version of its artefact that is the current one."""
 
 
+UNTIED = {
+    "unknown": ", an id that no interaction read so far has", "several": ", an id that several interactions share",
+    "elsewhere": ", an id that only another workload's interactions have",
+}
+"""Why feedback is tied to no interaction, by the word in `tie`."""
+
 LAST_ROW = 2**62
 """No object has so many lines; what is asked for beyond it is asked for as this one."""
 
@@ -122,7 +128,8 @@ def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: d
         if came["stage"] == "quarantine":
             steps.append(_step("quarantine", came["rule"], came["detail"], False))
         elif came["stage"] == "feedback":
-            steps.append(_step("feedback", came["rule"], f"{came['detail']}, about {came['about']}", True))
+            about = f"about {came['about']}{UNTIED.get(came['tie'], '')}"
+            steps.append(_step("feedback", came["rule"], f"{came['detail']}, {about}", True))
             named = rows(connection, "why/meant", identifier=came["about"]).to_pylist()
             ids += [other["interaction_id"] for other in named if other["interaction_id"] not in ids]
     return _told(connection, lake, asked, f"line {row} of {uri}", ids, steps)

@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 from resources.curating.curation import CurationSettings
 from resources.curating.languages import detect
 from resources.curating.minhash import signatures
+from resources.curating.opinions import hear
 from resources.curating.pii import Redactor, finder
 from resources.curating.pii_scan import might_hold
 from resources.curating.presidio import model_name
@@ -124,7 +125,7 @@ def stale_days(tables: Tables, workload: str, settings: CurationSettings | None 
         if settings and settings.feedback.keep_thumbs_up:
             attach_slice(connection, tables, "feedback", workload)
             run(connection, "clean/cleaned_as_heard")
-            run(connection, "clean/feedback")
+            hear(connection)
             stale |= {day for (day,) in run(connection, "clean/stale_opinions").fetchall()}
     return sorted(stale)
 
@@ -168,7 +169,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
         run(connection, macro)
     run(connection, "clean/arrived", part=part, parts=parts)
     run(connection, "clean/arrived_as_conversations")
-    run(connection, "clean/feedback")
+    hear(connection)
     connection.register("redactions", _redactions(connection, settings))
     run(connection, "clean/cleaned")
     run(connection, "clean/cleaned_as_conversations")

@@ -32,6 +32,7 @@ from resources.curating.curation import CurationSettings, NearDuplicates, Semant
 from resources.curating.decontamination import find_contamination
 from resources.curating.minhash import stamp
 from resources.curating.near_duplicates import ShingleFile, band_hashes, groups_of, link, share_a_bucket
+from resources.curating.opinions import hear
 from resources.curating.semantic_duplicates import group_vectors
 from resources.curating.shingles import shingle_sets, text_buffer
 from resources.manifest import SCRATCH
@@ -91,7 +92,7 @@ def curate(
             run(connection, macro)
         run(connection, "datasets/labels_of")
         run(connection, "curate/entrants_as_conversations")
-        run(connection, "clean/feedback")
+        hear(connection)
         judge = settings.judge
         run(connection, "curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
         run(

@@ -198,12 +198,14 @@ def _acceptance(found: Inspection) -> Section:
 
 
 def _feedback(found: Inspection) -> Section:
-    rows = [(item["name"], f"{item['records']:,}", _tau(item["mean"]), f"{item['below_zero']:,}") for item in found.feedback]
+    rows = [(item["name"], f"{item['records']:,}", _tau(item["mean"]), f"{item['below_zero']:,}", f"{item['tied']:,}",
+             f"{item['several']:,}", f"{item['records'] - item['tied'] - item['several']:,}") for item in found.feedback]
     note = ""
     if found.heard and found.sample_rows:
         note = (f"{_share(found.heard['rows'], found.sample_rows)} of the rows have feedback, "
                 f"{_share(found.heard['below_zero'], found.sample_rows)} below zero.")
-    return Section("Feedback", ("name", "records", "mean", "below zero"), rows, note, frozenset({1, 2, 3}))
+    return Section("Feedback", ("name", "records", "mean", "below zero", "about one request", "about several",
+                                "about none read"), rows, note, frozenset(range(1, 7)))
 
 
 def day_bars(found: Inspection) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from resources.reading.ledger import Entry, Ledger
 from resources.reading.moved import rename_rows
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
 from resources.reading.staging import Batch, Staging, staging
+from resources.reading.ties import tie
 from resources.sql_files import run, workbench
 from resources.tables import Tables
 
@@ -81,6 +82,9 @@ class IngestReport(BaseModel):
     failed_objects: list[str] = Field(default_factory=list)
     first_failure: str = ""
     moved_objects: int = 0
+    ties: dict[date, dict[str, int]] = Field(default_factory=dict)
+    """All of the workload's feedback, by day and by what ties it to its interaction, or why nothing does."""
+    tied_anew: list[date] = Field(default_factory=list)
 
 
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
@@ -108,6 +112,8 @@ def ingest(
         _, report.moved_objects = _notice(ledger, tables, sources, look_for_days=days is not None)
         for wanted in ledger.portions(sources, days):
             _read(ledger, tables, stage, wanted, report)
+        ties = tie(tables, workloads_of(workload, sources))
+        report.ties, report.tied_anew = ties.days.get(workload, {}), ties.news.get(workload, [])
         if report.total.objects:
             for name in ORDER:
                 tables.compact(name, workload)

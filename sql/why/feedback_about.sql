@@ -2,5 +2,5 @@
 -- $identifier
 select distinct name, printf('%s:%d', source_uri, source_row) as line
 from feedback
-where $identifier in (interaction_id, request_id, trace_id, session_id)
+where $identifier in (interaction_id, given_id, request_id, trace_id, session_id)
 order by line

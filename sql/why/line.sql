@@ -2,21 +2,21 @@
 -- $uri, $row
 with lines as (
     select
-        interaction_id, 'interactions' as stage, 'read' as rule, null as detail, null as about, ts as at
+        interaction_id, 'interactions' as stage, 'read' as rule, null as detail, null as about, null as tie, ts as at
     from interactions
     where source_uri = $uri and source_row = $row
     union all
-    select interaction_id, 'ingest', rule, null, null, null
+    select interaction_id, 'ingest', rule, null, null, null, null
     from decisions_history
     where stage = 'ingest' and (detail ->> '$.uri') = $uri and cast(detail ->> '$.row' as bigint) = $row
     union all
-    select null, 'quarantine', error_code, message, null, null
+    select null, 'quarantine', error_code, message, null, null, null
     from quarantine
     where source_uri = $uri and source_row = $row
     union all
     select
         null, 'feedback', name, coalesce(printf('value %g', value), 'label only'),
-        coalesce(interaction_id, request_id, trace_id, session_id), ts
+        coalesce(given_id, request_id, trace_id, session_id, interaction_id), tie, ts
     from feedback
     where source_uri = $uri and source_row = $row
 )

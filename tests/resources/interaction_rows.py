@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from resources.sql_files import attach_slice, run, workbench
+from resources.curating.opinions import hear
+from resources.sql_files import attach_slice, workbench
 from resources.tables import SCHEMAS
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -72,5 +73,5 @@ def heard(tables, workload):
         for name in ("interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
         connection.execute("create temp view conversations as select * from interactions")
-        run(connection, "clean/feedback")
+        hear(connection)
         return dict(connection.execute("select interaction_id, value from verdicts").fetchall())
