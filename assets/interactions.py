@@ -7,9 +7,9 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
-from model_ops.wording import counted
 from resources.launcher import relay
 from resources.reading.ingest import ingest
+from resources.reading.ingest_notes import notes_on
 from resources.reading.sources import SourceSettings
 from resources.reading.staging import USER_HASH_KEY
 from resources.reading.ties import TIES
@@ -45,9 +45,9 @@ def interactions(
 ) -> Iterator[dg.MaterializeResult]:
     """Reads new and changed log objects; a line that cannot be read goes to quarantine, with its reason."""
     report = ingest(workshop.tables, workshop.workload, sources, days_of(context))
-    if report.failed_objects:
-        context.log.warning(f"{counted(len(report.failed_objects), 'object')} could not be read; the next run tries again; "
-                            f"the first: {report.first_failure}")
+    for note in notes_on(report):
+        context.log.warning(note)
+        relay({"event": "note", "message": note})
     if report.total.kept and not os.environ.get(USER_HASH_KEY) and workshop.tables.holds(
         "interactions", workshop.workload, "user_hash"
     ):

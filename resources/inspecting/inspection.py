@@ -162,15 +162,20 @@ def _nothing(found: Inspection, report: IngestReport) -> str:
     """Why not one record could be used."""
     where = ", ".join(found.uris)
     objects = sum(item["objects"] for item in found.formats)
+    reasons = [f"{item['first_object']}: {item['problem']}" for item in found.failed]
+    reasons += [f"{item['first_place']}: {item['code']}: {item['message']}" for item in found.quarantined]
+    if not reasons:
+        return f"{counted(objects, 'object')} under {where} {'holds' if objects == 1 else 'hold'} no record at all"
+    if len(reasons) > 1:
+        counts = [item["objects"] for item in found.failed] + [item["lines"] for item in found.quarantined]
+        told = [f"\n  {reason}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
+                for reason, count in zip(reasons, counts, strict=True)]
+        return f"no record under {where} can be used, for {len(reasons)} reasons:{''.join(told)}"
     if len(report.failed_objects) == objects:
-        first = found.failed[0]
         which = f"the one object under {where} cannot" if objects == 1 else f"none of the {objects:,} objects under {where} can"
-        return f"{which} be read; {first['first_object']}: {first['problem']}"
-    if found.quarantined:
-        worst = found.quarantined[0]
-        said = "is of a known log format" if worst["code"] == "unknown_format" else "can be used"
-        return f"no record under {where} {said}; {worst['first_place']}: {worst['code']}: {worst['message']}"
-    return f"{counted(objects, 'object')} under {where} {'holds' if objects == 1 else 'hold'} no record at all"
+        return f"{which} be read; {reasons[0]}"
+    said = "is of a known log format" if found.quarantined[0]["code"] == "unknown_format" else "can be used"
+    return f"no record under {where} {said}; {reasons[0]}"
 
 
 def _sample(everything: Tables, into: Tables, share: float) -> Tables:

@@ -100,7 +100,7 @@ def _formats(found: Inspection) -> Section:
 def _quarantine(found: Inspection) -> Section:
     rows = [(item["code"], f"{item['lines']:,}", item["first_place"], item["message"]) for item in found.quarantined]
     columns = ("code", "lines", "first place", "what is wrong there")
-    return Section("Lines that cannot be read", columns, rows, "", frozenset({1}))
+    return Section("Lines and files that cannot be read", columns, rows, "", frozenset({1}))
 
 
 def _health(found: Inspection) -> Section:

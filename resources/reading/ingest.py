@@ -72,6 +72,20 @@ class Counts(BaseModel):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class Reason(BaseModel):
+    """Why some objects left no row: how many they are, the first of them, and the words."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    objects: int
+    first_uri: str
+    message: str
+
+    def __str__(self) -> str:
+        more = f" and {self.objects - 1:,} more" if self.objects > 1 else ""
+        return f"{self.first_uri}{more}: {self.message}"
+
+
 class IngestReport(BaseModel):
     """What one ingest read and what became of it."""
 
@@ -80,11 +94,18 @@ class IngestReport(BaseModel):
     total: Counts = Field(default_factory=Counts)
     days: dict[date, Counts] = Field(default_factory=dict)
     failed_objects: list[str] = Field(default_factory=list)
-    first_failure: str = ""
+    failures: dict[str, Reason] = Field(default_factory=dict)
+    """Objects that could not be opened or read to their end, by reason; the next run tries them again."""
+    set_aside: dict[str, Reason] = Field(default_factory=dict)
+    """Objects that are in quarantine as a whole, by reason."""
     moved_objects: int = 0
     ties: dict[date, dict[str, int]] = Field(default_factory=dict)
     """All of the workload's feedback, by day and by what ties it to its interaction, or why nothing does."""
     tied_anew: list[date] = Field(default_factory=list)
+
+    @property
+    def first_failure(self) -> str:
+        return next((f"{reason.first_uri}: {reason.message}" for reason in self.failures.values()), "")
 
 
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
@@ -139,6 +160,7 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
         _count(stage, batch, report)
         commit(tables, stage)
         found = {uri: counted for uri, *counted in run(stage.connection, "ingest/object_days").fetchall()}
+        aside = run(stage.connection, "ingest/set_aside").fetchall()
         done = []
         for entry in batch.read:
             records, own_days = found[entry.uri]
@@ -149,8 +171,17 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
                                 content_sha256=batch.digests.get(entry.uri, "")))
         ledger.put([*done, *batch.failed])
         report.failed_objects += [entry.uri for entry in batch.failed]
-        report.first_failure = report.first_failure or next((f"{entry.uri}: {entry.problem}" for entry in batch.failed), "")
+        for entry in batch.failed:
+            _add_reason(report.failures, entry.problem, Reason(objects=1, first_uri=entry.uri, message=entry.problem))
+        for reason, objects, first_uri, message in aside:
+            _add_reason(report.set_aside, reason, Reason(objects=objects, first_uri=first_uri, message=message))
         ledger.save(tables)
+
+
+def _add_reason(known: dict[str, Reason], name: str, reason: Reason) -> None:
+    if name in known:
+        reason = known[name].model_copy(update={"objects": known[name].objects + reason.objects})
+    known[name] = reason
 
 
 def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> tuple[int, int]:

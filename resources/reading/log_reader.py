@@ -8,7 +8,6 @@ Lines are split on Arrow buffers, not one by one in Python. What cannot be text 
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.reading.decompress import DamagedError
+from resources.reading.unreadable import container_of, convert, encoding_of, kind_of
 
 HEAD_BYTES = 1 << 20
 """Looked at to tell how the records are written."""
@@ -28,8 +28,6 @@ SAMPLE = 8
 RAW_BYTES = 4096
 _BLANK = 8
 _SPACES = b" \t\n\r\v\f"
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"[\0", b"\0{", b"\0[")
-"""First bytes of a UTF-16 text: its mark, or JSON's opening."""
 
 
 @dataclass
@@ -57,6 +55,9 @@ def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
     """Splits an object's content into records."""
     head, rest, damage = _take(chunks, HEAD_BYTES)
     head = head.removeprefix(b"\xef\xbb\xbf")
+    if (found := container_of(head)) is not None:
+        yield Problem(0, *found, head[:RAW_BYTES])
+        return
     if not head.strip():
         if damage:
             yield _damaged(damage, b"")
@@ -130,26 +131,12 @@ def _sample(data: bytes) -> list[dict]:
 
 
 def _no_records(head: bytes) -> Problem:
-    opens = head.lstrip()[:1] in (b"{", b"[")
-    if head.startswith(_UTF_16):
-        return Problem(0, "invalid_utf8", f"the file is UTF-16; {convert('UTF-16')}", head[:RAW_BYTES])
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # the head may end within a character
-    except UnicodeDecodeError:
-        found = f"the file is not UTF-8 text; {convert()}" if opens else "the file is binary, not a log in UTF-8 text"
-        return Problem(0, "invalid_utf8", found, head[:RAW_BYTES])
-    if opens:
-        return Problem(0, "malformed_json", "no line of the file is a whole JSON object", head[:RAW_BYTES])
-    return Problem(0, "unknown_format", "no line of the file is a JSON object", head[:RAW_BYTES])
-
-
-def convert(encoding: str = "LATIN1") -> str:
-    """What is to be done about a text of another encoding."""
-    return f"convert it from its encoding, as with: iconv -f {encoding} -t UTF-8 old > new"
+    return Problem(0, *kind_of(head), head[:RAW_BYTES])
 
 
 def _damaged(damage: DamagedError, raw: bytes) -> Problem:
-    return Problem(0, "damaged_file", f"{damage}; the records before that were read", raw[:RAW_BYTES])
+    message = f"{damage}; the records before that were read, fetch or write the file anew for the rest"
+    return Problem(0, "damaged_file", message, raw[:RAW_BYTES])
 
 
 def _too_long(row: int, what: str, raw: bytes) -> Problem:
@@ -231,7 +218,8 @@ def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: s
                 record.decode("utf-8")
             except UnicodeDecodeError:
                 kept[index] = False
-                message = f"the {what} is not UTF-8 text; if the file is of another encoding, {convert()}"
+                looks, encoding = encoding_of(record)
+                message = f"the {what} is not UTF-8 text, {looks}; if the whole file is so, {convert(encoding)}"
                 problems.append(Problem(int(rows[index]), "invalid_utf8", message, record.rstrip(b"\r\n")[:RAW_BYTES]))
     numbers = pa.array(rows, pa.int64())
     if not kept.all():

@@ -24,9 +24,10 @@ import pyarrow.compute as pc
 from resources.reading.decompress import DamagedError, decompressed
 from resources.reading.inline_media import NEEDLES, referenced
 from resources.reading.json_text import json_text
-from resources.reading.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, convert, read_records, record_of
+from resources.reading.log_reader import RAW_BYTES, RECORD_BYTES, Problem, Records, read_records, record_of
 from resources.reading.parquet_reader import MAGIC, read_parquet
 from resources.reading.streams import CHUNK, with_joined_response
+from resources.reading.unreadable import container_of, kind_of
 
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 
@@ -146,7 +147,7 @@ def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
         try:
             record = {"text": content.decode("utf-8")}
         except UnicodeDecodeError:
-            yield Problem(0, "invalid_utf8", f"the file is not text in UTF-8; if it is text, {convert()}", content[:RAW_BYTES])
+            yield Problem(0, *(container_of(content) or kind_of(content)), content[:RAW_BYTES])
             return
         raw = pa.array([json_text(record)], pa.large_string())
         yield Records(pa.array([1], pa.int64()), raw, [record])

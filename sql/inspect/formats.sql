@@ -1,6 +1,12 @@
--- The objects by what they turned out to be. One that no format recognised, or that could not be opened, has none.
+-- The objects by what they turned out to be. One that no format recognised, that holds nothing, or that could not be opened,
+-- has no format.
 select
-    case when state = 'failed' then 'cannot be read' else coalesce(nullif(format, ''), 'not recognised') end as format,
+    case
+        when state = 'failed' then 'cannot be read'
+        when format <> '' then format
+        when coalesce(rows, 0) = 0 then 'empty'
+        else 'not recognised'
+    end as format,
     count(*) as objects,
     coalesce(sum(bytes), 0)::bigint as bytes,
     coalesce(sum(rows), 0)::bigint as records,

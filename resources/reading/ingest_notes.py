@@ -1,0 +1,41 @@
+"""What a person should hear of an ingest, a sentence each: what left no row and why, what moved, what is tied to nothing.
+
+    for note in notes_on(report): print(note)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from resources.reading.ingest import IngestReport, Reason
+from resources.reading.ties import TIES
+
+MOST_REASONS = 8
+
+
+def notes_on(report: IngestReport) -> Iterator[str]:
+    """The notes on one ingest; none on one where all is well."""
+    if report.moved_objects:
+        yield (f"{_objects(report.moved_objects)} moved since the last run: the tables name the new place, and nothing was "
+               "read again for it")
+    if report.failures:
+        yield (f"{_objects(len(report.failed_objects))} could not be read, and the next run tries again:"
+               f"{_told(list(report.failures.values()))}")
+    if report.set_aside:
+        count = sum(reason.objects for reason in report.set_aside.values())
+        yield f"{_objects(count)} went to quarantine as a whole:{_told(list(report.set_aside.values()))}"
+    records = sum(sum(day.values()) for day in report.ties.values())
+    if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):
+        yield (f"none of the {records:,} feedback records names an interaction that was read: compare the ids of both with "
+               "`millrace sql \"select request_id, trace_id, session_id, tie from feedback limit 5\"`")
+
+
+def _objects(count: int) -> str:
+    return f"{count:,} object{'s' if count > 1 else ''}"
+
+
+def _told(reasons: list[Reason]) -> str:
+    left = len(reasons) - MOST_REASONS
+    more = [f"and {left:,} more reasons (`millrace sql \"select uri, problem from objects where state = 'failed'\"`, "
+            "`millrace sql \"from quarantine where source_row = 0\"`)"] if left > 0 else []
+    return "\n  ".join(["", *map(str, reasons[:MOST_REASONS]), *more]) if len(reasons) > 1 else f" {reasons[0]}"
