@@ -33,6 +33,7 @@ from resources.lake import Lake, LakeError
 from resources.launcher import relay
 from resources.leftovers import kept_seconds
 from resources.reading.ingest import observe
+from resources.reading.ingest_notes import moved_note
 from resources.reading.sources import SourceError
 from resources.tables import Tables
 
@@ -109,6 +110,8 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
 
 def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
     seen = observe(Tables(lake), recipe.workload, recipe.sources)
+    if seen.moved_objects:
+        relay({"event": "note", "message": moved_note(seen.moved_objects)})
     instance.report_runless_asset_event(
         dg.AssetObservation(
             asset_key=[recipe.workload, "logs"],

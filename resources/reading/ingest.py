@@ -43,6 +43,7 @@ class Observation(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     new_objects: int
+    moved_objects: int = 0
     unread_objects: int
     days: list[date]
     digest: str
@@ -115,9 +116,9 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
     nothing under it.
     """
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
-        new, _ = _notice(ledger, tables, sources, look_for_days=True)
+        new, moved = _notice(ledger, tables, sources, look_for_days=True)
         unread, digest = ledger.unread()
-        return Observation(new_objects=new, unread_objects=unread, days=ledger.days(), digest=digest)
+        return Observation(new_objects=new, moved_objects=moved, unread_objects=unread, days=ledger.days(), digest=digest)
 
 
 def ingest(

@@ -16,8 +16,7 @@ MOST_REASONS = 8
 def notes_on(report: IngestReport) -> Iterator[str]:
     """The notes on one ingest; none on one where all is well."""
     if report.moved_objects:
-        yield (f"{_objects(report.moved_objects)} moved since the last run: the tables name the new place, and nothing was "
-               "read again for it")
+        yield moved_note(report.moved_objects)
     if report.failures:
         yield (f"{_objects(len(report.failed_objects))} could not be read, and the next run tries again:"
                f"{_told(list(report.failures.values()))}")
@@ -28,6 +27,11 @@ def notes_on(report: IngestReport) -> Iterator[str]:
     if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):
         yield (f"none of the {records:,} feedback records names an interaction that was read: compare the ids of both with "
                "`millrace sql \"select request_id, trace_id, session_id, tie from feedback limit 5\"`")
+
+
+def moved_note(count: int) -> str:
+    """What to say of objects that lie elsewhere now."""
+    return f"{_objects(count)} moved since the last run: the tables name the new place, and nothing is read again for it"
 
 
 def _objects(count: int) -> str:
