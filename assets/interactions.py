@@ -31,8 +31,8 @@ CODE = source_digest("resources/reading/ingest.py", "sql/ingest", "sql/feedback"
         dg.AssetSpec(
             "feedback", deps=["logs"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
             code_version=CODE, description=(
-                "Thumbs, scores and rewards that people or programs gave, each with the id of its interaction. Made from "
-                "`logs`, one partition a UTC day. Lies in the Delta table `tables/feedback`."
+                "Thumbs, scores and rewards that people or programs gave, each with the id of its interaction, or the reason "
+                "why it has none. Made from `logs`, one partition a UTC day. Lies in the Delta table `tables/feedback`."
             ),
         ),
     ],

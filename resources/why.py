@@ -63,6 +63,10 @@ def fate_of(lake: Lake, identifier: str) -> Fate:
     Raises UnknownIdError where it means nothing, CatalogError where it means several things.
     """
     identifier = identifier.strip()
+    try:
+        identifier.encode()
+    except UnicodeEncodeError:
+        raise UnknownIdError(f"{identifier!r} is not UTF-8 text, as ids and names in tables are: nothing has that id") from None
     with open_catalog(lake) as connection:
         meant = rows(connection, "why/meant", identifier=identifier).to_pylist()
         if meant:

@@ -74,6 +74,8 @@ def test_lines_in_quarantine_and_lines_of_feedback(read):
     assert steps(read, "thumbs.jsonl:2") == [("feedback", "thumbs")]
     assert steps(read, "nobody") == [("feedback", "thumbs")]
     assert "SECRET" not in str(fate_of(read, "thumbs.jsonl:1").steps.to_pylist())
+    details = [fate_of(read, f"thumbs.jsonl:{row}").steps.to_pylist()[0]["detail"] for row in (1, 2)]
+    assert details == ["value -1, about r2", "value 1, about nobody, an id that no interaction read so far has"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spel
     ("{home}/lake", "is a folder, and no log object in it is known"),
     ("/gone/gateway.jsonl:4", "no log object /gone/gateway.jsonl is known to .*: {home}/logs/gateway.jsonl has that name"),
     ("gateway.jsonl:99999999999999999999999999", "no record at line"),
-    (":12", "has the id :12"), ("\0.jsonl:1", "no log object"),
+    (":12", "has the id :12"), ("a\udcff.jsonl:1", "is not UTF-8 text"), ("\0.jsonl:1", "no log object"),
 ])
 def test_what_is_no_object_says_what_is_near_it(read, spelled, asked, said):
     with pytest.raises(UnknownIdError, match=said.format(home=spelled)):
