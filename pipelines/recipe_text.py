@@ -21,6 +21,7 @@ from pipelines.base_choice import Base
 from resources.inspecting.inspection import Inspection
 from resources.inspecting.survey import FoundSource
 from resources.inspecting.verdicts import Verdict
+from resources.reading.local_path import local_path
 
 WIDTH = 100
 LENGTHS = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
@@ -125,9 +126,10 @@ def plain(words: str, most: int = 60) -> str:
 
 def place(uri: str, home: Path) -> str:
     """A uri as the recipe names it: relative to the recipe's folder where it lies in it, else absolute."""
-    if "://" in uri and not uri.startswith("file://"):
+    local = local_path(uri)
+    if local is None:
         return uri
-    path = Path(uri.removeprefix("file://")).expanduser().absolute()
+    path, home = Path(local), home.resolve()
     inside = path.relative_to(home).as_posix() if path.is_relative_to(home) else ""
     # a path that begins with ~ or looks like a url would be read as something else
     return f"./{inside}" if inside.startswith("~") else inside if inside not in ("", ".") else str(path)
@@ -257,7 +259,7 @@ def _seeds_and_evals(contents: Contents, text: _Text) -> None:
         text.note("Evaluation suites, by their name: rows that hold one of their items are left out of training.")
         text.put("evals")
         for source in evals:
-            is_file = source.look.first_uri == source.uri or Path(source.uri.removeprefix("file://")).expanduser().is_file()
+            is_file = source.look.first_uri == source.uri or Path(local_path(source.uri) or "").is_file()
             uri = source.uri if is_file or "*" in source.uri else f"{source.uri.rstrip('/')}/*"
             text.put(source.name, {"uri": place(uri, contents.home)}, 2)
     else:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from resources.inspecting.first_look import LISTED, FirstLook, look_at
 from resources.reading.listing import LogObject
+from resources.reading.local_path import local_path, remote_uri
 from resources.reading.sources import SourceSettings, days_in, nothing_under, objects_after
 
 MOST_PARTS = 12
@@ -70,11 +71,11 @@ def _of_one(uri: str, source: SourceSettings) -> list[FoundSource]:
 
 def _root(uri: str) -> str:
     """What every key under the uri begins with, a slash at its end; nothing for one file or a glob."""
-    if "://" in uri and not uri.startswith("file://"):
-        place = uri.replace("s3a://", "s3://", 1)
+    path = local_path(uri)
+    if path is None:
+        place = remote_uri(uri)
         return "" if glob.has_magic(place) else place.rstrip("/") + "/"
-    path = Path(uri.removeprefix("file://")).expanduser().absolute()
-    return str(path).rstrip("/") + "/" if path.is_dir() else ""
+    return path.rstrip("/") + "/" if Path(path).is_dir() else ""
 
 
 def _bounded(source: SourceSettings, root: str) -> Iterator[LogObject]:
