@@ -97,8 +97,7 @@ def _kind_of_text(text: str) -> Found:
     if separated := _separator(text):
         return _unknown(f"the file looks like CSV with {separated}; write it as {_JSON_LINES}, as with: "
                         "duckdb -c \"copy (from read_csv('old')) to 'new.jsonl'\"")
-    return _unknown("no line of the file is a JSON object; leave it out of the source's uri, or say `format: text` for files "
-                    "that are to be learnt as text")
+    return _unknown("no line of the file is a JSON object; leave it out, or give it `format: text` to learn it as a text")
 
 
 def encoding_of(content: bytes) -> tuple[str, str]:
