@@ -20,7 +20,7 @@ GIVEN_BYTES = 8 << 20
 _ZSTD_BYTES = 2 << 10
 """zstd is fed in bites: its reader gives all that comes of one, at worst 32,000 times as much."""
 
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+GZIP, ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 
 
 class DamagedError(Exception):

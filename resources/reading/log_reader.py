@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.reading.decompress import DamagedError
-from resources.reading.unreadable import container_of, convert, encoding_of, kind_of
+from resources.reading.unreadable import container_of, convert, encoding_of, is_archive, kind_of
 
 HEAD_BYTES = 1 << 20
 """Looked at to tell how the records are written."""
@@ -55,8 +55,8 @@ def read_records(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
     """Splits an object's content into records."""
     head, rest, damage = _take(chunks, HEAD_BYTES)
     head = head.removeprefix(b"\xef\xbb\xbf")
-    if (found := container_of(head)) is not None:
-        yield Problem(0, *found, head[:RAW_BYTES])
+    if is_archive(head):
+        yield _no_records(head)
         return
     if not head.strip():
         if damage:
@@ -131,7 +131,7 @@ def _sample(data: bytes) -> list[dict]:
 
 
 def _no_records(head: bytes) -> Problem:
-    return Problem(0, *kind_of(head), head[:RAW_BYTES])
+    return Problem(0, *(container_of(head) or kind_of(head)), head[:RAW_BYTES])
 
 
 def _damaged(damage: DamagedError, raw: bytes) -> Problem:

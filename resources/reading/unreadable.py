@@ -1,6 +1,6 @@
 """What a file is that holds no record that can be read: the reason and the remedy, one sentence each.
 
-    found = container_of(head)          # an archive, a compression or an encryption that is not read: told before anything else
+    found = container_of(head)          # an archive, a compression or an encryption that is not read
     found = kind_of(head)               # what else it is: UTF-16, Latin-1, CSV, HTML, a picture, ...
     found.error_code, found.message     # "the file is UTF-16 text; convert it ...: iconv -f UTF-16 -t UTF-8 old > new"
 
@@ -37,6 +37,7 @@ _CONTAINERS = (
     (b"version https://git-lfs", "a Git LFS pointer", "fetch its content: git lfs pull"),
     (b"%PDF-", "a PDF", "give logs in JSON lines or Parquet"),
 )
+_ARCHIVES = (b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
 _UTF = (  # longer marks first: UTF-32's begins with UTF-16's
     (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"{\0\0\0", "UTF-32LE"), (b"[\0\0\0", "UTF-32LE"),
     (b"\0\0\0{", "UTF-32BE"), (b"\0\0\0[", "UTF-32BE"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"), (b"{\0", "UTF-16LE"),
@@ -57,14 +58,26 @@ class Found(NamedTuple):
 
 
 def container_of(head: bytes) -> Found | None:
-    """An archive, a compression or a file of another kind by its first bytes; None where it may be a log."""
+    """An archive, a compression or a file of another kind by its first bytes; None for any other.
+
+    Only to be asked of what holds no record: a log may begin with a line of junk.
+    """
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         if b"[Content_Types].xml" in head[:_LOOKED_AT]:
             return _other("an Office document", f"export it as {_JSON_LINES}")
         return _other("a zip archive", "unpack it, or pack its files as gzip: unzip -p old | gzip > new.gz")
-    if head[257:262] == b"ustar" and b"\0" in head[:257]:
+    if _is_tar(head):
         return _other("a tar archive", "unpack it: tar xf old")
     return next((_other(what, remedy) for mark, what, remedy in _CONTAINERS if head.startswith(mark)), None)
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether a file is an archive that may hold its files' lines as they are: they would be read as one file's."""
+    return _is_tar(head) or (head.startswith(_ARCHIVES) and b"\0" in head[:64])
+
+
+def _is_tar(head: bytes) -> bool:
+    return head[257:262] == b"ustar" and b"\0" in head[:257]
 
 
 def kind_of(head: bytes) -> Found:

@@ -98,6 +98,14 @@ def test_what_is_read_is_still_read(content):
     assert len(found.rows) == 3
 
 
+@pytest.mark.parametrize("junk", [b"BZh", b"ORC", b"PARE", b"%PDF-", b"\x1f\x8b", b"\x1f\x9d", b"<html>", b"PK\x03\x04"])
+def test_a_first_line_of_junk_costs_no_good_line(junk):
+    from resources.reading.decompress import decompressed
+
+    found = list(read_records(decompressed(io.BytesIO(junk + b"\n" + LINES.encode()))))
+    assert {row for part in found if not isinstance(part, Problem) for row in part.rows.to_pylist()} >= {2, 3, 4}
+
+
 @pytest.fixture
 def folder(tmp_path):
     logs = tmp_path / "logs"
