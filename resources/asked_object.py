@@ -16,6 +16,7 @@ from unicodedata import normalize
 
 import duckdb
 
+from model_ops.wording import counted
 from resources.catalog import CatalogError
 from resources.reading.local_path import is_local, local_path, plain_path, remote_uri
 from resources.sql_files import rows
@@ -48,8 +49,8 @@ def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
     spellings = [f"{each.rstrip('/')}/" for each in _spellings(path)]
     [inside] = rows(connection, "why/folder", spellings=spellings, ending=f"{_ending(path)}/").to_pylist()
     if inside["objects"]:
-        return (f"{path} is a folder of {inside['objects']:,} log object{'s' if inside['objects'] > 1 else ''}: ask for one "
-                f"of them, such as {inside['first_uri']}")
+        return (f"{path} is a folder of {counted(inside['objects'], 'log object')}: ask for one of them, such as "
+                f"{inside['first_uri']}")
     return (f"{path} is a folder, and no log object in it is known: ask for an object of a recipe's source, or a line, "
             "URI:ROW") if there else ""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from model_ops.wording import counted
 from resources.reading.ingest import IngestReport, Reason
 from resources.reading.ties import TIES
 
@@ -18,11 +19,11 @@ def notes_on(report: IngestReport) -> Iterator[str]:
     if report.moved_objects:
         yield moved_note(report.moved_objects)
     if report.failures:
-        yield (f"{_objects(len(report.failed_objects))} could not be read, and the next run tries again:"
+        yield (f"{counted(len(report.failed_objects), 'object')} could not be read, and the next run tries again:"
                f"{_told(list(report.failures.values()))}")
     if report.set_aside:
         count = sum(reason.objects for reason in report.set_aside.values())
-        yield f"{_objects(count)} went to quarantine as a whole:{_told(list(report.set_aside.values()))}"
+        yield f"{counted(count, 'object')} went to quarantine as a whole:{_told(list(report.set_aside.values()))}"
     records = sum(sum(day.values()) for day in report.ties.values())
     if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):
         yield (f"none of the {records:,} feedback records names an interaction that was read: compare the ids of both with "
@@ -31,11 +32,7 @@ def notes_on(report: IngestReport) -> Iterator[str]:
 
 def moved_note(count: int) -> str:
     """What to say of objects that lie elsewhere now."""
-    return f"{_objects(count)} moved since the last run: the tables name the new place, and nothing is read again for it"
-
-
-def _objects(count: int) -> str:
-    return f"{count:,} object{'s' if count > 1 else ''}"
+    return f"{counted(count, 'object')} moved since the last run: the tables name the new place, and nothing is read again"
 
 
 def _told(reasons: list[Reason]) -> str:
