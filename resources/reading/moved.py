@@ -63,10 +63,11 @@ def rename_rows(tables: Tables, moved: pa.Table, workloads: Collection[str]) -> 
             connection.register("moved", moved)
             for table in ("decisions", "quarantine", "feedback", "interactions"):
                 attach_slice(connection, tables, table, workload)
-            for table, column in (("decisions", "detail ->> '$.uri'"), ("quarantine", "source_uri")):
-                where = {"stage": "ingest"} if table == "decisions" else {}
-                if _names(connection, table, column) or (where and _names(connection, table, "detail ->> '$.kept_uri'")):
-                    tables.replace(table, stream(connection, f"moved/{table}"), workload=workload, **where)
+            run(connection, "moved/ingest_decisions")
+            if any(_names(connection, "ingest_decisions", f"detail ->> '$.{key}'") for key in ("uri", "kept_uri")):
+                tables.replace("decisions", stream(connection, "moved/decisions"), workload=workload, stage="ingest")
+            if _names(connection, "quarantine", "source_uri"):
+                tables.replace("quarantine", stream(connection, "moved/quarantine"), workload=workload)
             for table in ("feedback", "interactions"):
                 days = [day for (day,) in connection.execute(sql_text("moved/days").format(table=table)).fetchall()]
                 if days:

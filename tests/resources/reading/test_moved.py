@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from pipelines.recipe import load_recipe
+from resources.curating.clean import clean, stale_days
+from resources.curating.curation import CurationSettings
 from resources.lake import Lake
 from resources.reading import moved as moved_module
 from resources.reading.ingest import ingest, observe
@@ -88,6 +90,21 @@ def test_recipe_and_traffic_moved_together_are_read_once(tables, tmp_path, move)
     assert {name: ours[name] for name in named} == {name: fresh[name] for name in named}
     assert str(tmp_path / "here") not in str(ours)
     assert read(tables, place).moved_objects == 0 and observe(tables, "w", load_recipe(place).sources).unread_objects == 0
+
+
+def test_decisions_of_other_stages_stay_as_they_are_when_objects_move(tables, tmp_path):
+    """Their details are words, not JSON: `length`, `looks like a refusal`."""
+    read(tables, product(tmp_path / "here"))
+    days = stale_days(tables, "w")
+    rules = CurationSettings(length={"max_answer": 1})
+    clean(tables, "w", days, rules)
+    before = [row for row in tables.open("decisions").to_pyarrow_table().to_pylist() if row["stage"] == "clean"]
+    assert any(row["detail"] and not row["detail"].startswith("{") for row in before)
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    assert read(tables, tmp_path / "there/w.yaml").moved_objects == 5
+    rows = tables.open("decisions").to_pyarrow_table().to_pylist()
+    assert sorted(map(str, before)) == sorted(str(row) for row in rows if row["stage"] == "clean")
+    assert str(tmp_path / "here") not in str(rows)
 
 
 @pytest.mark.parametrize("spelled", ["../here/traffic", "{}/here/./traffic//", "{}/link/traffic", "file://{}/here/traffic",
