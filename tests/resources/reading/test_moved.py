@@ -94,14 +94,16 @@ def test_recipe_and_traffic_moved_together_are_read_once(tables, tmp_path, move)
 
 def test_decisions_of_other_stages_stay_as_they_are_when_objects_move(tables, tmp_path):
     """Their details are words, not JSON: `length`, `looks like a refusal`."""
-    read(tables, product(tmp_path / "here"))
-    days = stale_days(tables, "w")
-    rules = CurationSettings(length={"max_answer": 1})
-    clean(tables, "w", days, rules)
+    place = product(tmp_path / "here")
+    cut = pair("e")
+    cut["response"]["choices"][0]["finish_reason"] = "length"
+    write(tmp_path / "here/traffic/dt=2026-06-02/cut.jsonl", cut)
+    read(tables, place)
+    clean(tables, "w", stale_days(tables, "w"), CurationSettings())
     before = [row for row in tables.open("decisions").to_pyarrow_table().to_pylist() if row["stage"] == "clean"]
-    assert any(row["detail"] and not row["detail"].startswith("{") for row in before)
+    assert "length" in {row["detail"] for row in before}
     shutil.move(tmp_path / "here", tmp_path / "there")
-    assert read(tables, tmp_path / "there/w.yaml").moved_objects == 5
+    assert read(tables, tmp_path / "there/w.yaml").moved_objects == 6
     rows = tables.open("decisions").to_pyarrow_table().to_pylist()
     assert sorted(map(str, before)) == sorted(str(row) for row in rows if row["stage"] == "clean")
     assert str(tmp_path / "here") not in str(rows)
