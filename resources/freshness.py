@@ -96,11 +96,12 @@ def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[st
     found: dict[tuple[str, str], None] = {}
 
     def look(artefact: str, seen: frozenset[str]) -> None:
-        for item in stale.get(artefact, []):
-            parent = item.name.rpartition("/")[2]
-            if item.reason == "stale" and parent not in seen:
+        items = stale.get(artefact, [])
+        for parent in (item.name.rpartition("/")[2] for item in items if item.reason == "stale"):
+            if parent not in seen:
                 look(parent, seen | {parent})
-            elif item.reason != "stale":
+        for item in items:
+            if item.reason != "stale":
                 found[artefact, f"{artefact} was {item}"] = None
 
     look(name, frozenset({name}))

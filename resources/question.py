@@ -4,17 +4,30 @@
     check_question(connection, "copy ...")       # raises NotAQuestionError, which says what was given
 
 A query is select, from, with, values, table, describe, show, summarize, pivot or unpivot, and explain of one of them.
-Several statements are refused: none of them is run.
+Several statements are refused: none of them is run. Neither is a query that writes: since DuckDB 2.0 a `copy ... to` or an
+`insert` may stand where a CTE stands, and the functions `query` and `json_execute_serialized_sql` run any text. Every node
+of the parser's own syntax tree has to be one that only reads.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from itertools import pairwise
+from typing import Any
 
 import duckdb
 
+from resources.sql_files import sql_text
+
 _QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
 """DuckDB takes a pivot apart into several statements (MULTI), and a `create table ... as pivot` too."""
+
+
+_READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
+_RUN_TEXT = {"query", "json_execute_serialized_sql"}
+"""Table functions that run the SQL in their argument, which may be put together from pieces."""
+_WRITING = {"copy", "insert", "update", "delete", "merge", "truncate", "create", "drop", "alter", "export", "import", "attach"}
 
 
 class NotAQuestionError(Exception):
@@ -30,9 +43,15 @@ def check_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise NotAQuestionError(f"{len(statements)} statements were given, and none was run: ask one query at a time")
     kind = _kind(statements[0])
     if kind is duckdb.StatementType.EXPLAIN:
-        holds = any(_is_query(connection, text) for text in _explained(statements[0].query))
+        queries = [text for text in _explained(statements[0].query) if _is_query(connection, text)]
     else:
-        holds = kind in _QUERIES and _is_query(connection, statements[0].query)
+        queries = [statements[0].query] if kind in _QUERIES and _is_query(connection, statements[0].query) else []
+    holds = bool(queries)
+    if holds and not all(_only_reads(connection, _without_end(text)) for text in queries):
+        raise NotAQuestionError(
+            "a part of this query writes, or runs SQL from a text (copy, insert, update or delete in brackets; query(...); "
+            "json_execute_serialized_sql(...)): nothing was run; plain DuckDB on the lake's catalog.duckdb runs anything"
+        )
     if not holds:
         raise NotAQuestionError(
             "only a query can be asked (select, from, with, values, describe, show, summarize, pivot, explain), and this is "
@@ -60,20 +79,66 @@ def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
     return len(alone) == len(inside) == 1 and _kind(alone[0]) in _QUERIES
 
 
+def _only_reads(connection: duckdb.DuckDBPyConnection, text: str) -> bool:
+    """Whether no part of a query writes or runs other SQL, by its syntax tree; by its words where there is no tree."""
+    [(said,)] = connection.execute(sql_text("catalog/syntax_tree"), {"text": text}).fetchall()
+    tree = json.loads(said)
+    return _tree_only_reads(tree) if not tree.get("error") else _words_only_read(text)
+
+
+def _tree_only_reads(tree: Any) -> bool:
+    if isinstance(tree, list):
+        return all(map(_tree_only_reads, tree))
+    if not isinstance(tree, dict):
+        return True
+    kind = tree.get("type")
+    if isinstance(kind, str) and kind.endswith("_NODE") and kind not in _READING_NODES:
+        return False
+    if str(tree.get("function_name", "")).lower() in _RUN_TEXT:
+        return False
+    return all(map(_tree_only_reads, tree.values()))
+
+
+def _words_only_read(text: str) -> bool:
+    """No bracket begins with a word that writes and goes on as a statement does; no function that runs text is called."""
+    words = _words(text)
+    for bracket, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
+        if bracket == "(" and word in _WRITING and re.match(r"[\w\"'$(]", after):
+            return False
+        if word == "(" and bracket.strip('"') in _RUN_TEXT:
+            return False
+    return True
+
+
+def _words(text: str) -> list[str]:
+    """The tokens of a statement in lower case, comments left out."""
+    return [word.lower() for _, word in _tokens(text)]
+
+
+def _tokens(text: str) -> list[tuple[int, str]]:
+    """(place, token) of a statement, comments left out. DuckDB counts places in bytes of UTF-8; these are characters."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    marks = [*duckdb.tokenize(text), (len(encoded), duckdb.token_type.comment)]
+    return [
+        (len(encoded[:start].decode("utf-8", "surrogatepass")), encoded[start:end].decode("utf-8", "surrogatepass").strip())
+        for (start, kind), (end, _) in pairwise(marks) if kind != duckdb.token_type.comment
+    ]
+
+
 def _without_end(statement: str) -> str:
     """A statement without the semicolons and comments after it."""
-    tokens = [(place, kind) for place, kind in duckdb.tokenize(statement) if kind != duckdb.token_type.comment]
+    tokens = _tokens(statement)
     ends = len(statement)
-    while tokens and statement[tokens[-1][0]] == ";":
+    while tokens and tokens[-1][1] == ";":
         ends = tokens.pop()[0]
     return statement[:ends]
 
 
 def _explained(statement: str) -> list[str]:
     """What an `explain` may be of: the words after it, with and without options in brackets."""
-    tokens = [(place, kind) for place, kind in duckdb.tokenize(statement) if kind != duckdb.token_type.comment]
+    tokens = _tokens(statement)
     starts = [place for place, _ in tokens] + [len(statement)]
-    words = [statement[start:end].strip().lower() for start, end in pairwise(starts)]
+    words = [word.lower() for _, word in tokens]
     first = 2 if len(words) > 1 and words[1] == "analyze" else 1
     depth = 0
     for number in range(first, len(words)):

@@ -33,6 +33,11 @@ from resources.tables import Tables
 from resources.tracking import TrackingKind, tracked
 
 
+def step_of(artefact: str) -> str:
+    """The step of the graph that makes an artefact: its own name, but for releases."""
+    return "release_candidate" if artefact == "release" else artefact
+
+
 @dataclass(frozen=True)
 class Workshop:
     """Where the artefacts of one workload are made."""
@@ -63,9 +68,9 @@ class Workshop:
         manifest = self.registry.current(kind, name)
         causes = causes_of(name, stale_inputs(current_manifests(self.lake, self.workload)))
         if causes:
-            first, why = causes[0][0], "; ".join(sentence for _, sentence in causes)
-            raise ManifestError(f"{manifest.name} {manifest.version} is out of date: {why}. Materialize {first} and what "
-                                f'follows it first: --select "{first}+"')
+            first, why = step_of(causes[0][0]), "; ".join(sentence for _, sentence in causes)
+            raise ManifestError(f"{manifest.name} {manifest.version} is out of date: {why}. First run: millrace run RECIPE "
+                                f'--select "{first}+"')
         return manifest
 
     def _last(self, kind: Kind, name: str, made_from: Iterable[Manifest]) -> Manifest | None:
@@ -169,7 +174,7 @@ class Workshop:
         draft = self.registry.draft(kind, name, op, sources, config, inputs)
         if draft.finished is not None and self.is_reused(draft.finished):
             relay({
-                "event": "reused", "step": "release_candidate" if kind == "release" else name, "version": draft.version,
+                "event": "reused", "step": step_of(name), "version": draft.version,
                 "made_at": draft.finished.created_at.isoformat(), "run": draft.finished.run_id,
             })
         manifest = draft.finished or self.registry.finish(draft, work(draft.directory))

@@ -10,9 +10,9 @@
 nobody changed it since it was read.
 
 Each change writes the entry of the log first and the file second. A process that is killed between the two leaves a log
-that is one generation ahead: the next change writes the file from it. A file that is ahead of its log, or differs from it
-(an earlier version or a person wrote it), is taken over by an entry `found`. Both repairs happen under the lock, before
-anything else is written.
+that is one generation ahead: the next change writes the file from it, as it does for a file that was changed by hand. A
+file that is ahead of its log (an earlier version wrote it) is taken over by an entry `found`. Both repairs happen under the
+lock, before anything else is written.
 """
 
 from __future__ import annotations
@@ -92,11 +92,14 @@ class Endpoint:
     def promote(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
         """Makes a release the champion. Promoting the champion again changes nothing.
 
-        seen: what the caller decided on. Raises EndpointError where the endpoint changed since.
+        seen: what the caller decided on. Raises EndpointError where the endpoint changed since, and for a release whose
+        last decision is a withdrawal.
         """
         with self._repaired_under_lock(seen) as (entries, aliases):
             if aliases.champion == release.release:
                 return aliases
+            if standing(entries, release) == "withdrawn":
+                raise EndpointError(f"{self._workload}: release {release.release} was withdrawn meanwhile, so it is not served")
             return self._write(entries, aliases, "promoted", release, by, _as_champion(aliases, release.release))
 
     def roll_back(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
@@ -131,8 +134,9 @@ class Endpoint:
             return broken
         entries, aliases = self._log.entries(), self.read()
         if entries and _state(entries[-1]) != _state(aliases):
-            return [f"{self._path} (generation {aliases.generation}) and its log (generation {entries[-1].generation}) name "
-                    "different releases: the next approval, rollback or run of the recipe brings them together"]
+            wins = "the file, which is newer" if aliases.generation > entries[-1].generation else "the log"
+            return [f"{self._path} and its log name different releases (champion {aliases.champion or 'none'}, by the log "
+                    f"{entries[-1].champion or 'none'}): the next approval, rollback or run of the recipe goes by {wins}"]
         return []
 
     def _write(
@@ -152,7 +156,8 @@ class Endpoint:
         """Entries with those that are still to be written, how many are written, and the aliases that agree with them."""
         entries, aliases = self._log.entries(), self.read()
         stored = len(entries)
-        if entries and entries[-1].generation > aliases.generation:  # killed after the entry, before the file
+        # a process was killed after the entry and before the file, or something else than millrace wrote the file
+        if entries and entries[-1].generation >= aliases.generation and _state(entries[-1]) != _state(aliases):
             last = entries[-1].generation
             aliases = _aliases(next(entry for entry in entries if entry.generation == last))
         recorded = {(entry.release, entry.at) for entry in entries}

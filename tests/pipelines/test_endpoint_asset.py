@@ -9,7 +9,7 @@ from resources.lake import Lake
 from resources.registry import Registry
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.release import ReleaseSettings
+from resources.releasing.release import ReleaseError, ReleaseSettings
 from resources.releasing.rollback import roll_back
 from resources.releasing.signature import Signature
 from resources.workshop import Workshop
@@ -51,3 +51,12 @@ def test_automatic_approval_serves_what_nobody_decided_on_and_nothing_that_was_t
     assert run(lake, "automatic") == first.name
     found = query(lake, "select who, identity_from from approvals where action = 'approved'").to_pylist()
     assert found == [{"who": "recipe: approval automatic", "identity_from": "recipe"}] * 2
+
+
+def test_an_approved_release_whose_file_was_changed_is_not_served(lake, make_release):
+    release = make_release(lake, 1)
+    approve(lake, release, ANA)
+    (release / "serve-vllm.sh").write_text("echo other weights\n")
+    with pytest.raises(ReleaseError, match="not those the release was made from"):
+        run(lake, "person")
+    assert Endpoint(lake, "tutor").read().champion is None

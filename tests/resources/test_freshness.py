@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources.freshness import current_manifests, stale_inputs
+from resources.freshness import StaleInput, causes_of, current_manifests, stale_inputs
 from resources.lake import Lake
 from resources.manifest import Code, Input, Manifest
 from resources.registry import Registry
@@ -84,3 +84,11 @@ def test_current_manifests_are_read_from_a_lake_and_broken_ones_left_out(tmp_pat
 def test_what_was_made_from_an_outdated_artefact_is_stale():
     stale = stale_inputs(chain(), outdated={"sft_dataset"})
     assert {name: [item.reason for item in items] for name, items in stale.items()} == {"sft_model": ["stale"]}
+
+
+def test_the_cause_that_is_furthest_back_comes_first():
+    """speculator is out of date by itself and by its dataset: the dataset has to be made again first."""
+    of = {"kind": "model", "name": "w/quantized_model", "version": "1", "digest": "1", "reason": "changed", "current_version": "2"}
+    dataset = {"kind": "dataset", "name": "w/speculator_dataset", "version": "1", "digest": "1", "reason": "stale"}
+    stale = {"speculator": [StaleInput(**of), StaleInput(**dataset)], "speculator_dataset": [StaleInput(**of)]}
+    assert [artefact for artefact, _ in causes_of("speculator", stale)] == ["speculator_dataset", "speculator"]

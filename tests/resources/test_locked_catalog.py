@@ -68,6 +68,27 @@ copy interactions to '{beside}' (format parquet, partition_by (workload))
 explain analyze copy (select 1) to '{file}'
 with x as (select 1) copy x to '{file}'
 from query('copy (select 1) to ''{file}''')
+with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) from x
+with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) values (1)
+with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) select 1 union all select 2
+(with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) from x)
+with x as materialized /*a*/(/*b*/ CoPy interactions to '{file}' (format parquet, use_tmp_file false)) select 1
+with y as (select 1), x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) from y
+select (with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) select 1)
+from (with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) from x)
+with x as (copy (select 1 as a, 2 as b) to '{file}' (format parquet, use_tmp_file false)) pivot x on a using sum(b)
+with x as (/**/"copy"/**/ interactions to '{file}') pivot x on a using sum(b)
+explain analyze with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) from x
+explain (analyze) with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) from x
+describe with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) from x
+summarize with x as (copy (select 1 as a) to '{file}' (format parquet, use_tmp_file false)) from x
+from query('with x as (copy (select 1 as a) to ''{file}'' (format parquet, use_tmp_file false)) from x')
+from "query"('with x as (co' || 'py (select 1 as a) to ''{file}'' (format parquet, use_tmp_file false)) from x')
+from system.main.query('with x as (copy (select 1 as a) to ''{file}'' (format parquet, use_tmp_file false)) from x')
+from json_execute_serialized_sql(json_serialize_sql('with x as (copy (select 1 as a) to ''{file}'' (format parquet, use_tmp_file false)) from x'))
+pivot (from query('with x as (copy (select 1 as a) to ''{file}'' (format parquet, use_tmp_file false)) from x')) on a using sum(a)
+with x as (delete from artefacts returning name) from x
+with x as (update artefacts set name = 'evil' returning name) from x
 export database '{beside}'
 import database '{beside}'
 attach '{beside}'

@@ -12,8 +12,12 @@ describe v | desc v | describe select 1 | describe | show tables | show all tabl
 summarize v | summarize select 1 | pivot v on a using sum(b) | pivot v on a in (1) using sum(b); | unpivot v on a, b
 from v pivot (sum(b) for a in (1)) | with x as (from v) pivot x on a using sum(b) | select $x | select ?
 explain select 1 | explain analyze select 1 | explain (format json) select 1 | explain (analyze, format json) from v
+select (copy) from (select 1 as copy) | with copy as (select 1 as "update") select "update" + 1 from copy | select query from (select 1 as query)
+with x as (select list_transform([1], lambda n: n + 1)) from x | select count(*) filter (where a = 1) over () from v | from v positional join v as w
 explain (select 1) | explain /* x */ analyze from v | explain with x as (select 1) from x | select 'copy v to x; drop table v'
 """
+OTHER_LETTERS = ["select 'é' as x", "select 'Ä' as x; ", "select '👩‍👩‍👧'; -- größe", "explain select 'größe'", "select 'é' as é -- ü\n;",
+                 "pivot (select 'é' as a, 1 as b) on a using sum(b)"]
 OVER_LINES = ["-- first\nselect 1", "explain analyze -- y\nfrom v", "select a, -- a\n  b -- b\nfrom v;\n"]
 OTHERS = """
 copy v to 'x' | copy (select 1) to 'x' | copy (pivot v on a using sum(b)) to 'x' | copy v from 'x'
@@ -40,7 +44,7 @@ def connection():
         yield connection
 
 
-@pytest.mark.parametrize("sql", [*split(QUERIES), *OVER_LINES])
+@pytest.mark.parametrize("sql", [*split(QUERIES), *OVER_LINES, *OTHER_LETTERS])
 def test_a_query_in_any_form_is_a_question(connection, sql):
     check_question(connection, sql)
 

@@ -127,3 +127,21 @@ def test_an_old_approval_that_cannot_be_read_is_named(lake, release):
     path.write_text("{")
     with pytest.raises(EndpointLogError, match=f"{path.name} cannot be read as an approval"):
         is_approved(lake, release)
+
+
+def test_a_release_whose_report_measured_another_target_is_not_approved(lake, release):
+    [report] = (lake.artefacts("dataset") / "tutor" / "evaluation_report").glob("*/manifest.json")
+    content = json.loads(report.read_text())
+    content["inputs"] = [{**item, "digest": "0" * 64} for item in content["inputs"]]
+    report.write_text(json.dumps(content))
+    with pytest.raises(ReleaseError, match="measured another"):
+        approve(lake, release, ANA)
+    assert not was_decided(lake, release)
+
+
+def test_a_release_that_is_withdrawn_while_it_is_checked_is_not_served(lake, release):
+    approve(lake, release, ANA)
+    withdraw(lake, release, BO)
+    with pytest.raises(EndpointError, match="was withdrawn meanwhile"):
+        Endpoint(lake, "tutor").promote(subject_of(release), ANA)
+    assert Endpoint(lake, "tutor").read().champion is None
