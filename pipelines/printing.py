@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -55,7 +56,7 @@ def _values(names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[lis
 def _print_json(names: list[str], batches: Iterable[pa.RecordBatch]) -> None:
     before = "["
     for row in _values(names, batches):
-        text = json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
+        text = json.dumps(dict(zip(names, map(_as_json, row), strict=True)), default=str, ensure_ascii=False)
         sys.stdout.write(before + escaped_json(text))
         before = ", "
     print("[]" if before == "[" else "]")
@@ -66,7 +67,28 @@ def _print_csv(names: list[str], batches: Iterable[pa.RecordBatch]) -> None:
     writer = csv.writer(sys.stdout)
     writer.writerow(names)
     for row in _values(names, batches):
-        writer.writerow([visible(value) if seen and isinstance(value, str) else value for value in row])
+        texts = (_as_csv(value) for value in row)
+        writer.writerow([visible(value) if seen and isinstance(value, str) else value for value in texts])
+
+
+def _as_json(value: Any) -> Any:
+    """A value as JSON has it: bytes as text, what is no number as null, the rest of SQL's types as their text."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _as_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [_as_json(item) for item in value]
+    return value if isinstance(value, str | int | bool | None) else str(value)
+
+
+def _as_csv(value: Any) -> Any:
+    """A value as a field: lists and structs as JSON, bytes as text."""
+    if isinstance(value, dict | list):
+        return json.dumps(_as_json(value), ensure_ascii=False)
+    return _as_json(value) if isinstance(value, bytes) else value
 
 
 def _print_table(names: list[str], batches: Iterable[pa.RecordBatch], console: Console, width: int | None) -> None:

@@ -12,6 +12,7 @@ from resources.lake import Lake
 from resources.manifest import read_manifest
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.gates import missed
+from resources.releasing.parts import superseded
 from resources.releasing.release import read_release
 from resources.releasing.rollback import champions_before, was_champion
 from resources.releasing.signature import Signature
@@ -60,7 +61,8 @@ def say_withdrawn(console: Console, lake: Lake, directory: Path, by: Signature) 
     workload = directory.parent.name
     served = was_champion(lake, workload, directory.name)
     again = f"rollback {workload} --to {directory.name}" if served else f"approve {directory.name}"
-    _print(console, f"  undo: millrace {again} {_option(lake)}, which makes it the champion")
+    if served or not superseded(lake, directory):
+        _print(console, f"  undo: millrace {again} {_option(lake)}, which makes it the champion")
     _advise(console, by)
 
 

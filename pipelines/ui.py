@@ -128,6 +128,7 @@ def _check_port(host: str, port: int) -> None:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
+            probe.listen(1)  # a server that listens there already is met here at the latest
     except OSError as error:
         raise UiError(f"{host}:{port} cannot be listened on ({error.strerror}): give another --port or --host") from error
 

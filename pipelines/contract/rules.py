@@ -70,6 +70,8 @@ def _the_data(recipe: Recipe) -> Broken:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             yield ("datasets", "sft", "mix", name), f"no source and no seed has this name; {meant}"
+    for name in set(recipe.sources) & set(recipe.seeds):
+        yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:
         yield "last_day", f"{recipe.last_day} is before first_day {recipe.first_day}; change one of them"
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # it is tomorrow already where the sun rises earlier

@@ -28,8 +28,13 @@ def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = N
     """
     endpoint = _endpoint(lake, directory)
     serves = endpoint.read().champion == directory.name
-    if problems := recheck(lake, directory) + ([] if serves else superseded(lake, directory)):
+    if problems := recheck(lake, directory):
         raise ReleaseError(f"release {directory.name} cannot be approved: " + "; ".join(problems))
+    if not serves and (older := superseded(lake, directory)):
+        raise ReleaseError(
+            f"release {directory.name} cannot be approved: it is older than what the lake holds now ({'; '.join(older)}). "
+            "Approve the newest release, or run the recipe again to make one"
+        )
     endpoint.decide("approved", subject_of(directory), by, seen)
 
 

@@ -123,7 +123,7 @@ class Endpoint:
             if action == "withdrawn" and aliases.champion == release.release:
                 raise EndpointError(
                     f"{self._workload}: release {release.release} is the champion, and the endpoint needs another one: "
-                    f"millrace rollback {self._workload}"
+                    f"millrace rollback {self._workload}, or approve another release where none served before it"
                 )
             gone = action == "withdrawn" and aliases.candidate == release.release
             return self._write(entries, aliases, action, release, by, {"candidate": None} if gone else {})

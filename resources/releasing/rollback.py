@@ -70,8 +70,8 @@ def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None =
         raise EndpointError(f"{workload}: release {version} is the champion already")
     if not was_champion(lake, workload, version):
         raise ReleaseError(
-            f"release {version} never was the champion of {workload}, so nothing can be rolled back to it: "
-            f"millrace approve {version}"
+            f"release {version} never was the champion of {workload}, so nothing can be rolled back to it; the newest release "
+            "is approved instead: millrace approve VERSION"
         )
     if problems := recheck(lake, directory):
         raise ReleaseError(f"release {version} cannot be served again: " + "; ".join(problems))

@@ -115,3 +115,20 @@ def test_ctrl_c_ends_it_at_once_and_without_a_traceback(lake, tmp_path):
         running.kill()
     assert (running.returncode, out, err) == (130, "", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_values_of_all_types_are_json_and_text_not_python(capsys):
+
+    import duckdb
+
+    from pipelines.commands.terminal import console
+    from pipelines.printing import print_rows
+
+    rows = duckdb.sql("select {'a': date '2026-01-01', 'b': [1.50::decimal(4, 2)]} as s, '\\xC3\\xA9'::blob as b, 'nan'::double as n, "
+                      "interval 3 days as i").to_arrow_table()
+    print_rows(rows, "json", console)
+    [row] = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (row["s"], row["b"], row["n"]) == ({"a": "2026-01-01", "b": ["1.50"]}, "é", None)
+    print_rows(rows, "csv", console)
+    said = capsys.readouterr().out
+    assert '""a"": ""2026-01-01""' in said and "datetime" not in said and "b'" not in said

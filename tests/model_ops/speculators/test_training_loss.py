@@ -219,8 +219,8 @@ def test_the_order_of_a_batch_is_its_steps_own(material):
 def test_weights_of_steps_are_powers_or_those_given():
     assert SpeculatorSettings(ttt_steps=3, step_decay=0.5).weights_of_steps(3) == [1.0, 0.5, 0.25]
     assert SpeculatorSettings(ttt_steps=2, step_weights=[1, 0]).weights_of_steps(2) == [1.0, 0.0]
-    for weights in ([1.0], [1.0, -1.0], [0.0, 0.0]):
-        with pytest.raises(ValidationError, match="one for each step"):
+    for weights, why in (([1.0], "one for each step"), ([1.0, -1.0], "greater than or equal to 0"), ([0.0, 0.0], "one for each step")):
+        with pytest.raises(ValidationError, match=why):
             SpeculatorSettings(ttt_steps=2, step_weights=weights)
 
 
