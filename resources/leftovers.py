@@ -9,12 +9,14 @@
     checkpoints of a sweep's training            sweeps/<workload>/<stage>/<digest>/
     catalogs, writes and removals cut short      .catalog-xxxxxxxx, .<file>.xxxxxxxx, .removing-<version>
 
-Age is that of the newest file: the time since anything was written there. What any process holds (resources.in_use) stays,
-whatever its age. A link is never followed. Finished artefacts are never touched.
+Age is that of the newest file: the time since anything was written, or restored, there. What any process holds
+(resources.in_use) stays, whatever its age. A link is never followed. Finished artefacts are never touched, nor is a version
+without manifest.json that a pointer, a release, an endpoint or another artefact's manifest names: it was finished once.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -38,6 +40,11 @@ SHORTEST_S = 3_600.0
 """Nothing locks what is written in one go, so it is called cut short after an hour at the earliest."""
 
 _VERSION = re.compile(r"[0-9a-f]{12}")
+_NAMED = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{12}(?![0-9a-zA-Z])")
+_NAMING = ("datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json", "releases/*/*/release.json",
+           "endpoints/*.json")
+"""Files that name finished versions; read as text, so that a damaged one still counts."""
+_MANIFESTS = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json")
 _REMOVING = ".removing-"
 _CUT_SHORT = re.compile(r"\.catalog-[a-z0-9_]{8}|\..+\.(json|md|html|sh|yaml|csv)\.[a-z0-9_]{8}")
 """Names that tempfile gives: of a catalog's folder, and of a file that is written beside the one it will replace."""
@@ -83,7 +90,11 @@ def remove_leftovers(lake: Lake, workload: str, keep_s: float | None, names: Col
     if keep_s is None:
         return []
     removed = []
-    for place, what, name in _unfinished(lake, workload, names):
+    old = [found for found in _unfinished(lake, workload, names) if _is_old(found[0], keep_s)]
+    named = named_versions(lake) if old else frozenset()
+    for place, what, name in old:
+        if place.name in named:
+            continue
         found = _remove_unfinished(place, what, name, keep_s)
         removed += [found] if found else []
     cut_short = [_remove_cut_short(place, max(keep_s, SHORTEST_S)) for place in _temporary(lake, workload)]
@@ -111,6 +122,18 @@ def _unfinished(lake: Lake, workload: str, names: Collection[str] | None) -> Ite
                     yield place / SCRATCH, "checkpoints of sweep", stage.name
                 else:
                     yield place, "unfinished sweep", stage.name
+
+
+def named_versions(lake: Lake) -> frozenset[str]:
+    """Versions that pointers, releases, endpoints and the inputs of readable manifests name, of every workload."""
+    found: set[str] = set()
+    for path in (path for pattern in _NAMING for path in lake.root.glob(pattern)):
+        with suppress(OSError):
+            found.update(_NAMED.findall(path.read_text(errors="replace")))
+    for path in (path for pattern in _MANIFESTS for path in lake.root.glob(pattern)):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            found.update(str(item["version"]) for item in json.loads(path.read_bytes())["inputs"] if item.get("version"))
+    return frozenset(found)
 
 
 def _versions(home: Path) -> Iterator[Path]:
@@ -161,7 +184,7 @@ def _temporary(lake: Lake, workload: str) -> Iterator[Path]:
             homes += [home.parent, home, *_folders(home)]
     for name in ("endpoints", lake.dagster_home.name):
         homes += [home for home in _folders(lake.root) if home.name == name]
-    homes += _folders(lake.root, "endpoints")
+    homes += [*_folders(lake.root, "endpoints"), *_folders(lake.root, "endpoints", "log")]
     for home in dict.fromkeys(homes):
         with suppress(OSError):
             for entry in os.scandir(home):
@@ -188,7 +211,12 @@ def _remove_cut_short(place: Path, keep_s: float) -> Leftover | None:
 
 def _newest(place: Path) -> float:
     """When anything in it, or itself, was written last; seconds since 1970."""
-    return max((status.st_mtime for status in _statuses(place)), default=time.time())
+    return max((_written(status) for status in _statuses(place)), default=time.time())
+
+
+def _written(status: os.stat_result) -> float:
+    """When it was written or came here. A copy that is restored keeps its old st_mtime; nothing sets st_ctime back."""
+    return max(status.st_mtime, status.st_ctime)
 
 
 def _bytes_in(place: Path) -> int:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from resources import leftovers
+from resources.atomic import write_json
 from resources.in_use import InUse, hold, let_go, taken
 from resources.lake import Lake, LakeError
 from resources.leftovers import KEEP_DAYS, kept_seconds, remove_leftovers
@@ -18,6 +20,14 @@ from resources.registry import Registry
 DAY = 86_400.0
 WEEK = 7 * DAY
 PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def when_written(monkeypatch):
+    """The real age of a file, which tests cannot set; without it, age is the st_mtime that `aged` sets."""
+    real = leftovers._written
+    monkeypatch.setattr(leftovers, "_written", lambda status: status.st_mtime)
+    return real
 
 
 @pytest.fixture
@@ -79,6 +89,45 @@ def test_a_finished_artefact_is_never_touched_however_old(lake):
     assert (place / "weights").read_text() == "w"
 
 
+VERSION = "1a2b3c4d5e6f"
+MODEL = f"models/tutor/sft_model/{VERSION}"
+
+
+@pytest.mark.parametrize(("where", "content"), [
+    ("models/tutor/sft_model/current.json", {"version": VERSION}),
+    ("releases/tutor/abcdefabcdef/release.json", {"target": {"path": MODEL}, "speculator": None}),
+    ("releases/tutor/abcdefabcdef/release.json", {"target": {}, "speculator": {"path": MODEL, "version": VERSION}}),
+    ("endpoints/tutor.json", {"candidate": VERSION, "champion": None, "previous": None}),
+    ("endpoints/tutor.json", {"candidate": None, "champion": None, "previous": VERSION}),
+    ("models/tutor/quantized_model/abcdefabcdef/manifest.json", {"inputs": [{"kind": "model", "version": VERSION}]}),
+    ("releases/other/abcdefabcdef/manifest.json", {"inputs": [{"kind": "table"}, {"version": VERSION}]}),
+])
+def test_a_version_that_lost_its_manifest_stays_while_anything_names_it(lake, where, content):
+    place = unfinished(lake, MODEL)
+    write_json(lake.root / where, content)
+    assert remove_leftovers(lake, "tutor", WEEK) == []
+    assert (place / "metrics.jsonl").exists()
+    (lake.root / where).unlink()
+    assert len(remove_leftovers(lake, "tutor", WEEK)) == 1
+
+
+def test_a_damaged_manifest_or_pointer_elsewhere_does_not_stop_the_removal(lake):
+    unfinished(lake, MODEL)
+    for content in ("[]", "{", '{"inputs": 3}', '{"inputs": ["x"]}', f'{{"digest": "{VERSION}{VERSION}"}}'):
+        place = lake.root / "models" / "tutor" / "quantized_model" / "abcdefabcdef"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "manifest.json").write_text(content)
+        assert VERSION not in leftovers.named_versions(lake)
+    assert len(remove_leftovers(lake, "tutor", WEEK)) == 1
+
+
+def test_files_restored_with_old_dates_are_young(lake, when_written, monkeypatch):
+    place = unfinished(lake, MODEL, days=400)
+    monkeypatch.setattr(leftovers, "_written", when_written)
+    assert remove_leftovers(lake, "tutor", WEEK) == []
+    assert place.exists()
+
+
 def test_only_this_workload_and_the_named_assets(lake):
     other = unfinished(lake, "models/shop/sft_model/1a2b3c4d5e6f")
     drafter, model = unfinished(lake, "models/tutor/speculator/1a2b3c4d5e6f"), unfinished(lake)
@@ -111,16 +160,18 @@ def test_catalogs_and_writes_cut_short_go_and_are_told_together(lake):
     (catalog / "catalog.duckdb").write_bytes(b"x" * 1000)
     half = [lake.root / ".lake.json.abcd1234", lake.root / "models" / "tutor" / "sft_model" / ".current.json.abcd1234",
             next((lake.root / "models" / "tutor" / "sft_model").glob("*/manifest.json")).parent / ".manifest.json.abcd1234",
-            lake.root / "endpoints" / ".tutor.json.abcd1234", lake.root / ".dagster" / ".dagster.yaml.abcd1234"]
+            lake.root / "endpoints" / ".tutor.json.abcd1234",
+            lake.root / "endpoints" / "log" / "tutor" / ".000001.json.abcd1234",
+            lake.root / ".dagster" / ".dagster.yaml.abcd1234"]
     for path in half:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{")
     young = lake.root / ".catalog-zzzzzzzz"
     young.mkdir()
     for path in (catalog, *half):
         aged(path, 8)
     [found] = remove_leftovers(lake, "tutor", WEEK)
-    assert found.sentence() == "removed 6 temporary files of killed processes (1.0 kB)"
+    assert found.sentence() == "removed 7 temporary files of killed processes (1.0 kB)"
     assert not catalog.exists() and not any(path.exists() for path in half)
     assert young.exists() and (lake.root / "lake.json").exists()
     assert remove_leftovers(lake, "tutor", 0.0) == [], "what is written in one go has an hour"
