@@ -21,6 +21,9 @@ from pydantic.fields import FieldInfo
 ANY_NAME = "*"
 """Stands in a path for a name that the recipe's author chooses, such as that of a source."""
 
+SHORTEST_SLIP = 3
+"""Letters; shorter names are one letter off from too many keys."""
+
 OTHER_WORDS = {
     "lr": "learning_rate", "epoch": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_steps": "steps",
     "max_seq_length": "max_length", "max_seq_len": "max_length", "seq_len": "max_length", "context_length": "max_length",
@@ -241,7 +244,9 @@ def meant_by(model: type[BaseModel], section: tuple[str, ...], name: str, given:
     beside = [key for key in keys if key.path[:-1] == section and key.name not in given]
     wanted = name.lower().replace("-", "_").replace(" ", "_")
     spelled = [key for key in beside if key.name == wanted]
-    near = spelled or _closest(wanted, beside, 0.75)
+    missing = [key for key in beside if key.field.is_required()]
+    called = [key for key in missing if key.name == OTHER_WORDS.get(wanted)]
+    near = spelled or _closest(wanted, beside, 0.75) or called or _closest(wanted, missing, 0.6) or _slips(wanted, beside)
     if near:
         return near
     for word in dict.fromkeys((wanted, OTHER_WORDS.get(wanted, wanted))):
@@ -250,6 +255,19 @@ def meant_by(model: type[BaseModel], section: tuple[str, ...], name: str, given:
     if loosely := _closest(wanted, beside, 0.6):
         return loosely
     return _nearest_level(_closest(wanted, keys, 0.8), section)
+
+
+def _slips(name: str, keys: list[Key]) -> list[Key]:
+    """Those that one letter more, less or other makes of a name; else those that begin with it. Of short names, none."""
+    if len(name) < SHORTEST_SLIP:
+        return []
+    return [key for key in keys if _is_one_letter_off(name, key.name)] or [key for key in keys if key.name.startswith(name)]
+
+
+def _is_one_letter_off(one: str, other: str) -> bool:
+    at = next((place for place, (letter, same) in enumerate(zip(one, other, strict=False)) if letter != same),
+              min(len(one), len(other)))
+    return one[at + 1:] == other[at + 1:] or one[at:] == other[at + 1:] or one[at + 1:] == other[at:]
 
 
 def _closest(name: str, keys: list[Key], cutoff: float) -> list[Key]:

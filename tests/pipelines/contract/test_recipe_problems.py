@@ -96,6 +96,21 @@ def test_each_problem_is_one_sentence(tmp_path, more, expected):
     assert said(tmp_path, more + "\n") == [expected]
 
 
+@pytest.mark.parametrize(("text", "expected"), [
+    ("workload: a\nbase_model: tiny\nsources: {gateway: {url: ./logs}}\n", "sources.gateway.url: … did you mean uri?"),
+    ("workload: a\nbase_model: tiny\nsources: {gateway: {path: ./logs}}\n", "sources.gateway.path: … did you mean uri?"),
+    (SMALLEST + "evals: {gsm8k: {url: ./gsm8k}}\n", "evals.gsm8k.url: … did you mean uri?"),
+    ("workload: a\nmodel: tiny\nsources: {a: {uri: b}}\n", "model: … did you mean base_model?"),
+    ("workload: a\nbase_model: tiny\ndata: {a: {uri: b}}\n", "data: … did you mean sources?"),
+    (SMALLEST + "speculator: {arch: eagle3}\n", "speculator.arch: … did you mean architecture?"),
+    (SMALLEST + "sft: {warmup_steps: 8}\n", "sft.warmup_steps: … did you mean warmup_share?"),
+    (SMALLEST + "curation: {judge: {url: http://a, model: m}}\n", "curation.judge.url: … did you mean base_url?"),
+])
+def test_a_key_of_the_same_section_is_meant_before_one_far_away(tmp_path, text, expected):
+    found = [str(problem) for problem in problems(tmp_path, text)]
+    assert expected.replace("…", "there is no such key;") in found
+
+
 def test_problems_are_named_all_at_once_with_their_lines_in_the_order_of_the_file(tmp_path):
     text = SMALLEST + "sft:\n  steps: 0\n  rank: 8\nstudent: {layers: [1]}\nsft: {}\nspeculator:\n  answers:\n    prompts: -5\n"
     found = problems(tmp_path, text)
