@@ -102,8 +102,9 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     if "reference" in aliases:
         reference, served = models[aliases["reference"]], models[aliases["target"]]
         found["recovery"] = math.exp(reference["loss"] - served["loss"])
-        found["recovery_low"], found["recovery_high"] = recovery_interval(
-            losses[aliases["reference"]], losses[aliases["target"]], settings.seed)
+        interval = recovery_interval(losses[aliases["reference"]], losses[aliases["target"]], settings.seed)
+        if interval is not None:
+            found["recovery_low"], found["recovery_high"] = interval
     return found
 
 
@@ -185,7 +186,7 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
     for name, same in report["same_directory"].items():
         numbers[f"loss_{name}"] = report["models"][same]["loss"]
     if "recovery" in report:
-        numbers.update({name: report[name] for name in ("recovery", "recovery_low", "recovery_high")})
+        numbers.update({name: report[name] for name in ("recovery", "recovery_low", "recovery_high") if name in report})
     for summary in report["acceptance"]:
         name = f"{summary['drafter']}_t{summary['temperature']:g}"
         if summary["drafter"] == "none":

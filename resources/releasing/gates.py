@@ -23,7 +23,7 @@ MOST_NOISE = 0.05
 """A model and its quantized form differ by far less on every row: a wider interval comes from two different models."""
 
 UNKNOWN_NOISE = 0.01
-"""For evaluation reports of earlier versions, which have no interval."""
+"""For evaluation reports that have no interval: of a single test row, and of earlier versions."""
 
 
 class Gates(BaseModel):
@@ -42,7 +42,8 @@ class Gates(BaseModel):
 
 
 class GateResult(BaseModel):
-    """One gate, judged. low, high: the 95 % interval of what was measured, None where the report has none."""
+    """One gate, judged. low, high: the 95 % interval of what was measured, None where the report has none. rows: test rows
+    that it was measured on, None where that is not known."""
 
     name: str
     wanted: float
@@ -50,6 +51,7 @@ class GateResult(BaseModel):
     passed: bool
     low: float | None = None
     high: float | None = None
+    rows: int | None = None
     why: str = ""
 
 
@@ -73,9 +75,11 @@ def missed(gate: GateResult) -> str | None:
     if gate.measured is None:
         return f"gate {gate.name}: not measured, and {gate.wanted:g} is wanted; run the recipe again"
     if gate.name == "recovery" and gate.measured - 1 > (noise := recovery_noise(gate)):
+        now = f" ({gate.rows:,} now)" if gate.rows else ""
         return (
             f"gate recovery: {gate.measured:.6g} is beyond 1 by more than its noise ({noise:.2g}), so the served model is not "
-            "the quantized form of the model that it was compared with; run the recipe again, which makes and measures both"
+            f"the quantized form of the model that it was compared with, or the test rows are too few; run the recipe again, "
+            f"and if it stays so, add test rows{now} or set release.gates.recovery to null"
         )
     if gate.measured < gate.wanted or not gate.passed:
         return f"gate {gate.name}: {gate.measured:.6g} where at least {gate.wanted:g} is wanted"
@@ -91,7 +95,9 @@ def recovery_noise(gate: GateResult) -> float:
 
 def _judged(name: str, wanted: float, evaluation: dict[str, Any], key: str, interval: str) -> GateResult:
     measured, low, high = (_finite(evaluation.get(key)) for key in (key, f"{interval}_low", f"{interval}_high"))
-    gate = GateResult(name=name, wanted=wanted, measured=measured, low=low, high=high, passed=True)
+    rows = _finite(evaluation.get("test_rows")) if name == "recovery" else None
+    gate = GateResult(name=name, wanted=wanted, measured=measured, low=low, high=high, passed=True,
+                      rows=None if rows is None else int(rows))
     problem = missed(gate)
     why = problem.removeprefix(f"gate {name}: ") if problem else _held(gate)
     return gate.model_copy(update={"passed": problem is None, "why": why})

@@ -46,6 +46,37 @@ def test_the_same_model_twice_has_no_noise():
     assert recovery_interval(rows(hard), rows(hard)) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize(("count", "most"), [(2, 0.045), (5, 0.045), (10, 0.04), (19, 0.04)])
+def test_few_rows_of_equal_models_lie_beyond_1_as_rarely_as_95_percent_promises(count, most):
+    draw, beyond, trials = random.Random(count), 0, 2_000
+    for _ in range(trials):
+        lengths = [draw.randint(50, 150) for _ in range(count)]
+        reference = [RowLoss(f"r{row}", 2.0 * tokens, tokens) for row, tokens in enumerate(lengths)]
+        served = [RowLoss(row.row_id, row.nll_sum + draw.gauss(0, 0.02) * row.tokens, row.tokens) for row in reference]
+        beyond += recovery_interval(reference, served)[0] > 1
+    assert 0.012 < beyond / trials < most
+
+
+def test_few_rows_of_equal_length_have_the_interval_of_a_paired_t_test():
+    differences = [0.01, -0.02, 0.03, 0.0, 0.005]
+    reference = [RowLoss(f"r{row}", 200.0, 100) for row in range(5)]
+    served = [RowLoss(f"r{row}", 200.0 - 100 * by, 100) for row, by in enumerate(differences)]
+    reach = 2.776 * 0.018027756 / math.sqrt(5)  # standard deviation of the differences
+    assert recovery_interval(reference, served) == pytest.approx((math.exp(0.005 - reach), math.exp(0.005 + reach)), rel=1e-6)
+
+
+def test_one_row_has_no_interval_and_rows_without_target_tokens_do_not_count():
+    empty = RowLoss("empty", 0.0, 0)
+    assert recovery_interval([RowLoss("a", 2.0, 1)], [RowLoss("a", 2.1, 1)]) is None
+    assert recovery_interval([RowLoss("a", 2.0, 1), empty], [RowLoss("a", 2.1, 1), empty]) is None
+
+
+def test_a_wide_interval_of_two_rows_is_a_finite_number():
+    reference, served = [RowLoss("a", 900.0, 1), RowLoss("b", 1.0, 1)], [RowLoss("a", 1.0, 1), RowLoss("b", 900.0, 1)]
+    low, high = recovery_interval(reference, served)
+    assert 0 <= low < 1 < high < math.inf
+
+
 def test_models_that_read_different_rows_cannot_be_compared():
     with pytest.raises(ModelError, match="no test row in common"):
         recovery_interval([RowLoss("a", 1.0, 1)], [RowLoss("b", 1.0, 1)])

@@ -81,3 +81,13 @@ def test_a_release_that_an_earlier_version_let_pass_is_judged_again(tmp_path, ma
 def test_what_an_earlier_version_wrote_is_read():
     old = {"name": "recovery", "wanted": 0.95, "measured": 0.9999, "passed": True}
     assert missed(GateResult.model_validate(old)) is None
+
+
+def test_the_refusal_beyond_1_names_a_remedy_that_can_help():
+    measured = {"recovery": 1.02, "recovery_low": 1.01, "recovery_high": 1.03}
+    [gate] = judge(Gates(acceptance_length=None), measured | {"test_rows": 5}, 1.0, None)
+    assert gate.rows == 5
+    assert gate.why.endswith("run the recipe again, and if it stays so, "
+                             "add test rows (5 now) or set release.gates.recovery to null")
+    [gate] = judge(Gates(acceptance_length=None), measured, 1.0, None)
+    assert gate.rows is None and "add test rows or set" in gate.why
