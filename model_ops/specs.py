@@ -119,7 +119,7 @@ class StudentSettings(TrainingSettings):
     @model_validator(mode="after")
     def _whole_layers(self):
         if self.layers >= 1 and self.layers != int(self.layers):
-            raise ValueError("layers must be a share below 1 or a whole number of layers")
+            raise ValueError(f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers")
         return self
 
 

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,10 @@ class LakeError(Exception):
     """The lake cannot be used as it is; the message says what would be right."""
 
 
+NO_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP}
+"""What a kernel answers where no folder can be at all: in /proc, below a file or a device, under too long a name."""
+
+
 @dataclass(frozen=True)
 class Lake:
     """One lake. Only paths: opening one creates nothing but its root and `lake.json`."""
@@ -36,21 +41,20 @@ class Lake:
     def open(cls, location: str | Path, create: bool = True) -> Lake:
         """The lake at a local directory.
 
-        Raises LakeError when the place is not a directory, is on remote storage, does not exist (create=False), or
-        was written by another layout version.
+        Raises LakeError when the place is not a directory, is on remote storage, does not exist (create=False),
+        cannot be made there, or was written by another layout version.
         """
         if "://" in str(location) and not str(location).startswith("file://"):
             raise LakeError(f"lake {location}: only a local directory can be a lake in this version; give a path")
         root = Path(str(location).removeprefix("file://")).expanduser().resolve()
         marker = root / "lake.json"
-        if root.exists() and not root.is_dir():
-            raise LakeError(f"lake {root} is a file; give a directory")
-        if not marker.exists():
-            if not create:
-                raise LakeError(f"no lake at {root}: run a recipe with --lake {root} first, or name another --lake")
-            if root.exists() and any(child.name != ".dagster" for child in root.iterdir()):
-                raise LakeError(f"{root} is not empty and is no lake (it has no lake.json); give an empty directory")
-            write_json(marker, {"layout_version": LAYOUT_VERSION})
+        try:
+            _find_or_make(root, marker, create)
+        except OSError as error:
+            if error.errno not in NO_PLACE:
+                raise
+            reason = error.strerror
+            raise LakeError(f"no lake can be made at {root} ({reason}): name a directory on a disk as --lake") from error
         try:
             version = json.loads(marker.read_text())["layout_version"]
         except (ValueError, KeyError, TypeError) as error:
@@ -79,3 +83,15 @@ class Lake:
     @property
     def dagster_home(self) -> Path:
         return self.root / ".dagster"
+
+
+def _find_or_make(root: Path, marker: Path, create: bool) -> None:
+    """Sees that a lake's marker is there. Raises LakeError where none may be made, OSError where none can."""
+    if root.exists() and not root.is_dir():
+        raise LakeError(f"lake {root} is a file; give a directory")
+    if not marker.exists():
+        if not create:
+            raise LakeError(f"no lake at {root}: run a recipe with --lake {root} first, or name another --lake")
+        if root.exists() and any(child.name != ".dagster" for child in root.iterdir()):
+            raise LakeError(f"{root} is not empty and is no lake (it has no lake.json); give an empty directory")
+        write_json(marker, {"layout_version": LAYOUT_VERSION})

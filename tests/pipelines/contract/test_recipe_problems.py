@@ -59,6 +59,7 @@ def said(folder, more):
     ("sft:", "sft: is empty; give its keys below it, or leave the key out to take its defaults"),
     ("student: {layers: 99}", "student.layers: a student of 99 layers cannot come from a teacher of 10 (tiny.layers); give at "
      "most 10, or a share below 1"),
+    ("student: {layers: 2.5}", "student: layers is 2.5; it must be a share below 1 or a whole number of layers"),
     ("student: {layers: 70%}", "student.layers: it holds '70%'; give a number above 0 and at most 1,024; 70% is 0.7"),
     ("first_day: 2026-02-30", "first_day: there is no day 2026-02-30; a date is a year, a month and a day, such as 2026-06-01"),
     ("first_day: 20260601", "first_day: a date is a year, a month and a day, such as 2026-06-01, without a time"),
