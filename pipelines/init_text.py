@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pipelines.base_choice import BaseModelError, look_at_base
 from pipelines.init_recipe import InitError, Made, Wanted, check_name, check_output, check_uri, sources_under, suggested_name
+from pipelines.plain_console import say
 from resources.inspecting.inspection_page import headline
 
 USUAL_PLACES = ("logs", "data", "traffic")
@@ -77,20 +78,20 @@ def print_made(made: Made, console: Console) -> None:
     said = ", ".join(f"{count} {words[kind].format(s='s' * (count != 1))}" for kind, count in counts.items() if count)
     formats = ", ".join(dict.fromkeys(form for kind in ("logs", "feedback") for source in contents.of(kind)
                                       for form in source.look.formats))
-    _say(console, f"{', '.join(figures)} ({formats}); {said}.")
+    say(console, f"{', '.join(figures)} ({formats}); {said}.")
     for source in made.left_out:
         why = source.look.problems[0][1] if source.look.problems else "it holds no records"
-        _say(console, f"Left out: {source.uri}: {why}.", "yellow")
+        say(console, f"Left out: {source.uri}: {why}.", "yellow")
     if contents.base.kind == "tiny":
-        _say(console, "base_model is tiny, a toy that is built on the spot: it shows that the logs reach a release. Name a "
-                      "model of yours in the recipe for one that is worth serving.")
+        say(console, "base_model is tiny, a toy that is built on the spot: it shows that the logs reach a release. Name a "
+                     "model of yours in the recipe for one that is worth serving.")
     if contents.has_token_ids:
-        _say(console, "These logs hold token ids: base_model must have the very tokenizer that made them.", "yellow")
+        say(console, "These logs hold token ids: base_model must have the very tokenizer that made them.", "yellow")
     console.print(Text.assemble(("✓", "green"), f" {made.path}"), soft_wrap=True, highlight=False)
     if not made.trainable:
         rules = ", ".join(f"{fate['rule'].replace('_', ' ')} {fate['rows']:,}" for fate in contents.seen.fates[:4])
-        _say(console, f"Nothing in these logs can be trained on as the recipe stands ({rules}): see millrace inspect for the "
-                      "rows, or add logs whose requests have answers.", "red")
+        say(console, f"Nothing in these logs can be trained on as the recipe stands ({rules}): see millrace inspect for the "
+                     "rows, or add logs whose requests have answers.", "red")
     recipe = shlex.quote(_short(made.path))
     console.print("\nNext:", style="bold")
     nexts = (("check", "what can be known before anything is spent"), ("run", "from logs to a release"),
@@ -98,10 +99,6 @@ def print_made(made: Made, console: Console) -> None:
     for word, what in nexts:
         command = f"millrace {word} {recipe} --lake ./lake".ljust(len(f"millrace check {recipe} --lake ./lake"))
         console.print(Text(f"  {command}  ").append(f"# {what}", style="dim"), soft_wrap=True, highlight=False)
-
-
-def _say(console: Console, words: str, style: str | None = None) -> None:
-    console.print(words, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def _short(path: Path) -> str:

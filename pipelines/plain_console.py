@@ -40,3 +40,8 @@ class PlainConsole(Console):
                 yield segment
             else:
                 yield Segment(visible(segment.text, lines=True), segment.style)
+
+
+def say(console: Console, words: str, style: str | None = None) -> None:
+    """Prints a sentence as it is, without markup: folded on a terminal, one line elsewhere."""
+    console.print(words, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal)

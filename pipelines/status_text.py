@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.plain_console import say
 from pipelines.status import EndpointStatus, RunStatus, StageStatus, Status, WorkloadStatus
 
 MARKS = {"current": ("✓", "green"), "stale": ("!", "yellow"), "missing": ("·", "dim"), "off": ("-", "dim")}
@@ -15,7 +16,7 @@ MARKS = {"current": ("✓", "green"), "stale": ("!", "yellow"), "missing": ("·"
 
 def print_status(status: Status, console: Console) -> None:
     if not status.workloads:
-        _say(console, f"{status.lake} holds no workload yet: millrace run RECIPE --lake {status.lake} makes one.")
+        say(console, f"{status.lake} holds no workload yet: millrace run RECIPE --lake {status.lake} makes one.")
     for place, workload in enumerate(status.workloads):
         if place:
             console.print()
@@ -23,12 +24,12 @@ def print_status(status: Status, console: Console) -> None:
     for run in status.running:
         _print_run(run, status.at, console)
     if not status.running:
-        _say(console, "No run is in progress.")
+        say(console, "No run is in progress.")
     last = status.last_run
     if last is not None and last.status != "SUCCESS":
         how = {"FAILURE": "failed", "CANCELED": "was stopped"}.get(last.status, f"ended as {last.status.lower()}")
-        _say(console, f"! the last run, {last.run_id[:8]} ({last.job}), {how} {_ago(last.ended_at, status.at)}: millrace run "
-                      "goes on from what it finished.", "yellow")
+        say(console, f"! the last run, {last.run_id[:8]} ({last.job}), {how} {_ago(last.ended_at, status.at)}: millrace run "
+                     "goes on from what it finished.", "yellow")
 
 
 def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> None:
@@ -37,12 +38,12 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
     console.print(Text.assemble((found.workload, "bold"), f"   {said}"), soft_wrap=True)
     for table in found.tables:
         days = f", {table.first_day} to {table.last_day}" if table.first_day else ""
-        _say(console, f"  {table.table}: {table.note or f'{table.rows:,} rows{days}'}")
+        say(console, f"  {table.table}: {table.note or f'{table.rows:,} rows{days}'}")
     if found.unread_objects is not None:
         more = " in the part that was listed" if found.unread_more else ""
-        _say(console, f"  sources: {found.unread_objects:,} objects not read yet{more}")
+        say(console, f"  sources: {found.unread_objects:,} objects not read yet{more}")
     elif found.sources_problem:
-        _say(console, f"  sources: {found.sources_problem}", "yellow")
+        say(console, f"  sources: {found.sources_problem}", "yellow")
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for column, right in (("", False), ("stage", False), ("version", False), ("made", False), ("took", True), ("run", False)):
         grid.add_column(column, justify="right" if right else "left", no_wrap=True)
@@ -58,7 +59,7 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
         if _own_reasons(stage):
             _print_reasons(stage, console)
     if through:
-        _say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
+        say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
     _print_endpoint(found.endpoint, console)
 
 
@@ -76,21 +77,21 @@ def _print_reasons(stage: StageStatus, console: Console) -> None:
 
 def _print_endpoint(found: EndpointStatus, console: Console) -> None:
     if found.problem:
-        _say(console, f"endpoint: {found.problem}", "red")
+        say(console, f"endpoint: {found.problem}", "red")
         return
     parts = [f"{name} {version}" for name, version in (("champion", found.champion), ("candidate", found.candidate),
                                                        ("previous", found.previous)) if version]
     by = f" (moved {found.changed_at:%Y-%m-%d %H:%M} UTC by {found.changed_by})" if found.changed_at and found.champion else ""
-    _say(console, f"endpoint: {', '.join(parts) or 'nothing is served'}{by}")
+    say(console, f"endpoint: {', '.join(parts) or 'nothing is served'}{by}")
     if found.failed_gates:
         gates = ", ".join(f"{gate['name']} {_measured(gate['measured'])} where {gate['wanted']:g} is wanted"
                           for gate in found.failed_gates)
-        _say(console, f"! candidate {found.candidate} missed its gates: {gates}", "yellow")
+        say(console, f"! candidate {found.candidate} missed its gates: {gates}", "yellow")
     elif found.faults:
-        _say(console, f"! candidate {found.candidate} cannot be approved: {'; '.join(found.faults)}", "yellow")
+        say(console, f"! candidate {found.candidate} cannot be approved: {'; '.join(found.faults)}", "yellow")
     elif found.waiting_for:
         ask = f": {found.command}" if found.command else ""
-        _say(console, f"! candidate {found.candidate} waits for {found.waiting_for}{ask}", "yellow")
+        say(console, f"! candidate {found.candidate} waits for {found.waiting_for}{ask}", "yellow")
 
 
 def _print_run(run: RunStatus, now: datetime, console: Console) -> None:
@@ -98,16 +99,12 @@ def _print_run(run: RunStatus, now: datetime, console: Console) -> None:
     at = f", at {', '.join(run.steps)}" if run.steps else ""
     process = run.process.partition("@")[0]
     if run.is_alive is False:
-        _say(console, f"! run {run.run_id[:8]} ({run.job}) ended without a word: its process {process} is gone{since}{at}. "
-                      "millrace run continues its work.", "yellow")
+        say(console, f"! run {run.run_id[:8]} ({run.job}) ended without a word: its process {process} is gone{since}{at}. "
+                     "millrace run continues its work.", "yellow")
     else:
         how = {"STARTED": "is at work", "QUEUED": "waits", "CANCELING": "is being stopped"}.get(run.status, "is starting")
         who = f" (process {process})" if run.process else ""
-        _say(console, f"Run {run.run_id[:8]} ({run.job}) {how}{who}{since}{at}.")
-
-
-def _say(console: Console, words: str, style: str | None = None) -> None:
-    console.print(words, style=style, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+        say(console, f"Run {run.run_id[:8]} ({run.job}) {how}{who}{since}{at}.")
 
 
 def _measured(value: float | None) -> str:

@@ -36,11 +36,6 @@ def reference(model: type[BaseModel]) -> str:
     return "\n".join(parts)
 
 
-def explained(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """The settings that the page has a table for; a test compares them with all there are."""
-    return {TrainingSettings, MeshSettings, *(_settings_at(model, section) for section in SECTIONS)}
-
-
 def _contents() -> str:
     links = []
     for section in SECTIONS:
