@@ -89,7 +89,7 @@ def test_each_kind_has_its_reason_and_its_remedy(tmp_path, name):
     assert problem.message.count("; ") >= 1 and "Müller" not in problem.message
 
 
-@pytest.mark.parametrize("content", [LINES.encode(), b"\xef\xbb\xbf" + LINES.encode(), gzip.compress(LINES.encode()),
+@pytest.mark.parametrize("content", [LINES.encode(), b"\xef\xbb\xbf" + LINES.encode(), gzip.compress(LINES.encode(), mtime=0),
                                      zstandard.compress(LINES.encode()), json.dumps([RECORD] * 3).encode()])
 def test_what_is_read_is_still_read(content):
     from resources.reading.decompress import decompressed
