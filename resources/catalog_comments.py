@@ -109,6 +109,7 @@ COLUMNS = {
     "finish_reason": "why the answer ended: stop, length, tool_calls, ...",
     "format": "format of the log",
     "forwards": "forward passes of the target",
+    "given_id": "the interaction's id, where the record of feedback itself names one",
     "has_system": "whether the prompt has system instructions",
     "has_tools": "whether the prompt offers tools",
     "interaction_id": "id of the interaction: sha256 of its source, its request's id or content, and the choice",
@@ -181,6 +182,8 @@ COLUMNS = {
     "suite": "which evaluation suite",
     "temperature": "sampling temperature",
     "text": "the text, of rows that are no conversation",
+    "tie": "by which id feedback found its interaction: interaction, request, gateway, trace or session; or why not: several, "
+           "unknown, elsewhere",
     "token_ids": "the tokens, of rows that are given as such",
     "tokens": "tokens of the answer",
     "tokens_per_second": "tokens that were served a second",
