@@ -160,7 +160,7 @@ def test_a_process_that_dies_is_named_and_a_stop_saves(inputs, tmp_path, number)
         thread.join()
     assert len(failures) == 1
     if number == signal.SIGKILL:
-        assert "process 1 of 2 ended with SIGKILL" in str(failures[0])
+        assert "process 1 of 2 was killed (SIGKILL)" in str(failures[0])
     else:
         assert type(failures[0]).__name__ == "WorkerStopped"
         assert list((output / ".work" / "checkpoints").glob("step-*/state.json"))
