@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import urllib3
 
 if TYPE_CHECKING:
-    from model_ops.specs import EndpointSettings
+    from model_ops.answering.settings import EndpointSettings
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 """Statuses of a server that may do better a moment later."""
@@ -71,16 +71,6 @@ class _Retry(urllib3.Retry):
     def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
         seconds = super().get_retry_after(response)
         return None if seconds is None else min(seconds, LONGEST_PAUSE_S)
-
-
-def plain_address(url: str) -> str:
-    """The address without a slash at its end. Raises ValueError for what is no address, or holds more than one."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("a server's address begins with http:// or https://, such as http://localhost:8000/v1")
-    if parts.username or parts.password or parts.query:
-        raise ValueError("a server's address holds no credentials and no query: name the environment variable of its key")
-    return url.rstrip("/")
 
 
 def key_in(variable: str | None) -> str | None:

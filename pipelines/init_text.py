@@ -87,7 +87,7 @@ def print_made(made: Made, console: Console) -> None:
                      "model of yours in the recipe for one that is worth serving.")
     if contents.has_token_ids:
         say(console, "These logs hold token ids: base_model must have the very tokenizer that made them.", "yellow")
-    console.print(Text.assemble(("✓", "green"), f" {made.path}"), soft_wrap=True, highlight=False)
+    console.print(Text.assemble(("✓", "green"), f" {_short(made.path)}"), soft_wrap=True, highlight=False)
     if not made.trainable:
         rules = ", ".join(f"{fate['rule'].replace('_', ' ')} {fate['rows']:,}" for fate in contents.seen.fates[:4])
         say(console, f"Nothing in these logs can be trained on as the recipe stands ({rules}): see millrace inspect for the "

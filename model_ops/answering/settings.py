@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from model_ops.openai_api import plain_address
+from model_ops.server_address import plain_address
 from model_ops.training.settings import Seed, Settings
 
 

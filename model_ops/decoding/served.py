@@ -24,7 +24,8 @@ import numpy as np
 import urllib3
 
 from model_ops.errors import ModelError
-from model_ops.openai_api import OpenAiApi, plain_address
+from model_ops.openai_api import OpenAiApi
+from model_ops.server_address import plain_address
 
 PERCENTILES = (50, 90, 99)
 CONNECTIONS = 256

@@ -44,18 +44,11 @@ def approve(
     from pipelines import release_text
     from resources.releasing.approvals import approve as record_approval
     from resources.releasing.approvals import is_approved
-    from resources.releasing.endpoints import Endpoint
-    from resources.releasing.release_names import find_release
     from resources.releasing.signature import sign
     from resources.releasing.subject import subject_of
 
     place, by = open_lake(lake), sign(reason)
-    named = find_release(place, release)
-    directory = named.directory
-    endpoint = Endpoint(place, directory.parent.name)
-    _, seen = endpoint.seen()
-    release_text.show(console, place, directory, seen)
-    _confirm(named, yes, f"Approve release {directory.name} of {directory.parent.name}?")
+    directory, endpoint, seen = _asked_about(place, release, yes, "Approve")
     again = is_approved(place, directory)
     record_approval(place, directory, by, seen)
     aliases = endpoint.promote(subject_of(directory), by, seen)
@@ -70,17 +63,11 @@ def withdraw(
     """Takes a release's approval back, or refuses a candidate: no run serves it and no rollback leads to it by itself."""
     from pipelines import release_text
     from resources.releasing.approvals import withdraw as record_withdrawal
-    from resources.releasing.endpoints import Endpoint
-    from resources.releasing.release_names import find_release
     from resources.releasing.signature import sign
 
     place, by = open_lake(lake), sign(reason)
-    named = find_release(place, release)
-    directory = named.directory
-    endpoint = Endpoint(place, directory.parent.name)
-    release_text.show(console, place, directory, endpoint.seen()[1])
-    _confirm(named, yes, f"Withdraw release {directory.name} of {directory.parent.name}?")
-    record_withdrawal(place, directory, by)
+    directory, endpoint, seen = _asked_about(place, release, yes, "Withdraw")
+    record_withdrawal(place, directory, by, seen)
     release_text.say_withdrawn(console, place, directory, by)
     _publish(place, endpoint.read())
 
@@ -140,6 +127,22 @@ def measure(
         print(as_json(found))
     else:
         print_comparison(found, console)
+
+
+def _asked_about(lake, release: str, yes: bool, what: str):
+    """The release that a person names, shown in full and, where its name leaves room for doubt, asked about: its directory, its
+    endpoint, and the aliases that were shown."""
+    from pipelines import release_text
+    from resources.releasing.endpoints import Endpoint
+    from resources.releasing.release_names import find_release
+
+    named = find_release(lake, release)
+    directory = named.directory
+    endpoint = Endpoint(lake, directory.parent.name)
+    _, seen = endpoint.seen()
+    release_text.show(console, lake, directory, seen)
+    _confirm(named, yes, f"{what} release {directory.name} of {directory.parent.name}?")
+    return directory, endpoint, seen
 
 
 def _confirm(named, yes: bool, question: str) -> None:

@@ -38,10 +38,10 @@ def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = N
     endpoint.decide("approved", subject_of(directory), by, seen)
 
 
-def withdraw(lake: Lake, directory: Path, by: Signature) -> None:
+def withdraw(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:
     """Takes approvals back, or refuses a candidate, so that no later run of the graph serves this release by itself.
-    Raises EndpointError for the champion: that is a rollback."""
-    _endpoint(lake, directory).decide("withdrawn", subject_of(directory), by)
+    Raises EndpointError for the champion, which is rolled back instead, and where the endpoint changed since it was `seen`."""
+    _endpoint(lake, directory).decide("withdrawn", subject_of(directory), by, seen)
 
 
 def is_approved(lake: Lake, directory: Path) -> bool:

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from model_ops.decoding.served import ServedModel
 from model_ops.errors import ModelError
-from model_ops.openai_api import MissingKeyError, OpenAiApi, _Retry, key_in, plain_address
+from model_ops.openai_api import MissingKeyError, OpenAiApi, _Retry, key_in
+from model_ops.server_address import plain_address
 from model_ops.specs import EndpointSettings
 
 
