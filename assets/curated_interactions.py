@@ -15,7 +15,7 @@ from resources.row_fates import RowFates
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
-SOURCES = ("resources/curating/curate.py", "sql/curate", "sql/clean", "sql/tables", "sql/digests")
+SOURCES = ("resources/curating/curate.py", "sql/curating", "sql/reading/ties", "sql/tables", "sql/digests")
 
 
 @dg.asset(

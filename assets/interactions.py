@@ -16,7 +16,7 @@ from resources.reading.ties import TIES
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
-CODE = source_digest("resources/reading/ingest.py", "sql/ingest", "sql/feedback")[:12]
+CODE = source_digest("resources/reading/ingest.py", "sql/reading")[:12]
 
 
 @dg.multi_asset(

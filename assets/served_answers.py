@@ -9,7 +9,7 @@ from resources.curating.curation import CurationSettings
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
-SOURCES = ("resources/composing/served_answers.py", "sql/datasets/served_answers.sql", "sql/tables")
+SOURCES = ("resources/composing/served_answers.py", "sql/composing/served_answers.sql", "sql/tables")
 REDACTION = ("pii", "pii_engine")
 
 

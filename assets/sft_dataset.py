@@ -8,7 +8,9 @@ from resources.composing.datasets import DatasetSettings, build_sft_dataset, ses
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
 
-SOURCES = ("resources/composing/datasets.py", "sql/datasets", "sql/clean", "sql/tables")
+SOURCES = (
+    "resources/composing/datasets.py", "sql/composing/datasets", "sql/curating/clean", "sql/curating/macros", "sql/tables"
+)
 
 
 @dg.asset(
