@@ -27,7 +27,6 @@ from resources.launcher import LocalLauncher, relay
 from resources.manifest import Input, Kind, Manifest, ManifestError, external_input
 from resources.reading.sources import content_digest
 from resources.registry import Registry
-from resources.row_fates import RowFates, row_fates
 from resources.slice_digest import slice_digest
 from resources.tables import Tables
 from resources.tracking import TrackingKind, tracked
@@ -103,11 +102,6 @@ class Workshop:
     def external(self, place: str) -> Input:
         """A model from outside as an input."""
         return external_input(place)
-
-    def count_fates(self, curated: Path) -> RowFates:
-        """What became of every record read so far, at the version of the curation that was just written."""
-        self.publish_catalog()
-        return row_fates(self.lake, self.workload, curated.name)
 
     def publish_catalog(self) -> None:
         """Shows analysts what was committed."""

@@ -34,11 +34,11 @@ import pyarrow.parquet as pq
 from resources.curating.curation import CurationSettings
 from resources.curating.languages import detect
 from resources.curating.minhash import signatures
-from resources.curating.opinions import hear
 from resources.curating.pii import Redactor, finder
 from resources.curating.pii_scan import might_hold
 from resources.curating.presidio import model_name
 from resources.curating.quality import measures
+from resources.curating.row_feedback import attach_row_feedback
 from resources.source_digest import source_digest
 from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
@@ -81,9 +81,9 @@ class CleanReport:
     def count(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Adds the rows of the tables `facts` and `decisions`."""
         for day, rule, count in run(connection, "curating/clean/counts").fetchall():
-            fates = self.days.setdefault(day, {"rows": 0})
-            fates["rows"] += count
-            fates[rule] = fates.get(rule, 0) + count
+            counts = self.days.setdefault(day, {"rows": 0})
+            counts["rows"] += count
+            counts[rule] = counts.get(rule, 0) + count
             self.read += count
             if rule == "kept":
                 self.kept += count
@@ -94,7 +94,7 @@ class CleanReport:
 
 
 def clean(tables: Tables, workload: str, days: Sequence[date], settings: CurationSettings) -> CleanReport:
-    """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError should a row's fate go missing."""
+    """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError where a row has no decision."""
     report = CleanReport(days={day: {"rows": 0} for day in sorted(set(days))})
     for group, parts in _groups(tables, workload, sorted(set(days))):
         _clean(tables, workload, group, parts, settings, report)
@@ -128,7 +128,7 @@ def stale_days(tables: Tables, workload: str, settings: CurationSettings | None 
         if settings and settings.feedback.keep_thumbs_up:
             attach_slice(connection, tables, "feedback", workload)
             run(connection, "curating/clean/cleaned_with_ids")
-            hear(connection)
+            attach_row_feedback(connection)
             stale |= {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
     return sorted(stale)
 
@@ -172,7 +172,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
         run(connection, macro)
     run(connection, "curating/clean/arrived", part=part, parts=parts)
     run(connection, "curating/clean/arrived_as_conversations")
-    hear(connection)
+    attach_row_feedback(connection)
     connection.register("redactions", _redactions(connection, settings))
     run(connection, "curating/clean/cleaned")
     run(connection, "curating/clean/cleaned_as_conversations")
@@ -223,9 +223,9 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """What is measured outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
-    found = measures(texts["spoken"], settings.repetition.min_words)
+    found = measures(texts["answer_text"], settings.repetition.min_words)
     if settings.language.detect:
-        language, confidence = detect(texts["spoken"], settings.language.min_confidence)
+        language, confidence = detect(texts["answer_text"], settings.language.min_confidence)
     else:
         language, confidence = pa.nulls(len(texts), pa.string()), np.zeros(len(texts))
     return (

@@ -1,4 +1,6 @@
--- For judgements: each score, by row, name, model and prompt.
+-- Lines that identify a slice of judgements: each score, by row, name, model and prompt.
+-- needs: judgements
+-- makes: rows (line)
 select
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || name || ' ' || model || ' ' || prompt_sha256 || ' '
     || coalesce(score::varchar, '') as line

@@ -1,4 +1,6 @@
--- The same for interactions, with how each was served: parameters, token ids and what else tells whose they are.
+-- Lines that identify a slice of interactions with how each was served: parameters, token ids, model and weights.
+-- needs: interactions
+-- makes: rows (line)
 select
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || md5(to_json(
         {model: model, weights: served_model_digest, params: params, prompt: prompt_token_ids, answer: completion_token_ids,

@@ -1,5 +1,7 @@
--- Days with rows that people came to like, or no longer do, where that decides whether a rule of taste holds for them.
-with taste as (
+-- Days where changed feedback changes whether the rules on style apply to a row.
+-- needs: cleaned_interactions, row_feedback
+-- makes: rows (dt)
+with style_rows as (
     select dt, interaction_id, feedback
     from cleaned_interactions
     where status in (
@@ -8,7 +10,7 @@ with taste as (
     ) or (status = 'ok' and feedback > 0)
 )
 select distinct dt
-from taste
-left join verdicts using (interaction_id)
-where (coalesce(verdicts.value, 0) > 0) <> (coalesce(taste.feedback, 0) > 0)
+from style_rows
+left join row_feedback using (interaction_id)
+where (coalesce(row_feedback.value, 0) > 0) <> (coalesce(style_rows.feedback, 0) > 0)
 order by dt

@@ -1,4 +1,8 @@
-"""What became of every record of a workload: read = kept + dropped + quarantined, checked whenever it is asked."""
+"""Counts of a workload's records by decision: read = kept + dropped + quarantined, checked at every count.
+
+    counts = count_records(lake, "math-tutor", curate_version)
+    counts.read, counts.kept, counts.dropped["clean: truncated"]
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ from resources.sql_files import sql_text
 
 
 class CountsError(Exception):
-    """Records were lost or invented on the way."""
+    """Records were lost or counted twice on the way."""
 
 
 @dataclass(frozen=True)
-class RowFates:
+class RecordCounts:
     """Counts of records; `dropped` and `quarantined` by "stage: rule"."""
 
     read: int
@@ -25,16 +29,16 @@ class RowFates:
     quarantined: dict[str, int]
 
     @classmethod
-    def of(cls, curated: Manifest) -> RowFates:
-        """The fates that were counted when a version of curated_interactions was made."""
-        return cls(**curated.metrics["fates"])
+    def of(cls, curated: Manifest) -> RecordCounts:
+        """The counts in the manifest of a version of curated_interactions (metric `records`, called `fates` before)."""
+        return cls(**(curated.metrics.get("records") or curated.metrics["fates"]))
 
     @property
     def adds_up(self) -> bool:
         return self.read == self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """What left the traffic and why, most frequent first."""
+        """What was dropped or quarantined and by which rule, most frequent first."""
         left = {**self.dropped, **self.quarantined}
         return [{"stage and rule": rule, "records": count} for rule, count in sorted(left.items(), key=lambda i: -i[1])]
 
@@ -48,15 +52,15 @@ class RowFates:
             )
 
 
-def row_fates(lake: Lake, workload: str, curate_version: str) -> RowFates:
-    """The fates of a workload's records at one version of its curation. Raises CountsError unless they add up."""
+def count_records(lake: Lake, workload: str, curate_version: str) -> RecordCounts:
+    """Counts a workload's records at one version of its curation, from the catalog. Raises CountsError unless they add up."""
     parameters = {"workload": workload, "curate_version": curate_version}
     rows = query(lake, sql_text("curating/record_counts/by_decision"), parameters).to_pylist()
     read = query(lake, sql_text("curating/record_counts/records_read"), {"workload": workload}).to_pylist()[0]["records"]
 
-    def by_rule(fate: str) -> dict[str, int]:
-        return {f"{row['stage']}: {row['rule']}": row["records"] for row in rows if row["fate"] == fate}
+    def by_rule(outcome: str) -> dict[str, int]:
+        return {f"{row['stage']}: {row['rule']}": row["records"] for row in rows if row["outcome"] == outcome}
 
-    fates = RowFates(read, sum(by_rule("kept").values()), by_rule("dropped"), by_rule("quarantined"))
-    fates.check()
-    return fates
+    counts = RecordCounts(read, sum(by_rule("kept").values()), by_rule("dropped"), by_rule("quarantined"))
+    counts.check()
+    return counts
