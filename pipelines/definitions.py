@@ -42,11 +42,11 @@ from pipelines.schedules import schedules
 from pipelines.sensors import new_logs
 from pipelines.settings import RECIPES, find_recipe, lake_location
 from pipelines.wiring import rewired
+from resources.artefacts.leftovers import kept_seconds
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.launcher import LocalLauncher
-from resources.leftovers import kept_seconds
-from resources.registry import Registry
-from resources.workshop import Workshop
+from resources.launching.local_launcher import LocalLauncher
+from resources.workshop.workshop import Workshop
 
 MODULES = (
     logs, interactions, cleaned_interactions, judgements, curated_interactions, seed_examples, eval_suite, sft_dataset,

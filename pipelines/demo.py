@@ -21,9 +21,9 @@ from model_ops.wording import counted
 from pipelines.demo_traffic import write_traffic
 from pipelines.follow import Outcome, follow
 from pipelines.settings import RECIPES, lake_location
+from resources.artefacts.registry import Registry
 from resources.atomic import write_json, write_text
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.approvals import approve, is_approved
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.signature import Signature, sign

@@ -26,8 +26,8 @@ from rich.console import Console
 
 from pipelines.step_progress import StepProgress
 from pipelines.storage_errors import StorageError, require_writable
-from resources.killed import killed_sentence, memory_sentence
-from resources.python_process import child_environment, python_module
+from resources.launching.killed import killed_sentence, memory_sentence
+from resources.launching.python_process import child_environment, python_module
 
 SECONDS_BETWEEN_LOOKS = 0.2
 EVENT_LINE = re.compile(r"\S*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+ - dagster")

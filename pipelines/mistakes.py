@@ -11,18 +11,18 @@ from pipelines.recipe import RecipeError
 from pipelines.storage_errors import StorageError
 from pipelines.sweep import SweepError, SweepFailed
 from pipelines.ui import ServerEnded, UiError
-from resources.catalog import CatalogError
+from resources.artefacts.manifest import ManifestError
+from resources.catalog.catalog import CatalogError
+from resources.catalog.why import UnknownIdError
 from resources.curating.judge_endpoint import JudgeError
 from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
-from resources.manifest import ManifestError
 from resources.reading.sources import SourceError
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
-from resources.why import UnknownIdError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError)

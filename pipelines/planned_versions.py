@@ -31,13 +31,13 @@ from assets.speculator_dataset import speculator_dataset
 from assets.student_model import student_model
 from pipelines.definitions import recipe_parts
 from pipelines.recipe import Recipe
-from resources.freshness import current_manifests
+from resources.artefacts.freshness import current_manifests
+from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
+from resources.artefacts.registry import Registry
+from resources.artefacts.source_digest import source_digest
 from resources.lake import Lake
-from resources.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
 from resources.reading.sources import SourceError
-from resources.registry import Registry
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 STAGES = {
     "eval_suite": eval_suite, "seed_examples": seed_examples, "curated_interactions": curated_interactions,

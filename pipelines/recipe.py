@@ -36,10 +36,10 @@ from pipelines.contract.text import read_text
 from resources.composing.datasets import DatasetSettings
 from resources.composing.eval_suite import EvalSettings
 from resources.curating.curation import CurationSettings
+from resources.launching.tracking import TrackingKind, missing_package
 from resources.reading.sources import SourceSettings
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.release import ReleaseSettings
-from resources.tracking import TrackingKind, missing_package
 
 __all__ = ["Recipe", "RecipeError", "load_recipe"]
 

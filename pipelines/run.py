@@ -29,9 +29,9 @@ from pipelines.jobs import DAILY
 from pipelines.lake_recipes import remember
 from pipelines.recipe import Recipe, RecipeError, load_recipe
 from pipelines.storage_errors import StorageError, require_writable, storage_sentence
+from resources.artefacts.leftovers import kept_seconds
 from resources.lake import Lake, LakeError
-from resources.launcher import relay
-from resources.leftovers import kept_seconds
+from resources.launching.local_launcher import relay
 from resources.reading.ingest import observe
 from resources.reading.ingest_notes import moved_note
 from resources.reading.sources import SourceError

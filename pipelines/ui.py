@@ -27,9 +27,9 @@ from pipelines.lake_recipes import remembered
 from pipelines.recipe import load_recipe
 from pipelines.settings import lake_location
 from pipelines.storage_errors import StorageError, require_writable, storage_sentence
+from resources.artefacts.source_digest import PROJECT
 from resources.lake import Lake, LakeError
-from resources.python_process import child_environment, python_module
-from resources.source_digest import PROJECT
+from resources.launching.python_process import child_environment, python_module
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
 """Where a lake is looked for in the current folder when none is named."""

@@ -92,7 +92,7 @@ def toy_recipe() -> str:
 def make_release():
     """Finishes a release of a model of a few bytes: make_release(lake, 1) is its directory, another number makes another one,
     of the same model."""
-    from resources.registry import Registry
+    from resources.artefacts.registry import Registry
     from resources.releasing.gates import GateResult
     from resources.releasing.release import write_release
 

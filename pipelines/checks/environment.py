@@ -20,9 +20,9 @@ from model_ops.specs import EndpointSettings
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.planning import METHODS
 from pipelines.recipe import Recipe
+from resources.artefacts.source_digest import PROJECT
 from resources.curating.presidio import PresidioError, presidio_finder
 from resources.releasing.signature import SignatureError, sign
-from resources.source_digest import PROJECT
 
 SERVER_SECONDS = 3.0
 PLAN_SECONDS = 60.0

@@ -169,7 +169,7 @@ def _publish(lake, aliases) -> None:
     import dagster as dg
 
     from pipelines.instance import open_instance
-    from resources.catalog import rebuild
+    from resources.catalog.catalog import rebuild
 
     rebuild(lake)
     open_instance(lake).report_runless_asset_event(

@@ -21,9 +21,9 @@ PAIR = {
 FACTS = """
 import json
 from pathlib import Path
-import pipelines, pipelines.definitions as definitions, pipelines.instance as instance, resources.registry as registry
+import pipelines, pipelines.definitions as definitions, pipelines.instance as instance, resources.artefacts.registry as registry
 from pipelines.settings import RECIPES
-from resources.source_digest import source_digest
+from resources.artefacts.source_digest import source_digest
 print(json.dumps({
     "home": str(Path(pipelines.__file__).parents[1]), "recipes": sorted(path.name for path in RECIPES.glob("*.yaml")),
     "assets": sorted(key.path[-1] for key in definitions.demo.resolve_asset_graph().get_all_asset_keys()),

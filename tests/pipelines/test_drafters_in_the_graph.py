@@ -10,11 +10,11 @@ import pytest
 
 from assets import evaluation_report, quantized_model, speculator
 from model_ops.specs import EvaluateSettings, QuantizeSettings, SpeculatorSettings
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.summary import Summary
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 class Launcher:

@@ -13,7 +13,7 @@ from pipelines.measuring import Level, print_comparison
 from pipelines.plain_console import PlainConsole
 from pipelines.printing import print_lineage, print_rows
 from pipelines.story import print_fate
-from resources.why import STEPS, Fate
+from resources.catalog.why import STEPS, Fate
 
 NASTY = "\x1b[31m\x07\x9b\u202e:100:[red]x[/red]"
 SHOWN = r"\x1b[31m\x07\x9b\u202e:100:[red]x[/red]"

@@ -10,8 +10,8 @@ from model_ops import generate, quantize, speculator
 from model_ops.models.model_directory import load_model
 from model_ops.progress import Progress
 from model_ops.specs import Job
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.release import write_release
 from tests.model_ops.tiny_drafters import mtp_layer_tensors
 from tests.model_ops.tiny_models import write_dataset, write_target
