@@ -19,7 +19,7 @@ from rich.console import Console
 
 from benchmarks.record import record
 from model_ops.specs import EvaluateSettings, Job, StudentSettings
-from pipelines.demo import WORKLOAD, run_demo
+from pipelines.demo.run_demo import WORKLOAD, run_demo
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.launching.local_launcher import LocalLauncher
