@@ -27,7 +27,7 @@ from resources.artefacts.source_digest import source_digest
 print(json.dumps({
     "home": str(Path(pipelines.__file__).parents[1]), "recipes": sorted(path.name for path in RECIPES.glob("*.yaml")),
     "assets": sorted(key.path[-1] for key in definitions.demo.resolve_asset_graph().get_all_asset_keys()),
-    "digest": source_digest("model_ops/sft.py", "resources/curating/clean.py", "sql/clean", "resources/reading/ingest.py"),
+    "digest": source_digest("model_ops/sft.py", "resources/curating/clean.py", "sql/curating/clean", "resources/reading/ingest.py"),
     "instance": instance.SHIPPED.read_text(), "revision": registry._code().model_dump(),
 }))
 """
