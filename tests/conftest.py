@@ -100,7 +100,7 @@ def make_release():
         registry = Registry(lake, workload)
 
         def finished(kind, name, config, inputs, fill):
-            draft = registry.draft(kind, name, name, ("model_ops/specs.py",), config, [item.as_input() for item in inputs])
+            draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
             if draft.finished is None:
                 fill(draft.directory)
             return draft.finished or registry.finish(draft, {})

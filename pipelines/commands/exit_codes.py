@@ -1,8 +1,8 @@
 """The errors that a person can mend, by exit code. Importing them imports no torch and no Dagster."""
 
+from model_ops.devices import UnknownDevice
 from model_ops.errors import ModelError
 from model_ops.planning.choice import NothingFits
-from model_ops.planning.devices import UnknownDevice
 from pipelines.contract.base_choice import BaseModelError
 from pipelines.contract.recipe import RecipeError
 from pipelines.init.write_recipe import InitError

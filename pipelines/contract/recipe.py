@@ -17,15 +17,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from model_ops.specs import (
-    EvaluateSettings,
-    QuantizeSettings,
-    SftSettings,
-    SpeculatorSettings,
-    StudentSettings,
-    TinyBaseSettings,
-)
-from model_ops.training.settings import Settings
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.sft_settings import SftSettings
+from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.settings import Settings
+from model_ops.speculators.settings import SpeculatorSettings
 from pipelines.contract.check import placed, problems_in
 from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words

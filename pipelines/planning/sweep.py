@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from model_ops.specs import Job
+from model_ops.job import Job
 from pipelines.contract.recipe import Recipe
 from pipelines.storage.storage_errors import storage_sentence
 from resources.artefacts.in_use import hold

@@ -1,6 +1,6 @@
 """The digest of an operation's own source: its file, the project files it imports, and the SQL it names.
 
-    source_digest("model_ops/sft.py", "sql/curating/curate/candidates.sql")
+    source_digest("model_ops/operations/sft.py", "sql/curating/curate/candidates.sql")
 
 Only the text is read (ast); nothing is imported. A change anywhere in what an operation runs gives its results a new
 version; a change elsewhere does not.

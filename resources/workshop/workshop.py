@@ -17,8 +17,10 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from model_ops.specs import OPERATIONS, Job
-from model_ops.training.settings import SAME_RESULTS, Settings, TrainingSettings
+from model_ops.job import Job
+from model_ops.operations.table import settings_of
+from model_ops.settings import Settings
+from model_ops.training.settings import SAME_RESULTS
 from resources.artefacts.freshness import causes_of, current_manifests, stale_inputs
 from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, external_input
 from resources.artefacts.registry import Registry
@@ -131,8 +133,7 @@ class Workshop:
         if previous:
             inputs = {**inputs, "previous": previous}
         elsewhere = [place for place in (outside, continue_from) if place and place != "last"]
-        settings = settings.resolved() if isinstance(settings, TrainingSettings) else settings
-        config = OPERATIONS[operation].model_validate(settings.model_dump()).model_dump(mode="json")
+        config = settings_of(operation, settings.resolved().model_dump()).model_dump(mode="json")
 
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in inputs.items()}

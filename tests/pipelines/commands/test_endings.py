@@ -118,7 +118,7 @@ def test_the_memory_of_a_killed_worker_is_said_beside_what_there_is():
 @pytest.mark.parametrize(("code", "error"), [("os.kill(os.getpid(), 9)", WorkerKilled), ("sys.exit(0)", WorkerStopped)])
 def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, error):
     import resources.launching.local_launcher
-    from model_ops.specs import Job
+    from model_ops.job import Job
 
     monkeypatch.setattr(resources.launching.local_launcher, "python_module",
                         lambda *_: [sys.executable, "-c", f"import os, sys; sys.stdin.readline(); {code}"])
@@ -128,7 +128,7 @@ def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, 
 
 def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_path, capfd):
     import resources.launching.local_launcher
-    from model_ops.specs import Job
+    from model_ops.job import Job
 
     monkeypatch.setattr(resources.launching.local_launcher, "python_module", lambda *_: [
         sys.executable, "-c", "import sys; sys.stdin.readline(); print('Traceback', file=sys.stderr); sys.exit(3)"])

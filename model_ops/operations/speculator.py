@@ -25,13 +25,14 @@ from typing import Any
 import torch
 
 from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.parallel.gather import whole_again
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
 from model_ops.speculators.draft_inputs import check_answers, check_target
 from model_ops.speculators.draft_model import DraftModel, new_draft_model
@@ -44,6 +45,7 @@ from model_ops.speculators.draft_vocabulary import (
 )
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
 from model_ops.speculators.mtp import read_layer
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource
 from model_ops.speculators.standalone_model import check_draft_model
 from model_ops.speculators.state_budget import StateChoice, choose_states
@@ -58,7 +60,7 @@ VALIDATION_ROWS = 128
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Trains and saves the drafter; metrics: alpha by step and expected acceptance length on validation, coverage."""
-    settings: SpeculatorSettings = job.typed_settings()
+    settings = job.settings_as(SpeculatorSettings)
     world = World.start(settings.mesh)
     target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
     rows, left_out = read_answers(answers / "train.parquet", settings.max_length)

@@ -10,7 +10,6 @@ SFT of the same student on the same rows in the same order: the control that dis
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import torch
@@ -18,27 +17,30 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from model_ops.batch import IGNORED, Batch, LossOutput
 from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
+from model_ops.losses.linear_cross_entropy import last_hidden, next_token_loss
+from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
+from model_ops.models.end_of_text import add_end_of_text
 from model_ops.models.model_directory import load_model, save_model
-from model_ops.parallel.vocabulary import VocabularyShard, local_head
+from model_ops.models.shallower import make_student, student_layers
+from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.sft import add_end_of_sequence, input_of, read_chats, training_metrics, validation_of
-from model_ops.specs import Job, StudentSettings
-from model_ops.training.batch import IGNORED, Batch, LossOutput
-from model_ops.training.chunked_head import Head, RowsLoss, chunked_head
+from model_ops.training.chats import read_chats, validation_of
 from model_ops.training.conversations import end_of_turn_ids
-from model_ops.training.linear_cross_entropy import last_hidden, next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     """Makes the student, teaches it, saves it. Raises ModelError for a wrong teacher or dataset, before weights are loaded."""
-    settings: StudentSettings = job.typed_settings()
-    place = input_of(job, "teacher")
+    settings = job.settings_as(StudentSettings)
+    place = job.input("teacher")
     world = World.start(settings.mesh)
-    chats = read_chats(job, place, settings)
+    chats = read_chats(job.input("dataset"), place, settings)
     teacher = load_model(place, device=world.device if world.size == 1 else "cpu").requires_grad_(False)
     layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
     student = make_student(teacher, layers)
@@ -50,53 +52,9 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
         settings, job.output / ".work", progress, "distill",
         validate=validation_of(student, chats.validation, settings.precision), world=world,
     )
-    add_end_of_sequence(student, end_of_turn_ids(chats.tokenizer))
+    add_end_of_text(student, end_of_turn_ids(chats.tokenizer))
     save_model(student, chats.tokenizer, job.output)
-    return {**training_metrics(result, chats.counts), "teacher_layers": layers}
-
-
-def student_layers(teacher_layers: int, wanted: float) -> list[int]:
-    """Which layers of the teacher the student keeps: evenly spaced, the first and the last among them.
-
-    `wanted` below 1 is a share, else a number. Raises ModelError where it is more than the teacher has.
-    """
-    count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
-    if count > teacher_layers:
-        raise ModelError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to at "
-                         f"most {teacher_layers}, or to a share below 1")
-    if count == 1:
-        return [teacher_layers - 1]
-    return [round(i * (teacher_layers - 1) / (count - 1)) for i in range(count)]
-
-
-def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
-    """A copy of the teacher with only `layers`, all of its weights to be trained; per-layer config entries follow."""
-    config = copy.deepcopy(teacher.config)
-    depth = config.num_hidden_layers
-    for name, value in config.to_dict().items():
-        if isinstance(value, list) and len(value) == depth:
-            setattr(config, name, [value[layer] for layer in layers])
-    config.num_hidden_layers = len(layers)
-    if getattr(config, "max_window_layers", None) is not None:
-        config.max_window_layers = min(config.max_window_layers, len(layers))
-    parameter = next(teacher.parameters())
-    student = type(teacher)(config)
-    prefix = next((name for name, module in teacher.named_modules()
-                   if isinstance(module, nn.ModuleList) and len(module) == depth), None)
-    if prefix is None:
-        raise ModelError(f"teacher {type(teacher).__name__} has no list of its {depth} layers to choose from")
-    weights = {}
-    for name, value in teacher.state_dict().items():
-        if not name.startswith(f"{prefix}."):
-            weights[name] = value
-            continue
-        index, rest = name.removeprefix(f"{prefix}.").split(".", 1)
-        if int(index) in layers:
-            weights[f"{prefix}.{layers.index(int(index))}.{rest}"] = value
-    student.load_state_dict(weights, strict=True)
-    student.set_attn_implementation("packed")
-    student.generation_config = copy.deepcopy(teacher.generation_config)
-    return student.to(parameter.device, parameter.dtype)
+    return {**result.metrics(chats.counts), "teacher_layers": layers}
 
 
 def distillation_loss(teacher: PreTrainedModel, settings: StudentSettings):

@@ -18,13 +18,14 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.operations.embed_settings import EmbedSettings
 from model_ops.progress import Progress
-from model_ops.specs import EmbedSettings, Job
 
 
 def run(job: Job, progress: Progress) -> dict[str, int]:
     """Writes embeddings.npy. Raises ModelError where the model cannot be read."""
-    settings: EmbedSettings = job.typed_settings()
+    settings = job.settings_as(EmbedSettings)
     tokenizer, model = _load(job.inputs["model"])
     texts = [text or "" for text in pq.read_table(job.inputs["texts"] / "texts.parquet", columns=["text"])["text"].to_pylist()]
     shape = (len(texts), model.config.hidden_size)

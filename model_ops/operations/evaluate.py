@@ -31,15 +31,16 @@ from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.measure_acceptance import Measured, baselines, measure
 from model_ops.decoding.model_drafter import ModelDrafter
-from model_ops.decoding.prompts import Prompt, read_prompts
+from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
+from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
-from model_ops.evaluation_plots import plot_acceptance, plot_groups, plot_losses
-from model_ops.generate import choose_prompts
+from model_ops.evaluation.plots import plot_acceptance, plot_groups, plot_losses
+from model_ops.evaluation.recovery_interval import recovery_interval
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.models.target import end_of_text_ids, load_runner
+from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.progress import Progress
-from model_ops.recovery_interval import recovery_interval
-from model_ops.specs import EvaluateSettings, Job
 from model_ops.speculators.draft_model import load_draft_model
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
@@ -49,7 +50,7 @@ MODELS = ("base", "sft", "student", "quantized", "target", "reference")
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Measures and writes the report; returns its headline numbers, flat."""
-    settings: EvaluateSettings = job.typed_settings()
+    settings = job.settings_as(EvaluateSettings)
     if "dataset" not in job.inputs or "target" not in job.inputs:
         raise ModelError("evaluate needs the inputs dataset and target")
     refuse_drafters_that_do_not_fit(job, settings)

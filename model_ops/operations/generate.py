@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -33,14 +32,14 @@ from model_ops.answering.answerers import Answerer, Asked, answerer, room_of
 from model_ops.answering.completions_endpoint import Reply
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.answering.served_answers import Exact, ServedAnswers
+from model_ops.answering.settings import GenerateSettings
 from model_ops.answering.turns import Conversation, choose_conversations, read_conversations
-from model_ops.decoding.prompts import Prompt
 from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.target import end_of_text_ids
 from model_ops.models.target_digest import target_digest, vocabulary_digest
 from model_ops.progress import Progress
-from model_ops.specs import GenerateSettings, Job
 
 SCHEMA = pa.schema([
     ("row_id", pa.string()), ("turn", pa.int32()), ("session_id", pa.string()), ("prompt_shape", pa.string()),
@@ -65,7 +64,7 @@ class Counts:
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Answers of inputs["target"] to the conversations of inputs["dataset"]; see the file's first lines."""
-    settings: GenerateSettings = job.typed_settings()
+    settings = job.settings_as(GenerateSettings)
     target, dataset = job.inputs["target"], job.inputs["dataset"]
     tokenizer = load_tokenizer(target)
     served = ServedAnswers({}, target)
@@ -103,14 +102,6 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         "answer_tokens": sum(metrics[f"{name}_answer_tokens"] for name in tables),
         "tokens_per_second": counts.generated_tokens / seconds if counts.generated_tokens else 0.0,
     }
-
-
-def choose_prompts(prompts: list[Prompt], limit: int | None, seed: int) -> list[Prompt]:
-    """At most `limit` prompts, a seeded choice that does not depend on their order in the file."""
-    if limit is None or len(prompts) <= limit:
-        return prompts
-    by_id = sorted(prompts, key=lambda prompt: prompt.row_id)
-    return random.Random(seed).sample(by_id, limit)
 
 
 class _Session:

@@ -17,7 +17,7 @@ from jaxtyping import Float, Float32, Int8, Int32
 from torch import Tensor, nn
 
 from model_ops.errors import ModelError
-from model_ops.models.tensor_files import TensorFileError, read_directory
+from model_ops.tensor_files import TensorFileError, read_directory
 
 LINEAR_SUFFIXES = tuple(f"{name}_proj.weight" for name in ("q", "k", "v", "o", "gate", "up", "down"))
 """The Linear layers of Llama, Mistral, Qwen2 and Qwen3 blocks."""

@@ -16,10 +16,11 @@ import shutil
 from pathlib import Path
 
 from model_ops.errors import ModelError
+from model_ops.job import Job
 from model_ops.models.model_directory import check_model, headers, load_tokenizer, read_config
 from model_ops.models.mtp_tensors import LAYER, has_layers, set_apart
+from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.progress import Progress
-from model_ops.specs import ImportBaseSettings, Job
 
 TAKEN = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 
@@ -29,7 +30,7 @@ LEFT = ("manifest.json",)
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Brings the model into the job's output and checks it. Raises ModelError naming what is wrong with it."""
-    settings: ImportBaseSettings = job.typed_settings()
+    settings = job.settings_as(ImportBaseSettings)
     local = Path(settings.model).expanduser()
     from_hub = not local.is_dir()
     source = download(settings.model, settings.revision) if from_hub else local

@@ -5,7 +5,7 @@
     nll, kept = token_nll(model, batch)                   # the same per token, for evaluation
 
 Positions without a label are dropped before the head; what is left goes through it in chunks
-(`model_ops.training.chunked_head`), so that memory does not grow with tokens times vocabulary. The formula is
+(`model_ops.losses.chunked_head`), so that memory does not grow with tokens times vocabulary. The formula is
 logsumexp(h W^T) - h W_y per token, its gradient softmax - onehot. z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311,
 section 5). Beside the loss: token_accuracy, the share of labels that had the highest logit.
 """
@@ -18,10 +18,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from model_ops.batch import IGNORED, Batch, LossOutput
+from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
+from model_ops.losses.vocabulary_shards import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
 from model_ops.parallel.context_parallel import pad
-from model_ops.parallel.vocabulary import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
-from model_ops.training.batch import IGNORED, Batch, LossOutput
-from model_ops.training.chunked_head import Head, RowsLoss, chunked_head
 
 HeadLoss = Callable[[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"], Int[Tensor, " rows"], Float[Tensor, " rows"]],
                     Float[Tensor, ""]]
@@ -31,7 +31,7 @@ HeadLoss = Callable[[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"]
 def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel: HeadLoss | None = None) -> LossOutput:
     """Weighted cross-entropy of the labels; count is the sum of their weights.
 
-    With a `kernel` (model_ops.training.loss_heads) the head is that one's, and no accuracy is told.
+    With a `kernel` (model_ops.losses.loss_heads) the head is that one's, and no accuracy is told.
     """
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     labels, weights = batch.labels[kept], batch.weights[kept]

@@ -1,12 +1,10 @@
-"""The target, ready to decode: loads a model directory and says where its answers end.
+"""The target, ready to decode: loads a model directory, quantized or not.
 
     runner = load_runner(Path("models/quantized"))
-    eos_ids = end_of_text_ids(Path("models/quantized"))
 """
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -15,8 +13,8 @@ import torch
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_model, training_device
-from model_ops.models.quantized import is_quantized, load_quantized
-from model_ops.models.tensor_files import TensorFileError, read_directory
+from model_ops.quantization.quantized import is_quantized, load_quantized
+from model_ops.tensor_files import TensorFileError, read_directory
 
 SMALL_PARAMETERS = 100_000_000
 """On a CPU, models below this run in float32: their products are too small for bfloat16 to be faster, and ties
@@ -41,18 +39,3 @@ def load_runner(directory: Path) -> IncrementalModel:
     else:
         model = load_model(directory, dtype=dtype, attention="sdpa", device=device)
     return IncrementalModel(model)
-
-
-def end_of_text_ids(directory: Path) -> frozenset[int]:
-    """The token ids at which an answer ends: those of generation_config.json, else of config.json.
-
-    Raises ModelError where neither names one: generation would never stop by itself.
-    """
-    for name in ("generation_config.json", "config.json"):
-        path = directory / name
-        if path.exists():
-            found = json.loads(path.read_text()).get("eos_token_id")
-            if found is not None:
-                return frozenset(found if isinstance(found, list) else [found])
-    raise ModelError(f"{directory} names no eos_token_id in generation_config.json or config.json; set it, or answers "
-                     "never end")

@@ -20,14 +20,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
+from model_ops.job import Job
+from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.model_directory import save_model, training_device
+from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.progress import Progress
-from model_ops.sft import training_metrics
-from model_ops.specs import Job, TinyBaseSettings
 from model_ops.standard_library import modules
 from model_ops.training.documents import Document
 from model_ops.training.likelihood import held_out_loss, mean_loss
-from model_ops.training.linear_cross_entropy import next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 
@@ -39,7 +39,7 @@ VALIDATION_TOKENS = 24_000
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
     """Trains tokenizer and model and saves them; metrics hold validation_loss and unigram_loss in nats per token."""
-    settings: TinyBaseSettings = job.typed_settings()
+    settings = job.settings_as(TinyBaseSettings)
     training, held_out = read_texts(modules("base"))
     progress.report("tokenizer", 0, 1, "tokenizers")
     tokenizer = train_tokenizer(list(training.values()), settings)
@@ -55,7 +55,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     seen = tokenizer.batch_decode([document.input_ids[1:] for document in validation], skip_special_tokens=True)
     nats = result.validation["validation_loss"] * sum(document.target_tokens for document in validation)
     return {
-        **training_metrics(result, {"training_tokens": sum(len(document) for document in documents)}),
+        **result.metrics({"training_tokens": sum(len(document) for document in documents)}),
         "unigram_loss": unigram_loss(documents, validation, settings.vocab_size),
         "validation_bits_per_byte": nats / math.log(2) / sum(len(text.encode()) for text in seen),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

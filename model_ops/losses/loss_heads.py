@@ -27,8 +27,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from model_ops.errors import ModelError
-from model_ops.training.chunked_head import Head, chunked_head
-from model_ops.training.linear_cross_entropy import HeadLoss, cross_entropy_rows
+from model_ops.losses.chunked_head import Head, chunked_head
+from model_ops.losses.linear_cross_entropy import HeadLoss, cross_entropy_rows
 
 Kernel = Literal["chunked", "torch", "liger"]
 

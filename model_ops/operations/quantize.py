@@ -3,7 +3,7 @@
     python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
 
 Round to nearest, one scale per output channel; no calibration data is needed, since activations are scaled when they
-arrive (see `model_ops.models.quantized`). Tensors stream through one at a time, so memory holds one tensor, not the model.
+arrive (see `model_ops.quantization.quantized`). Tensors stream through one at a time: memory holds one tensor, not the model.
 Embeddings, norms, biases and lm_head stay as they are; tied embeddings stay tied.
 """
 
@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from model_ops.errors import ModelError
+from model_ops.job import Job
 from model_ops.models.mtp_tensors import unquantized_layer
-from model_ops.models.quantized import SUPPORTED_MODEL_TYPES, is_block_linear, quantize_symmetric
-from model_ops.models.tensor_files import TensorFileError, TensorHeader, read_directory, write_stream
+from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.progress import Progress
-from model_ops.specs import Job, QuantizeSettings
+from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES, is_block_linear, quantize_symmetric
+from model_ops.tensor_files import TensorFileError, TensorHeader, read_directory, write_stream
 
 FLOAT_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
@@ -64,7 +65,7 @@ def quantization_config(config: dict[str, Any], mtp_layer: bool) -> dict[str, An
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
-    settings: QuantizeSettings = job.typed_settings()
+    settings = job.settings_as(QuantizeSettings)
     return quantize_directory(job.inputs["model"], job.output, progress, settings.mtp_layer)
 
 

@@ -1,6 +1,6 @@
 """Which weights of a model are trained, and what is saved afterwards: all of them, or adapters beside frozen ones.
 
-    model, numbers = load_to_tune(base, settings, device)     # settings: model_ops.specs.SftSettings
+    model, numbers = load_to_tune(base, settings, device)     # settings: model_ops.training.tuning_settings
     ...train...
     numbers |= save_tuned(model, tokenizer, base, settings, output)
 
@@ -26,12 +26,12 @@ from model_ops.models.lora import add_adapters, merge_adapters
 from model_ops.models.model_directory import load_model, read_config, save_model
 from model_ops.models.nf4 import nf4_layers, quantization_error, quantized_parameters
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
-from model_ops.specs import SftSettings
+from model_ops.training.tuning_settings import TuningSettings
 
 ADAPTER = "adapter"
 
 
-def load_to_tune(base: Path, settings: SftSettings, device: torch.device) -> tuple[PreTrainedModel, dict[str, float | int]]:
+def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> tuple[PreTrainedModel, dict[str, float | int]]:
     """The model in `base` with the parameters that are trained, and numbers that say how many there are.
 
     Raises ModelError where the base is quantized or a LoRA target matches nothing.
@@ -59,7 +59,7 @@ def load_to_tune(base: Path, settings: SftSettings, device: torch.device) -> tup
     return model, numbers
 
 
-def save_tuned(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: SftSettings,
+def save_tuned(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: TuningSettings,
                output: Path) -> dict[str, float]:
     """Writes what was trained; the weights of a merged model come last. Numbers say what merging rounded away.
 
