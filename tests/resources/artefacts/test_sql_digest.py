@@ -51,7 +51,7 @@ def test_what_can_change_a_result_counts(one, other):
 
 @pytest.mark.parametrize("text", ["select 1 /* open", "select $$ open", "/* a /* b */"])
 def test_what_does_not_end_is_refused(text):
-    with pytest.raises(ValueError, match="no end|has no end"):
+    with pytest.raises(ValueError, match=r"has no end"):
         sql_tokens(text)
 
 
