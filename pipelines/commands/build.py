@@ -37,16 +37,11 @@ def run(
     ] = None,
 ) -> None:
     """Runs a recipe, or part of it. What is finished already is not repeated."""
-    from pipelines.contract.recipe import load_recipe
     from pipelines.running.follow import follow
-    from pipelines.storage.locations import lake_location
+    from pipelines.running.submit import submit
 
-    load_recipe(recipe)  # a mistake in the recipe is said at once, before anything is started
-    request = {
-        "recipe": recipe.resolve(), "lake": lake_location(recipe, lake), "select": select,
-        "partition": partition.date() if partition else None,
-    }
-    outcome = follow(request, console)
+    started = submit(recipe, lake, select, partition.date() if partition else None)
+    outcome = follow(started, console)
     for message in outcome.messages:
         say_error(message)
     raise typer.Exit(outcome.exit_code)
