@@ -6,8 +6,8 @@ from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.distill_settings import StudentSettings
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.artefacts.source_digest import source_digest
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(

@@ -10,9 +10,9 @@ from typing import Any
 from model_ops.models.mtp_tensors import BODY_TYPES, has_layers
 from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
 from model_ops.tensor_files import TensorFileError, read_directory
-from pipelines.base_choice import Base, BaseModelError, look_at_base
 from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
-from pipelines.recipe import Recipe
+from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
+from pipelines.contract.recipe import Recipe
 
 CHECK = "base model"
 HUB_SECONDS = 5

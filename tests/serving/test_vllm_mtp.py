@@ -10,8 +10,8 @@ from model_ops.job import Job
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, quantize, speculator
 from model_ops.progress import Progress
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.release import write_release
 from tests.model_ops.tiny_drafters import mtp_layer_tensors
 from tests.model_ops.tiny_models import write_dataset, write_target

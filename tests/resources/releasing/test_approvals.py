@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from resources.artefacts.manifest import read_manifest
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.manifest import read_manifest
-from resources.registry import Registry
 from resources.releasing.approvals import approve, approved_by, is_approved, was_decided, withdraw
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError

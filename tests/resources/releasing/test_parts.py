@@ -2,8 +2,8 @@
 
 import pytest
 
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.parts import disagreements, superseded
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.approvals import approve, is_approved, withdraw
 from resources.releasing.endpoints import Endpoint, EndpointError
 from resources.releasing.release import ReleaseError
