@@ -6,10 +6,10 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
+from resources.artefacts.source_digest import source_digest
 from resources.curating.clean import SQL, clean, stale_days
 from resources.curating.curation import CurationSettings
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(

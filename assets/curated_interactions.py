@@ -8,12 +8,13 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import shown, table
+from resources.artefacts.manifest import external_input
+from resources.artefacts.source_digest import source_digest
+from resources.catalog.count_records import count_records
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
-from resources.curating.record_counts import RecordCounts, count_records
-from resources.manifest import external_input
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.curating.record_counts import RecordCounts
+from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/curating/curate.py", "sql/curating", "sql/reading/ties", "sql/tables", "sql/digests")
 

@@ -4,10 +4,10 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import numbers
+from resources.artefacts.source_digest import source_digest
 from resources.curating.curation import CurationSettings
 from resources.curating.judge import judge
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(

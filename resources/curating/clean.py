@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.artefacts.source_digest import source_digest
 from resources.curating.curation import CurationSettings
 from resources.curating.languages import detect
 from resources.curating.minhash import signatures
@@ -39,7 +40,6 @@ from resources.curating.pii_scan import might_hold
 from resources.curating.presidio import model_name
 from resources.curating.quality import measures
 from resources.curating.row_feedback import attach_row_feedback
-from resources.source_digest import source_digest
 from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.artefacts.manifest import SCRATCH
 from resources.atomic import write_json
 from resources.curating.clean import MACROS
 from resources.curating.curation import CurationSettings, NearDuplicates, SemanticDuplicates
@@ -35,7 +36,6 @@ from resources.curating.near_duplicates import ShingleFile, band_hashes, groups_
 from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.semantic_duplicates import group_vectors
 from resources.curating.shingles import shingle_sets, text_buffer
-from resources.manifest import SCRATCH
 from resources.sql_files import attach_slice, rows, run, stream, workbench, write_rows
 from resources.tables import Tables
 

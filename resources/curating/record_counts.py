@@ -1,7 +1,9 @@
-"""Counts of a workload's records by decision: read = kept + dropped + quarantined, checked at every count.
+"""Counts of a workload's records by decision: read = kept + dropped + quarantined.
 
-    counts = count_records(lake, "math-tutor", curate_version)
+    counts = RecordCounts.of(manifest)                      # as they were when a version of curated_interactions was made
     counts.read, counts.kept, counts.dropped["clean: truncated"]
+
+resources/catalog/count_records.py counts them.
 """
 
 from __future__ import annotations
@@ -9,10 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from resources.catalog import query
-from resources.lake import Lake
-from resources.manifest import Manifest
-from resources.sql_files import sql_text
+from resources.artefacts.manifest import Manifest
 
 
 class CountsError(Exception):
@@ -30,7 +29,7 @@ class RecordCounts:
 
     @classmethod
     def of(cls, curated: Manifest) -> RecordCounts:
-        """The counts in the manifest of a version of curated_interactions (metric `records`, called `fates` before)."""
+        """The counts in a manifest of curated_interactions: metric `records`, once `fates`."""
         return cls(**(curated.metrics.get("records") or curated.metrics["fates"]))
 
     @property
@@ -50,17 +49,3 @@ class RecordCounts:
                 f"{self.read} records were read, but {self.kept} kept + {dropped} dropped + {quarantined} quarantined "
                 f"= {self.kept + dropped + quarantined}: rows were lost or counted twice"
             )
-
-
-def count_records(lake: Lake, workload: str, curate_version: str) -> RecordCounts:
-    """Counts a workload's records at one version of its curation, from the catalog. Raises CountsError unless they add up."""
-    parameters = {"workload": workload, "curate_version": curate_version}
-    rows = query(lake, sql_text("curating/record_counts/by_decision"), parameters).to_pylist()
-    read = query(lake, sql_text("curating/record_counts/records_read"), {"workload": workload}).to_pylist()[0]["records"]
-
-    def by_rule(outcome: str) -> dict[str, int]:
-        return {f"{row['stage']}: {row['rule']}": row["records"] for row in rows if row["outcome"] == outcome}
-
-    counts = RecordCounts(read, sum(by_rule("kept").values()), by_rule("dropped"), by_rule("quarantined"))
-    counts.check()
-    return counts

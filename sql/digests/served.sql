@@ -1,10 +1,11 @@
 -- Lines that identify a slice of interactions with how each was served: parameters, token ids, model and weights.
 -- needs: interactions
--- makes: rows (line)
+-- makes: rows (dt, line)
 select
+    dt,
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || md5(to_json(
         {model: model, weights: served_model_digest, params: params, prompt: prompt_token_ids, answer: completion_token_ids,
         counted: [prompt_tokens, completion_tokens], reasoning: reasoning, finish: finish_reason, status: status}
     )::varchar) as line
 from interactions
-order by line
+order by dt, line

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from interaction_rows import heard
 
-from pipelines.demo_traffic import write_traffic
+from pipelines.demo.traffic import write_traffic
 from resources.lake import Lake
 from resources.reading import ingest as ingest_module
 from resources.reading import staging as staging_module
