@@ -69,7 +69,8 @@ def test_metadata_tables_leave_missing_values_empty():
 
 
 def test_one_object_that_cannot_be_read_is_said_of_one():
-    from resources.inspecting.inspection import Inspection, _nothing
+    from resources.inspecting.findings import Inspection
+    from resources.inspecting.inspection import _nothing
     from resources.reading.ingest import IngestReport
 
     found = Inspection(uris=["logs/"], sampled=False, sample_rows=0, read=0, totals={}, days=[], workloads=[], clients=[],
