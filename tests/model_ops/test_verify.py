@@ -24,8 +24,6 @@ from model_ops.progress import Progress
 from model_ops.quantize import quantize_directory
 from model_ops.verify import verify
 
-torch.set_num_threads(1)
-
 HOUSE = Path(__file__).resolve().parents[3] / "shared" / "models" / "house"
 
 
