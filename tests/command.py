@@ -8,6 +8,7 @@ kills, signals and exit codes of real processes start one: millrace_process, wit
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -23,10 +24,11 @@ COLUMNS = 160
 
 def millrace(*words: str | Path, check: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs the command; fails the test unless its exit code is `check`. An error that is a bug of the command is raised."""
-    from pipelines import cli, follow
+    from pipelines import cli
+    from pipelines.running import submit
 
     with _as_process(["millrace", *map(str, words)], {**os.environ, **environment}) as (out, error), _consoles(), \
-            mock.patch.object(follow.subprocess, "Popen", _popen):
+            mock.patch.object(submit, "start_process", _RunInThisProcess):
         code = cli._carry_out()
     code = code if isinstance(code, int) else int(code is not None)
     return _checked(subprocess.CompletedProcess(list(words), code, out.getvalue(), error.getvalue()), check)
@@ -66,30 +68,23 @@ def _as_process(arguments: list[str], environment: dict[str, str], output: io.Te
 @contextlib.contextmanager
 def _consoles() -> Iterator[None]:
     """Both consoles as wide as the commands' own processes find the terminal to be."""
-    from pipelines.commands.terminal import console, errors
+    from pipelines.terminal.shared_options import console, errors
 
     with mock.patch.object(console, "_width", COLUMNS), mock.patch.object(errors, "_width", COLUMNS):
         yield
 
 
-_start_process = subprocess.Popen
-
-
-def _popen(command: list[str], **settings):
-    """Starts a process, unless it is that of a run."""
-    if "pipelines.run" in command:
-        return _RunInThisProcess(command, **settings)
-    return _start_process(command, **settings)
-
-
 class _RunInThisProcess:
-    """What `pipelines.follow` needs of a process, for a run that has ended when this is made."""
+    """What `pipelines.running.submit` needs of a process, for a run that has ended when this is made."""
 
-    def __init__(self, command: list[str], *, env: dict[str, str], stdout: io.TextIOBase, **_: object):
-        from pipelines import run
+    def __init__(self, request: dict[str, object], folder: Path):
+        from pipelines.running import run, submit
 
         self.pid = os.getpid()
-        with _as_process(command[command.index("pipelines.run"):], env, stdout):
+        events = folder / submit.EVENTS
+        events.touch()
+        environment = {**os.environ, "MILLRACE_PROGRESS": str(events)}
+        with (folder / submit.LOG).open("w") as log, _as_process(["run", json.dumps(request)], environment, log):
             try:
                 self.returncode = run.main()
             except Exception:
