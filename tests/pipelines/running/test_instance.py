@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import dagster as dg
 import pytest
-from dagster._core.utils import make_new_run_id
 
 from pipelines.running.instance import fail_dead_runs, open_instance
 from resources.lake import Lake
@@ -97,7 +97,7 @@ def test_a_process_is_told_apart_from_a_later_one_with_the_same_pid(lake):
         nothing()
 
     def stuck(process):
-        run = instance.create_run_for_job(some, run_id=make_new_run_id(), tags={PROCESS_TAG: process})
+        run = instance.create_run_for_job(some, run_id=str(uuid.uuid4()), tags={PROCESS_TAG: process})
         instance.report_dagster_event(
             dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, some.name), run.run_id
         )
