@@ -59,7 +59,7 @@ def test_a_killed_run_is_failed_and_frees_its_pool_slot(lake):
 
 def test_a_run_that_ended_and_kept_its_slot_gives_it_back(lake):
     instance = open_instance(lake)
-    ended = make_new_run_id()
+    ended = str(uuid.uuid4())
     storage = instance.event_log_storage
     storage.initialize_concurrency_limit_to_default("worker")
     storage.claim_concurrency_slot("worker", ended, "sft_model")
