@@ -5,16 +5,16 @@ import dagster as dg
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import SftSettings
+from model_ops.operations.sft_settings import SftSettings
+from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
-from resources.source_digest import source_digest
 from resources.stages import parent_of
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
     deps=[parent_of("sft_model"), "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
-    pool=WORKER_POOL, code_version=source_digest("model_ops/sft.py")[:12],
+    pool=WORKER_POOL, code_version=source_digest("model_ops/operations/sft.py")[:12],
 )
 def sft_model(
     context: dg.AssetExecutionContext,

@@ -70,7 +70,7 @@ class Lake:
 
         >>> lake.sql("select count(*) as rows from interactions where dt >= ?", ["2026-06-01"])
         """
-        from resources.catalog import query as ask
+        from resources.catalog.catalog import query as ask
 
         found = ask(self._place, query, parameters)
         if arrow:
@@ -151,7 +151,7 @@ class Lake:
         """
         import polars as pl
 
-        from resources.catalog import lineage_of
+        from resources.catalog.catalog import lineage_of
 
         frame = pl.from_arrow(lineage_of(self._place, artefact))
         assert isinstance(frame, pl.DataFrame)
@@ -166,7 +166,7 @@ class Lake:
         """
         import polars as pl
 
-        from resources.why import fate_of
+        from resources.catalog.why import fate_of
 
         frame = pl.from_arrow(fate_of(self._place, identifier).steps)
         assert isinstance(frame, pl.DataFrame)
@@ -194,7 +194,7 @@ class Lake:
 
     def _artefact(self, artefact: str, below: str = "") -> Path:
         """The directory of the one artefact that is meant. below: datasets, models or releases alone."""
-        from resources.catalog import find_artefact
+        from resources.catalog.catalog import find_artefact
 
         found = find_artefact(self._place, artefact)
         if below and not found.startswith(f"{below}/"):

@@ -92,7 +92,7 @@ def toy_recipe() -> str:
 def make_release():
     """Finishes a release of a model of a few bytes: make_release(lake, 1) is its directory, another number makes another one,
     of the same model."""
-    from resources.registry import Registry
+    from resources.artefacts.registry import Registry
     from resources.releasing.gates import GateResult
     from resources.releasing.release import write_release
 
@@ -100,7 +100,7 @@ def make_release():
         registry = Registry(lake, workload)
 
         def finished(kind, name, config, inputs, fill):
-            draft = registry.draft(kind, name, name, ("model_ops/specs.py",), config, [item.as_input() for item in inputs])
+            draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
             if draft.finished is None:
                 fill(draft.directory)
             return draft.finished or registry.finish(draft, {})

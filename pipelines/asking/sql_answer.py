@@ -19,9 +19,9 @@ import duckdb
 from pipelines.asking.bounded import Interrupted, TookTooLong, bounded
 from pipelines.asking.memory_bound import at_most
 from pipelines.terminal.shared_options import say_error
-from resources.catalog import Answer, CatalogError, ask
+from resources.catalog.catalog import Answer, CatalogError, ask
+from resources.catalog.locked_catalog import Limits, memory_gib
 from resources.lake import Lake
-from resources.locked_catalog import Limits, memory_gib
 
 SPARE_GIB = 1.0
 """Memory that the process may take beyond DuckDB's own: strings that functions make, rows on their way out."""

@@ -15,8 +15,8 @@ from rich.text import Text
 from model_ops.wording import counted
 from pipelines.terminal.printing import print_rows
 from pipelines.terminal.text_table import print_table
+from resources.catalog.why import Fate
 from resources.plain_text import visible
-from resources.why import Fate
 
 MOST_STORIES = 10
 """Interactions told one by one; of a longer session, --format json prints all."""

@@ -65,7 +65,7 @@ def lineage(
     """What an artefact was made from, down to the tables of log lines."""
     from model_ops.wording import counted
     from pipelines.terminal.printing import print_lineage
-    from resources.catalog import lineage_of, log_lines_of
+    from resources.catalog.catalog import lineage_of, log_lines_of
 
     place = open_lake(lake)
     print_lineage(lineage_of(place, artefact), format.value, console, width)
@@ -90,6 +90,6 @@ def why(
 ) -> None:
     """What became of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
     from pipelines.asking.why_text import print_fate
-    from resources.why import fate_of
+    from resources.catalog.why import fate_of
 
     print_fate(fate_of(open_lake(lake), identifier), format.value, console, width)

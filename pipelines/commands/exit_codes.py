@@ -1,8 +1,8 @@
 """The errors that a person can mend, by exit code. Importing them imports no torch and no Dagster."""
 
+from model_ops.devices import UnknownDevice
 from model_ops.errors import ModelError
 from model_ops.planning.choice import NothingFits
-from model_ops.planning.devices import UnknownDevice
 from pipelines.contract.base_choice import BaseModelError
 from pipelines.contract.recipe import RecipeError
 from pipelines.init.write_recipe import InitError
@@ -12,18 +12,18 @@ from pipelines.releasing.measuring import MeasureError
 from pipelines.running.submit import UnknownRunError
 from pipelines.running.ui import ServerEnded, UiError
 from pipelines.storage.storage_errors import StorageError
-from resources.catalog import CatalogError
+from resources.artefacts.manifest import ManifestError
+from resources.catalog.catalog import CatalogError
+from resources.catalog.why import UnknownIdError
 from resources.curating.judge_endpoint import JudgeError
 from resources.inspecting.inspection import InspectError
 from resources.lake import LakeError
-from resources.manifest import ManifestError
 from resources.reading.sources import SourceError
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
-from resources.why import UnknownIdError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError)

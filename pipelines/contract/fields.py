@@ -13,25 +13,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
-from model_ops.specs import (
-    EvaluateSettings,
-    QuantizeSettings,
-    SftSettings,
-    SpeculatorSettings,
-    StudentSettings,
-    TinyBaseSettings,
-)
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.sft_settings import SftSettings
+from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.training.settings import Settings
 from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words
 from resources.composing.datasets import DatasetSettings
 from resources.composing.eval_suite import EvalSettings
 from resources.curating.curation import CurationSettings
+from resources.launching.tracking import TrackingKind, missing_package
 from resources.reading.sources import SourceSettings
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.release import ReleaseSettings
 from resources.stages import STAGES, stage
-from resources.tracking import TrackingKind, missing_package
 
 _FIRST_YEAR = 2000
 

@@ -23,9 +23,9 @@ from pipelines.running.follow import follow
 from pipelines.running.outcome import Outcome
 from pipelines.running.submit import submit
 from pipelines.storage.locations import RECIPES, lake_location
+from resources.artefacts.registry import Registry
 from resources.atomic import write_json, write_text
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.approvals import approve, is_approved
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.signature import Signature, sign

@@ -13,9 +13,9 @@ from collections.abc import Collection
 import dagster as dg
 
 from pipelines.graph.jobs import TRAIN
+from resources.artefacts.leftovers import remove_leftovers
 from resources.lake import Lake
-from resources.launcher import relay
-from resources.leftovers import remove_leftovers
+from resources.launching.local_launcher import relay
 
 
 def clear_after(context: dg.InitResourceContext, lake: Lake, workload: str, keep_s: float | None,

@@ -23,12 +23,12 @@ from pipelines.graph.schedules import schedules
 from pipelines.graph.sensors import new_logs
 from pipelines.graph.wiring import rewired
 from pipelines.storage.locations import lake_location
+from resources.artefacts.leftovers import kept_seconds
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.launcher import LocalLauncher
-from resources.leftovers import kept_seconds
-from resources.registry import Registry
+from resources.launching.local_launcher import LocalLauncher
 from resources.stages import STAGES, Stage, daily_stages, model_chain
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definitions:

@@ -23,18 +23,18 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from model_ops.specs import Job
+from model_ops.job import Job
 from pipelines.contract.recipe import Recipe
 from pipelines.storage.storage_errors import storage_sentence
+from resources.artefacts.in_use import hold
+from resources.artefacts.manifest import SCRATCH, ManifestError
+from resources.artefacts.registry import Registry
 from resources.atomic import write_json
-from resources.in_use import hold
 from resources.lake import Lake
-from resources.manifest import SCRATCH, ManifestError
-from resources.registry import Registry
 from resources.stages import sections
 
 if TYPE_CHECKING:
-    from resources.launcher import LocalLauncher
+    from resources.launching.local_launcher import LocalLauncher
 
 LEAST_STEPS = 8
 
@@ -115,7 +115,7 @@ def read_rates(text: str) -> list[float]:
 def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps: int | None,
           say: Callable[[str], None] = lambda _: None) -> Report:
     """Trains once at every rate. Raises SweepError where the dataset or the model is not in the lake yet."""
-    from resources.launcher import LocalLauncher
+    from resources.launching.local_launcher import LocalLauncher
 
     if stage not in sections():
         raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
@@ -158,7 +158,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
 
 def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
     """One training, or what is left of an earlier one. Only its metrics are kept of a finished run."""
-    from resources.launcher import WorkerError
+    from resources.launching.local_launcher import WorkerError
 
     result = job.output / "result.json"
     if not result.exists():

@@ -18,8 +18,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from model_ops.devices import parse_devices
 from model_ops.planning.choice import choose
-from model_ops.planning.devices import parse_devices
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
 from pipelines.contract.recipe import Recipe
 from resources.stages import sections

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
-from resources.manifest import read_manifest
 from resources.releasing.endpoints import Aliases, Endpoint
 from resources.releasing.gates import missed
 from resources.releasing.parts import superseded

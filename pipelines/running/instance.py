@@ -13,8 +13,8 @@ import dagster as dg
 
 from resources.atomic import write_text
 from resources.lake import Lake
+from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import is_same_process
-from resources.run_history import PROCESS_TAG
 
 IN_PROGRESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
                dg.DagsterRunStatus.SUSPENDED]

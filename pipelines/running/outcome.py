@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipelines.storage.storage_errors import StorageError, require_writable
-from resources.killed import killed_sentence, memory_sentence
+from resources.launching.killed import killed_sentence, memory_sentence
 
 State = Literal["starting", "running", "succeeded", "failed", "refused", "stopped", "killed"]
 """refused: what was asked for cannot be run. stopped: somebody asked it to stop, and its state is saved. killed: its process

@@ -29,15 +29,15 @@ from pipelines.running.instance import fail_dead_runs, open_instance
 from pipelines.running.submit import EXIT, STARTED
 from pipelines.storage.lake_recipes import remember
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
+from resources.artefacts.leftovers import kept_seconds
 from resources.atomic import write_json
 from resources.lake import Lake, LakeError
-from resources.launcher import relay
-from resources.leftovers import kept_seconds
+from resources.launching.local_launcher import relay
+from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import this_process
 from resources.reading.ingest import observe
 from resources.reading.ingest_notes import moved_note
 from resources.reading.sources import SourceError
-from resources.run_history import PROCESS_TAG
 from resources.stages import daily_stages
 from resources.tables import Tables
 
@@ -140,10 +140,18 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
     )
     earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
     if partition is None:
-        return [day for day in seen.days if earliest <= day <= latest]
+        found = [day for day in seen.days if earliest <= day <= latest]
+        news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
+        return [day for day in found if day in news] or found[-1:]
     if not earliest <= partition <= latest:
         raise SelectionError(f"--partition {partition}: this recipe's traffic is that of {earliest} to {latest}")
     return [partition]
+
+
+def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
+    """Days that one of the daily assets has no materialization of."""
+    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in daily_stages()]
+    return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
 def _range_tags(days: list[date]) -> dict[str, str]:

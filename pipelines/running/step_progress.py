@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from model_ops.wording import duration
-from resources.pace import Pace
+from resources.launching.pace import Pace
 
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 600.0
 

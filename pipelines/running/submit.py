@@ -32,8 +32,8 @@ from pipelines.storage.locations import lake_location
 from pipelines.storage.storage_errors import require_writable
 from resources.atomic import write_json
 from resources.lake import Lake, LakeError
+from resources.launching.python_process import child_environment, python_module
 from resources.process_stamp import is_same_process
-from resources.python_process import child_environment, python_module
 
 SECONDS_BETWEEN_LOOKS = 0.2
 SECONDS_TO_START = 60

@@ -27,9 +27,9 @@ from pipelines.contract.recipe import load_recipe
 from pipelines.storage.lake_recipes import remembered
 from pipelines.storage.locations import lake_location
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
+from resources.artefacts.source_digest import PROJECT
 from resources.lake import Lake, LakeError
-from resources.python_process import child_environment, python_module, python_script
-from resources.source_digest import PROJECT
+from resources.launching.python_process import child_environment, python_module, python_script
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
 """Where a lake is looked for in the current folder when none is named."""

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from resources.freshness import StaleInput, current_manifests, stale_inputs
+from resources.artefacts.freshness import StaleInput, current_manifests, stale_inputs
+from resources.artefacts.manifest import Input, Manifest, ManifestError
+from resources.artefacts.slice_digest import slice_digest
 from resources.lake import Lake
-from resources.manifest import Input, Manifest, ManifestError
+from resources.launching.run_history import SeenRun, runs, seconds_of_steps, steps_underway
 from resources.releasing.approvals import is_approved, was_decided
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
 from resources.releasing.parts import disagreements, superseded
 from resources.releasing.release import ReleaseError, read_release
-from resources.run_history import SeenRun, runs, seconds_of_steps, steps_underway
-from resources.slice_digest import slice_digest
 from resources.stages import artefact_stages
 from resources.tables import Tables
 

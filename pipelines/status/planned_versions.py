@@ -18,14 +18,14 @@ from typing import Any
 from assets.overrides import TrainingOverrides
 from pipelines.contract.recipe import Recipe
 from pipelines.graph.recipe_graph import asset_of, recipe_parts
-from resources.freshness import current_manifests
+from resources.artefacts.freshness import current_manifests
+from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
+from resources.artefacts.registry import Registry
+from resources.artefacts.source_digest import source_digest
 from resources.lake import Lake
-from resources.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
 from resources.reading.sources import SourceError
-from resources.registry import Registry
-from resources.source_digest import source_digest
 from resources.stages import artefact_stages
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 HASHED_BYTES = 200_000_000
 """A model outside that has changed since is read to compare it, up to this size."""

@@ -19,7 +19,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pipelines.terminal.text_table import print_table, room_for, shortened, text_table
-from resources.catalog import Answer, CatalogError
+from resources.catalog.catalog import Answer, CatalogError
 from resources.plain_text import escaped_json, visible
 
 MOST_ROWS = 200

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace
-from resources.catalog import rebuild
+from resources.artefacts.registry import Registry
+from resources.catalog.build import rebuild
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.tables import SCHEMAS, Tables
 from tests.conftest import PROJECT
 from tests.resources.interaction_rows import interaction, store
@@ -143,12 +143,12 @@ def test_a_wrong_recipe_says_each_problem(tmp_path):
 
 
 def test_bugs_stay_what_they_are(lake, monkeypatch):
-    import resources.catalog
+    import resources.catalog.catalog
 
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(resources.catalog, "query", broken)
+    monkeypatch.setattr(resources.catalog.catalog, "query", broken)
     with pytest.raises(ZeroDivisionError):
         lake.sql("from relations")
 

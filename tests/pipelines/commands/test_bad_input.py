@@ -7,8 +7,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.registry import Registry
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources:\n  gateway: {uri: logs}\nlast_day: 2026-06-02\n"
 

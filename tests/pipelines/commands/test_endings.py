@@ -15,9 +15,9 @@ from pipelines.running import submit as submitting
 from pipelines.running.follow import follow
 from pipelines.running.outcome import traceback_in
 from pipelines.terminal import shared_options as terminal
-from resources.killed import killed_sentence, memory_sentence
 from resources.lake import Lake
-from resources.launcher import LocalLauncher, WorkerKilled, WorkerStopped
+from resources.launching.killed import killed_sentence, memory_sentence
+from resources.launching.local_launcher import LocalLauncher, WorkerKilled, WorkerStopped
 from tests.conftest import PROJECT
 
 DEBUG_LINES = "2026-06-01 10:00:00 +0000 - dagster - DEBUG - train - 1a2b - 42 - ENGINE_EVENT - Executing steps\n" * 5
@@ -61,7 +61,7 @@ def test_a_bug_shows_its_traceback(ending):
 
 
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
-    from resources.catalog import rebuild
+    from resources.catalog.build import rebuild
 
     lake = Lake.open(tmp_path / "lake")
     rebuild(lake)
@@ -119,20 +119,20 @@ def test_the_memory_of_a_killed_worker_is_said_beside_what_there_is():
 
 @pytest.mark.parametrize(("code", "error"), [("os.kill(os.getpid(), 9)", WorkerKilled), ("sys.exit(0)", WorkerStopped)])
 def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, error):
-    import resources.launcher
-    from model_ops.specs import Job
+    import resources.launching.local_launcher
+    from model_ops.job import Job
 
-    monkeypatch.setattr(resources.launcher, "python_module",
+    monkeypatch.setattr(resources.launching.local_launcher, "python_module",
                         lambda *_: [sys.executable, "-c", f"import os, sys; sys.stdin.readline(); {code}"])
     with LocalLauncher() as launcher, pytest.raises(error):
         launcher.run(Job(operation="quantize", output=tmp_path / "out", inputs={"model": tmp_path}))
 
 
 def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_path, capfd):
-    import resources.launcher
-    from model_ops.specs import Job
+    import resources.launching.local_launcher
+    from model_ops.job import Job
 
-    monkeypatch.setattr(resources.launcher, "python_module", lambda *_: [
+    monkeypatch.setattr(resources.launching.local_launcher, "python_module", lambda *_: [
         sys.executable, "-c", "import sys; sys.stdin.readline(); print('Traceback', file=sys.stderr); sys.exit(3)"])
     with LocalLauncher(worker_log=tmp_path / "logs" / "worker.log") as launcher, pytest.raises(Exception, match="exit code 3"):
         launcher.run(Job(operation="quantize", output=tmp_path / "out", inputs={"model": tmp_path}))

@@ -11,7 +11,7 @@ from pipelines.asking.why_text import STAGES, print_fate
 from pipelines.planning.sweep import Report, Tried
 from pipelines.planning.sweep_text import print_sweep
 from pipelines.terminal.printing import print_lineage, print_rows
-from resources.why import STEPS, Fate
+from resources.catalog.why import STEPS, Fate
 
 BARE = {"interaction_id": "a" * 64, "step": 1, "stage": "", "name": None, "version": None, "rule": None, "kept": True,
         "detail": None, "kept_id": None, "current": True}

@@ -9,12 +9,14 @@ import dagster as dg
 import pytest
 
 from assets import evaluation_report, quantized_model, speculator
-from model_ops.specs import EvaluateSettings, QuantizeSettings, SpeculatorSettings
+from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.speculators.settings import SpeculatorSettings
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.summary import Summary
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 class Launcher:
@@ -38,7 +40,7 @@ def materialized(tmp_path):
         registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
         for kind, name in (("model", "base_model"), ("model", "sft_model"), ("model", "student_model"),
                            ("dataset", "sft_dataset"), ("dataset", "speculator_dataset")):
-            draft = registry.draft(kind, name, name, ("model_ops/specs.py",), {}, [])
+            draft = registry.draft(kind, name, name, ("model_ops/job.py",), {}, [])
             (draft.directory / "what.txt").write_text(name)
             registry.finish(draft, {})
         done = dg.materialize(

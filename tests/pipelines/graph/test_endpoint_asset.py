@@ -4,15 +4,15 @@ import dagster as dg
 import pytest
 
 from assets.endpoint import endpoint
-from resources.catalog import query
+from resources.artefacts.registry import Registry
+from resources.catalog.catalog import query
 from resources.lake import Lake
-from resources.registry import Registry
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.release import ReleaseError, ReleaseSettings
 from resources.releasing.rollback import roll_back
 from resources.releasing.signature import Signature
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 ANA = Signature("ana", "MILLRACE_USER", "read 20 answers")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from resources.manifest import Code, Input, Manifest
+from resources.artefacts.manifest import Code, Input, Manifest
 
 RECIPE = "workload: math-tutor\nbase_model: {base}\nsources: {{gateway: {{uri: logs/}}}}\nfirst_day: 2026-06-01\n"
 JUDGE = 'curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_quality: 4}\n'

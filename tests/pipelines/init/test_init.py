@@ -119,7 +119,7 @@ def test_base_models(tmp_path):
 
 
 def test_the_architectures_known_are_those_that_are_quantized():
-    from model_ops.models.quantized import SUPPORTED_MODEL_TYPES
+    from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES
 
     assert MODEL_TYPES == SUPPORTED_MODEL_TYPES
 

@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.contract.recipe import load_recipe
 from pipelines.planning.sweep import Report, SweepError, Tried, rates_around, read_rates, sweep
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.registry import Registry
 from tests.model_ops.tiny_models import write_dataset, write_target
 
 

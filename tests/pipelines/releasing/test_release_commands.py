@@ -10,7 +10,7 @@ import pipelines.running.instance
 from pipelines.cli import app
 from pipelines.commands import release as commands
 from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE
-from resources.catalog import query
+from resources.catalog.catalog import query
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 

@@ -12,15 +12,15 @@ import pytest
 
 from pipelines.running.instance import fail_dead_runs, open_instance
 from resources.lake import Lake
+from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import this_process
-from resources.run_history import PROCESS_TAG
 
 RUN_THAT_HANGS = """
 import sys, time
 import dagster as dg
 from pipelines.running.instance import open_instance
 from resources.process_stamp import this_process
-from resources.run_history import PROCESS_TAG
+from resources.launching.run_history import PROCESS_TAG
 from resources.lake import Lake
 
 @dg.asset(pool="worker")

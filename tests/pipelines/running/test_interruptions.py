@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from resources.artefacts.manifest import ManifestError
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.manifest import ManifestError
-from resources.registry import Registry
 
 PROJECT = Path(__file__).resolve().parents[3]
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from pipelines.contract.recipe import load_recipe
 from pipelines.status.lake_status import status_of
 from pipelines.status.status_text import print_status
+from resources.artefacts.manifest import Input
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.manifest import Input
-from resources.registry import Registry
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import GateResult
@@ -191,7 +191,7 @@ def test_an_empty_lake_and_a_broken_artefact(tmp_path, lake):
 
 
 def test_tables_are_compared_by_their_rows(tmp_path):
-    from resources.slice_digest import slice_digest
+    from resources.artefacts.slice_digest import slice_digest
     from resources.tables import Tables
 
     lake = Lake.open(tmp_path / "lake")

@@ -13,7 +13,7 @@ from pipelines.terminal.plain_console import PlainConsole
 from pipelines.terminal.printing import print_lineage, print_rows
 from pipelines.terminal.shared_options import console as the_console
 from pipelines.terminal.shared_options import say_error
-from resources.why import STEPS, Fate
+from resources.catalog.why import STEPS, Fate
 
 NASTY = "\x1b[31m\x07\x9b\u202e:100:[red]x[/red]"
 SHOWN = r"\x1b[31m\x07\x9b\u202e:100:[red]x[/red]"
