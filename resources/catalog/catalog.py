@@ -88,6 +88,12 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
         return rows(connection, "catalog/lineage_of", node=_found(connection, lake, artefact)["node"])
 
 
+def find_artefact(lake: Lake, artefact: str) -> str:
+    """The directory of the one artefact that is meant, below the lake. Raises CatalogError as `lineage_of` does."""
+    with open_catalog(lake) as connection:
+        return _found(connection, lake, artefact)["path"]
+
+
 @dataclass(frozen=True)
 class LogLines:
     """How much of the logs is behind an artefact, `name@version`."""
