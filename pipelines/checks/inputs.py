@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 from pathlib import Path
@@ -24,8 +23,6 @@ CHARACTERS_A_TOKEN = 4
 def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, FirstLook]) -> list[Finding]:
     """One source or seed. What was seen is put into `looks`, for the checks that compare sources."""
     check = f"{kind} {name}"
-    if source.uri.startswith(("s3://", "s3a://")) and importlib.util.find_spec("s3fs") is None:
-        return [problem(check, "S3 cannot be read without the package s3fs", "pip install 'millrace[s3]'")]
     try:
         look = first_look(name, source)
     except SourceError as error:

@@ -74,10 +74,10 @@ def submit(
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
     folder = runs_of(place) / run_id
     folder.mkdir(parents=True)
-    _remove_old(folder.parent)
     request = {"id": run_id, "recipe": str(path), "lake": str(place.root), "select": None if select is None else list(select),
                "partition": partition.isoformat() if partition else None, "folder": str(folder)}
     write_json(folder / REQUEST, request)
+    _remove_old(folder.parent)
     return Run(run_id, folder, start_process(request, folder))
 
 
@@ -141,7 +141,7 @@ class Run:
             return int(ended["exit_code"])
         began = _content(self.folder / STARTED)
         if began is None:
-            waited = time.time() - (self.folder / REQUEST).stat().st_mtime
+            waited = time.time() - self.folder.stat().st_mtime
             return None if waited < SECONDS_TO_START else -signal.SIGKILL
         if is_same_process(began["process"]):
             return None

@@ -175,6 +175,10 @@ class Ledger:
         """The days that objects have records of, in order."""
         return [day for (day,) in run(self._connection, "reading/ledger/days").fetchall()]
 
+    def unread_days(self) -> list[date]:
+        """The days of objects that wait to be read, in order."""
+        return [day for (day,) in run(self._connection, "reading/ledger/unread_days").fetchall()]
+
     def unread(self) -> tuple[int, str]:
         """Number of objects that wait to be read, and a digest of their uris and contents."""
         digest, count = hashlib.sha256(), 0

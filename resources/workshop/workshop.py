@@ -25,7 +25,7 @@ from resources.artefacts.freshness import causes_of, current_manifests, stale_in
 from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
-from resources.catalog.catalog import rebuild
+from resources.catalog.build import publish
 from resources.curating.curation import SemanticDuplicates
 from resources.lake import Lake
 from resources.launching.local_launcher import LocalLauncher, relay
@@ -107,7 +107,7 @@ class Workshop:
 
     def publish_catalog(self) -> None:
         """Shows analysts what was committed."""
-        rebuild(self.lake)
+        publish(self.lake)
 
     def train(
         self,

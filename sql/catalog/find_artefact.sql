@@ -1,8 +1,8 @@
 -- Finds artefacts by name (the current version), name@version, or the beginning of a version.
 -- needs: artefacts
 -- parameters: $name, $version
--- makes: rows (node, name, version)
-select node, name, version
+-- makes: rows (node, name, version, path)
+select node, name, version, path
 from artefacts
 where (name = $name and starts_with(version, $version) and ($version <> '' or is_current))
     or ($version = '' and length($name) >= 4 and starts_with(version, $name))

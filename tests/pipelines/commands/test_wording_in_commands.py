@@ -65,7 +65,12 @@ def test_a_judgement_without_its_model_is_still_a_sentence():
 def test_metadata_tables_leave_missing_values_empty():
     from assets.presentation import table
 
-    assert table([{"gate": "recovery", "measured": None}]).md_str.splitlines()[-1] == "| recovery |  |"
+    shown = table([{"gate": "recovery", "measured": None}, {"gate": "acceptance_length", "measured": 1.5}])
+    assert [dict(record.data) for record in shown.records] == [
+        {"gate": "recovery", "measured": None}, {"gate": "acceptance_length", "measured": 1.5}]
+    assert [(column.name, column.type) for column in shown.schema.columns] == [("gate", "string"), ("measured", "float")]
+    assert [column.type for column in table([{"rows": 3, "passed": True}]).schema.columns] == ["int", "bool"]
+    assert table([]).md_str == "(none)"
 
 
 def test_one_object_that_cannot_be_read_is_said_of_one():
