@@ -134,7 +134,7 @@ class FeedbackRules(RuleSettings):
 
     drop_thumbs_down: bool = Field(True, description="Drop rows whose feedback is below zero")
     thumbs_down: Literal["drop", "prefer"] = Field(
-        "drop", description="prefer: a dropped answer becomes the rejected half of a preference row where a better answer to "
+        "drop", description="prefer: a dropped answer becomes the rejected answer of a preference row where a better answer to "
         "the same prompt exists")
     keep_thumbs_up: bool = Field(
         False, description="Rows with feedback above zero pass the rules on language, repetition, length and refusals in words"
