@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import judge
 from resources.releasing.model_policy import ModelPolicy

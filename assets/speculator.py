@@ -5,7 +5,8 @@ import dagster as dg
 from assets.overrides import TrainingOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.registry import ARCHITECTURES
+from model_ops.speculators.settings import SpeculatorSettings
 from resources.releasing.model_policy import ModelPolicy
 from resources.source_digest import source_digest
 from resources.workshop import Workshop
@@ -33,12 +34,11 @@ def speculator(
         "dataset": workshop.current("dataset", "speculator_dataset"),
     }
     settings, outside = config.applied_to(speculator_settings), None
-    if policy.student_drafts:
-        inputs["draft_model"] = workshop.current("model", "student_model")
-    elif policy.base_drafts:
-        inputs["mtp_layer"] = workshop.current("model", "base_model")
-    else:
-        outside = settings.draft_model or settings.mtp_layer
+    start = ARCHITECTURES[settings.architecture].starts_from
+    if start is not None and start.is_of_the_recipe(settings):
+        inputs[start.key] = workshop.current("model", start.stage)
+    elif start is not None:
+        outside = getattr(settings, start.key)
     manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,
                               continue_from=settings.continue_from)
     return shown(manifest, workshop)

@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
 from resources.releasing.model_policy import ModelPolicy
 from resources.source_digest import source_digest
 from resources.workshop import Workshop

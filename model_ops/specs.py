@@ -10,18 +10,20 @@ the preset. `resolved()` leaves nothing open: that is what is hashed into an art
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from model_ops.answering.settings import EndpointSettings, GenerateSettings
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import AnySpeculatorSettings
 from model_ops.training.settings import LoraSettings, MeshSettings, Seed, Settings, TrainingSettings
 
 __all__ = [
     "OPERATIONS", "EmbedSettings", "EndpointSettings", "EvaluateSettings", "GenerateSettings", "ImportBaseSettings", "Job",
-    "QuantizeSettings", "SftSettings", "SpeculatorSettings", "StudentSettings", "TinyBaseSettings",
+    "QuantizeSettings", "SftSettings", "StudentSettings", "TinyBaseSettings", "settings_of",
 ]
 
 
@@ -157,18 +159,28 @@ class EmbedSettings(Settings):
     batch: int = Field(32, ge=1, description="texts at a time")
 
 
-OPERATIONS: dict[str, type[Settings]] = {
+OPERATIONS: dict[str, Any] = {
     "tiny_base": TinyBaseSettings,
     "import_base": ImportBaseSettings,
     "sft": SftSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,
     "generate": GenerateSettings,
-    "speculator": SpeculatorSettings,
+    "speculator": AnySpeculatorSettings,
     "evaluate": EvaluateSettings,
     "embed": EmbedSettings,
 }
-"""Operation -> its settings. `model_ops/<operation>.py` holds `run(job, progress) -> metrics`."""
+"""Operation -> its settings model, or a union of models. `model_ops/<operation>.py` holds `run(job, progress) -> metrics`."""
+
+
+@cache
+def _validator(operation: str) -> TypeAdapter[Any]:
+    return TypeAdapter(OPERATIONS[operation])
+
+
+def settings_of(operation: str, values: Mapping[str, Any]) -> Any:
+    """The settings of an operation from plain values. Raises pydantic's ValidationError."""
+    return _validator(operation).validate_python(dict(values))
 
 
 class Job(BaseModel):
@@ -195,5 +207,5 @@ class Job(BaseModel):
 
     def typed_settings(self) -> Any:
         """The settings as the operation's own model, presets resolved."""
-        settings = OPERATIONS[self.operation].model_validate(self.settings)
+        settings = settings_of(self.operation, self.settings)
         return settings.resolved() if isinstance(settings, TrainingSettings) else settings

@@ -21,10 +21,11 @@ from model_ops.specs import (
     EvaluateSettings,
     QuantizeSettings,
     SftSettings,
-    SpeculatorSettings,
     StudentSettings,
     TinyBaseSettings,
 )
+from model_ops.speculators.architectures.eagle3 import Eagle3Settings
+from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
 from model_ops.training.settings import Settings
 from pipelines.contract.check import placed, problems_in
 from pipelines.contract.cron import checked_cron
@@ -120,8 +121,8 @@ class Recipe(Settings):
     rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
     student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
     quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
-    speculator: SpeculatorSettings = Field(
-        default_factory=SpeculatorSettings, description="Draft model for speculative decoding")
+    speculator: AnySpeculatorSettings = Field(
+        default_factory=Eagle3Settings, description="Draft model for speculative decoding")
     evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings, description="Measurements that the gates look at")
     release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
     automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
@@ -148,24 +149,22 @@ class Recipe(Settings):
             raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})
         self.evaluation.num_speculative_tokens = self.speculator.num_speculative_tokens  # what is served is measured
         self.evaluation.temperatures = sorted({*self.evaluation.temperatures, self.speculator.answers.measured_at})
-        if self.speculator.enabled and self.speculator.architecture == "mtp":
+        if self.speculator.enabled and ARCHITECTURES[self.speculator.architecture].unquantized_layer:
             self.quantize.mtp_layer = True
         return self
 
     @property
     def policy(self) -> ModelPolicy:
-        return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled, self.student_drafts,
-                           self._base_drafts)
+        return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled,
+                           student_drafts=self.drafter_starts_from == "student_model",
+                           base_drafts=self.drafter_starts_from == "base_model")
 
     @property
-    def _base_drafts(self) -> bool:
-        drafter = self.speculator
-        return drafter.enabled and drafter.architecture == "mtp" and drafter.resolved().mtp_layer == "base"
-
-    @property
-    def student_drafts(self) -> bool:
-        drafter = self.speculator
-        return drafter.enabled and drafter.architecture == "draft_model" and drafter.resolved().draft_model == "student"
+    def drafter_starts_from(self) -> str | None:
+        """The model of the recipe that the drafter begins from, beside its target; None where there is none."""
+        start = ARCHITECTURES[self.speculator.architecture].starts_from
+        of_the_recipe = self.speculator.enabled and start is not None and start.is_of_the_recipe(self.speculator)
+        return start.stage if of_the_recipe else None
 
     @property
     def disabled(self) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from model_ops.specs import OPERATIONS, Job
+from model_ops.specs import Job, settings_of
 from model_ops.training.settings import SAME_RESULTS, Settings, TrainingSettings
 from resources.catalog import rebuild
 from resources.curating.curation import SemanticDuplicates
@@ -131,7 +131,7 @@ class Workshop:
             inputs = {**inputs, "previous": previous}
         elsewhere = [place for place in (outside, continue_from) if place and place != "last"]
         settings = settings.resolved() if isinstance(settings, TrainingSettings) else settings
-        config = OPERATIONS[operation].model_validate(settings.model_dump()).model_dump(mode="json")
+        config = settings_of(operation, settings.model_dump()).model_dump(mode="json")
 
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in inputs.items()}

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from model_ops.parallel.world import World
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.chain_loss import ChainLoss, Draft, chain_loss
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.hidden_states import AnswerRow
 from model_ops.speculators.masked_drafts import sampled_entries
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import (
     StateSource,
     chosen_anchors,
@@ -72,7 +72,8 @@ class SpeculatorLoss:
 
     def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
         settings, windows = self.settings, batch.extras["windows"]
-        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps), settings.anchors)
+        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps),
+                           settings.positions_per_answer)
         result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"], settings.weights_of_steps(len(drafts)),
                             batch.labels[batch.labels != IGNORED], settings.eta,
                             None if settings.lambda_of == "position" else self._kl_shares(len(drafts)))
