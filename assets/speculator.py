@@ -7,15 +7,16 @@ from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
+from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.stages import last_model, stage
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["base_model", "quantized_model", "student_model", "speculator_dataset"], group_name=DRAFTER,
+    deps=[*stage("speculator").may_start_from, last_model(), "speculator_dataset"], group_name=DRAFTER,
     kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
-    code_version=source_digest("model_ops/speculator.py")[:12],
+    code_version=source_digest("model_ops/operations/speculator.py")[:12],
 )
 def speculator(
     context: dg.AssetExecutionContext,
@@ -35,8 +36,8 @@ def speculator(
     }
     settings, outside = config.applied_to(speculator_settings), None
     start = ARCHITECTURES[settings.architecture].starts_from
-    if start is not None and start.is_of_the_recipe(settings):
-        inputs[start.key] = workshop.current("model", start.stage)
+    if start is not None and policy.drafter_from:
+        inputs[start.key] = workshop.current("model", policy.drafter_from)
     elif start is not None:
         outside = getattr(settings, start.key)
     manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,

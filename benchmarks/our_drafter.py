@@ -20,10 +20,10 @@ from pathlib import Path  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks.speculators_peer import peak_mb  # noqa: E402
-from model_ops.models.target import load_runner  # noqa: E402
+from model_ops.decoding.target import load_runner  # noqa: E402
 from model_ops.models.target_digest import target_digest  # noqa: E402
+from model_ops.operations.speculator import new_drafter  # noqa: E402
 from model_ops.progress import Progress  # noqa: E402
-from model_ops.speculator import new_drafter  # noqa: E402
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates  # noqa: E402
 from model_ops.speculators.registry import speculator_settings  # noqa: E402
 from model_ops.speculators.settings import SpeculatorSettings  # noqa: E402

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from model_ops.models.tensor_files import TensorFileError, TensorHeader, read_directory
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
 from model_ops.speculators.registry import ARCHITECTURES, architecture_of
 from model_ops.speculators.target_stamp import mismatches
 from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, is_in_speculators_layout, verify_same_vocabulary
+from model_ops.tensor_files import TensorFileError, TensorHeader, read_directory
 
 SCRATCH = ".work"
 

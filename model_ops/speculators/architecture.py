@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from model_ops.models.tensor_files import TensorHeader
 from model_ops.models.verify_model import Problem
 from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.tensor_files import TensorHeader
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,19 +68,22 @@ class SpeculatorsLayout:
 class StartingModel:
     """The model that a drafter of this architecture begins from, beside its target.
 
-    key: the recipe key that names it, and the job's input. word: the value of the key that means a model of the recipe, and
-    stage: that model's asset. what: a noun phrase for messages. check: refuses a directory (model, target) with a ModelError.
+    key: the recipe key that names it, and the job's input.
+    word: the value of the key that means a model of the recipe; that model's role in `resources/stages.py`.
+    what: a noun phrase for messages.
+    check: refuses a directory (model, target) with a ModelError.
+    lacking_in: what a model of this config lacks, as the end of a sentence that begins with the architecture; empty: nothing.
     """
 
     key: str
     word: str
-    stage: Literal["base_model", "student_model"]
     what: str
     check: Callable[[Path, Path], None]
+    lacking_in: Callable[[Config], str] = lambda config: ""
 
-    def is_of_the_recipe(self, settings: SpeculatorSettings) -> bool:
-        """Whether settings name a model that the recipe makes or imports, rather than a directory."""
-        return getattr(settings.resolved(), self.key) == self.word
+    def named_in(self, settings: SpeculatorSettings) -> str:
+        """What settings name: the word for a model of the recipe, or a directory."""
+        return getattr(settings.resolved(), self.key)
 
 
 def _fits_any(target: Path, config: Config) -> None:
@@ -110,6 +113,7 @@ class Architecture:
     starts_from: the model it begins from beside the target, if any.
     is_language_model: it is a complete model directory, and is checked as one, too.
     unquantized_layer: a quantized target's config must say that the drafter's layer is not quantized.
+    refuses_tiny_base: why base_model `tiny` cannot be used, as the rest of a sentence; empty: it can.
     vllm, sglang: how these servers run it; None where they do not.
     serving_note: what its user should know, for the release report.
     untrained_note: the same for the starting model, which the evaluation measures as `<name>_untrained`.
@@ -128,6 +132,7 @@ class Architecture:
     starts_from: StartingModel | None = None
     is_language_model: bool = False
     unquantized_layer: bool = False
+    refuses_tiny_base: str = ""
     vllm: VllmOptions | None = None
     sglang: SglangOptions | None = None
     serving_note: str = ""

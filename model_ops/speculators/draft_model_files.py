@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from model_ops.models.tensor_files import order_metadata
+from model_ops.tensor_files import order_metadata
 
 
 def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from model_ops.answering.settings import GenerateSettings
-from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.training.settings import TrainingSettings
 
 
 def _no_model_parallelism(mesh: MeshSettings) -> MeshSettings:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from model_ops.models.tensor_files import TensorHeader
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
 from model_ops.speculators.verify_layers import (
     NUMBERS,
@@ -21,6 +20,7 @@ from model_ops.speculators.verify_layers import (
     verify_rope,
     verify_trained_with,
 )
+from model_ops.tensor_files import TensorHeader
 
 Tensors = Mapping[str, TensorHeader]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.models.tensor_files import TensorHeader
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
 from model_ops.speculators.eagle3_config import MASK_FIELDS, MOST_LAYERS, mask_token
 from model_ops.speculators.verify_last_state import verify_ends
@@ -26,6 +25,7 @@ from model_ops.speculators.verify_layers import (
     verify_rope,
     verify_trained_with,
 )
+from model_ops.tensor_files import TensorHeader
 
 
 def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from model_ops.models.tensor_files import TensorHeader, read_metadata
 from model_ops.models.verify_model import Problem
+from model_ops.tensor_files import TensorHeader, read_metadata
 
 NUMBERS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
            "max_position_embeddings")

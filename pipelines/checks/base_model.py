@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from model_ops.models.mtp_tensors import BODY_TYPES, has_layers
-from model_ops.models.tensor_files import TensorFileError, read_directory
+from model_ops.models.mtp_tensors import has_layers
 from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
-from pipelines.base_choice import Base, BaseModelError, look_at_base
+from model_ops.speculators.registry import ARCHITECTURES
+from model_ops.tensor_files import TensorFileError, read_directory
 from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
-from pipelines.recipe import Recipe
+from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
+from pipelines.contract.recipe import Recipe
 
 CHECK = "base model"
 HUB_SECONDS = 5
@@ -58,7 +59,7 @@ def _hub(name: str) -> Path | Finding:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-    from model_ops.import_base import TAKEN
+    from model_ops.operations.import_base import TAKEN
 
     try:
         return Path(snapshot_download(name, local_files_only=True, allow_patterns=list(TAKEN)))
@@ -132,9 +133,9 @@ def _families(recipe: Recipe, base: Base) -> list[Finding]:
                 found.append(problem("architecture", f"{stage} is known for {', '.join(MODEL_TYPES)}, not for {kind}",
                                      f"set {stage}: {{enabled: false}}"))
     drafter = recipe.speculator
-    if drafter.enabled and drafter.architecture == "mtp" and drafter.resolved().mtp_layer == "base" and body == kind:
-        found.append(problem("architecture", f"speculator.architecture mtp trains a layer of the base model, and a {kind} "
-                             f"carries none that is known (bodies known: {', '.join(BODY_TYPES)})",
+    start = ARCHITECTURES[drafter.architecture].starts_from
+    if recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
+        found.append(problem("architecture", f"speculator.architecture {drafter.architecture} {lacking}",
                              "take another architecture, such as eagle3"))
     return found
 

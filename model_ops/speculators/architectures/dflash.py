@@ -44,7 +44,7 @@ class DFlashSettings(SpeculatorSettings):
         None, ge=1, le=1_024, description="Number of the target's layers whose states it reads. Left out: 5, or as "
         "many as a shallow target has")
     gamma: float | None = Field(
-        None, gt=0, description="Draft k weighs exp(-(k - 1) / gamma), k = 1, 2, ... Left out: 4")
+        None, gt=0, description="Draft k weighs exp(-(k - 1) / gamma), k counting from 1. Left out: 4")
     anchors: int | None = Field(
         None, ge=1, description="Positions of an answer at which a training step drafts, chosen anew each time. Left "
         "out: 64, 256 or 512 by preset")

@@ -81,7 +81,7 @@ def _build(settings: DraftModelSettings, target: IncrementalModel, target_ids: T
 DRAFT_MODEL = Architecture(
     name="draft_model", settings=DraftModelSettings, build=_build, model_class=_model_class, color="#6b6b6b",
     recognises=_is_drafting_language_model, verify=verify_same_vocabulary, is_language_model=True,
-    starts_from=StartingModel("draft_model", "student", "student_model", "a small language model", _check_start),
+    starts_from=StartingModel("draft_model", "student", "a small language model", _check_start),
     vllm=VllmOptions("draft_model", SAMPLED_DRAFTS), sglang=SglangOptions("STANDALONE"),
     serving_note="draft_model is a language model of its own, served beside its target with its own keys and values: vLLM's "
     "method draft_model, SGLang's STANDALONE (the release's scripts say so).",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from model_ops.errors import ModelError
-from model_ops.models.mtp_tensors import BODY_TYPES, takes_layer_for_quantized
+from model_ops.models.mtp_tensors import BODY_TYPES, has_layers, takes_layer_for_quantized
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_mtp import is_mtp, verify_mtp
@@ -52,6 +52,13 @@ def _check_layer(directory: Path, target: Path) -> None:
     read_layer(directory)
 
 
+def _lacking_in(config: Config) -> str:
+    if has_layers(config):
+        return ""
+    return (f"trains a layer of the base model, and a {config.get('model_type')} carries none that is known (bodies known: "
+            f"{', '.join(BODY_TYPES)})")
+
+
 def _model_class() -> type[DraftModel]:
     from model_ops.speculators.mtp import Mtp
 
@@ -67,6 +74,8 @@ def _build(settings: MtpSettings, target: IncrementalModel, target_ids: Tensor) 
 MTP = Architecture(
     name="mtp", settings=MtpSettings, build=_build, model_class=_model_class, color="#1b6ca8", verify=verify_mtp,
     recognises=is_mtp, check_target=_check_target, unquantized_layer=True,
-    starts_from=StartingModel("mtp_layer", "base", "base_model", "a model with a multi-token-prediction layer", _check_layer),
+    refuses_tiny_base="which trains the base model's own multi-token-prediction layer, and base_model tiny has none; take "
+    "eagle3, or a base that has such a layer",
+    starts_from=StartingModel("mtp_layer", "base", "a model with a multi-token-prediction layer", _check_layer, _lacking_in),
     # vLLM reads the number of such layers in the target's config, which has none
     vllm=VllmOptions("mtp", SAMPLED_DRAFTS, hf_overrides={"num_nextn_predict_layers": 1}))

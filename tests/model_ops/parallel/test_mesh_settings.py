@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from model_ops.specs import TinyBaseSettings
+from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.speculators.registry import speculator_settings
 from model_ops.training.settings import MeshSettings, TrainingSettings
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_models import write_target
 
-from model_ops.models.target import load_runner
+from model_ops.decoding.target import load_runner
 from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.target_stamp import stamp

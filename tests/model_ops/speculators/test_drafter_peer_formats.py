@@ -18,8 +18,8 @@ from benchmarks.drafter_peer_formats import (
 from benchmarks.drafter_peers import Run, compared, index_target, rows_for, specforge_draft
 from benchmarks.our_drafter import GivenSteps
 from model_ops.decoding.incremental import FINAL
+from model_ops.decoding.target import load_runner
 from model_ops.models.model_directory import read_config
-from model_ops.models.target import load_runner
 from model_ops.progress import Progress
 from model_ops.speculators.eagle3 import Eagle3
 from model_ops.speculators.eagle3_config import Eagle3Config

@@ -18,6 +18,7 @@ from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.factory import load_draft_model, new_draft_model
+from model_ops.speculators.medusa import Medusa
 from model_ops.speculators.registry import speculator_settings
 from model_ops.training.optimizers import parameter_groups
 
@@ -26,7 +27,7 @@ torch.set_num_threads(1)  # the models are tiny: a second thread costs more than
 def by_definition(model, state, tokens):
     """Logits of each step from the formulas of the papers, weights by the names of the files; tokens: what is fed."""
     weights, logits = model.state_dict(), []
-    if model.kind == "medusa":
+    if isinstance(model, Medusa):
         for head in range(model.config.num_heads):
             x = state
             for layer in range(model.config.num_hidden_layers):
@@ -221,11 +222,11 @@ def test_settings_that_contradict_the_architecture_are_refused(fields, expected)
 
 def test_open_fields_follow_the_architecture():
     medusa = speculator_settings(architecture="medusa", num_speculative_tokens=4, preset="quick").resolved()
-    assert (medusa.ttt_steps, medusa.residual_layers, medusa.shared_head, medusa.tie_weights) == (4, 1, True, None)
+    assert (medusa.ttt_steps, medusa.residual_layers, medusa.shared_head, medusa.eta) == (4, 1, True, 10)
     mlp = speculator_settings(architecture="mlp_speculator", num_speculative_tokens=1).resolved()
     assert (mlp.ttt_steps, mlp.tie_weights, mlp.scale_input, mlp.inner_dim) == (1, False, True, None)
     eagle3 = speculator_settings(architecture="eagle3", preset="quick").resolved()
-    assert (eagle3.ttt_steps, eagle3.num_layers, eagle3.cod_ratio) == (3, 1, None)
+    assert (eagle3.ttt_steps, eagle3.num_layers, eagle3.eta) == (3, 1, 3)
     parallel = speculator_settings(architecture="p_eagle", num_speculative_tokens=6, draft_vocab_size=500).resolved()
     assert (parallel.ttt_steps, parallel.num_layers, parallel.mask_token_id) == (6, 4, None)
     assert parallel.shares_of_steps(6) == pytest.approx([1, 0.7, 0.49, 0.343, 0.2401, 0.2])

@@ -1,0 +1,188 @@
+"""The catalog: what analysts open. One small DuckDB file of views over the lake's tables and datasets.
+
+    query(lake, "select rule, count(*) from decisions group by rule") # an Arrow table; works while a run is writing
+    with ask(lake, "from interactions") as answer: ...                # the same in batches, for results of any size
+    lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
+
+A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
+math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals` and `champions`, `lineage_nodes`,
+`lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
+`decisions` holds the decisions that are in force, `decisions_history` all of them. `relations` and `relation_columns` say
+what each of them is (comments.py). Nothing is lost when the file is deleted. why.py tells the
+fate of one request or line from it.
+
+Questions are asked behind a lock (locked_catalog.py): one query, which can read the files of the views only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from resources.catalog.build import rebuild
+from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, locked, memory_gib
+from resources.catalog.question import NotAQuestionError, check_question
+from resources.lake import Lake
+from resources.sql_files import rows
+
+
+class CatalogError(Exception):
+    """A question that the catalog cannot answer; one sentence that says why."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a question gives: the columns, and the rows batch by batch. Reading a batch may raise CatalogError."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+
+
+@contextmanager
+def ask(
+    lake: Lake, sql: str, parameters: Parameters = None, limits: Limits | None = None,
+    opened: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
+) -> Iterator[Answer]:
+    """What one query returns. `opened` is called with the connection, by which another thread can interrupt the query.
+
+    Raises CatalogError where there is no catalog, where `sql` is no query or several, and in DuckDB's own words for bad SQL.
+    """
+    with open_catalog(lake, limits) as connection:
+        if opened is not None:
+            opened(connection)
+        memory = memory_gib(connection)
+        with _said_plainly(lake, memory):
+            check_question(connection, sql)
+            reader = connection.sql(sql, params=parameters or None).to_arrow_reader(10_000)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with _said_plainly(lake, memory):
+                yield from reader
+
+        yield Answer(reader.schema, batches())
+
+
+def query(lake: Lake, sql: str, parameters: Parameters = None) -> pa.Table:
+    """All that one query returns. Raises CatalogError as `ask` does."""
+    with ask(lake, sql, parameters) as answer:
+        return pa.Table.from_batches(answer.batches, schema=answer.schema)
+
+
+def lineage_of(lake: Lake, artefact: str) -> pa.Table:
+    """The edges behind an artefact: depth, child, parent, and what the parent is.
+
+    `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version,
+    or the artefact's directory. Raises CatalogError where none or several are meant.
+    """
+    with open_catalog(lake) as connection:
+        return rows(connection, "catalog/lineage_of", node=_found(connection, lake, artefact)["node"])
+
+
+@dataclass(frozen=True)
+class LogLines:
+    """How much of the logs is behind an artefact, `name@version`."""
+
+    artefact: str
+    interactions: int
+    objects: int
+
+
+def log_lines_of(lake: Lake, artefact: str) -> LogLines:
+    """How many interactions, of how many log objects, are behind an artefact. Raises CatalogError as lineage_of does."""
+    with open_catalog(lake) as connection:
+        found = _found(connection, lake, artefact)
+        name = f"{found['name']}@{found['version']}"
+        [counted] = rows(connection, "catalog/count_log_lines", artefact=name).to_pylist()
+    return LogLines(name, counted["interactions"], counted["objects"])
+
+
+@contextmanager
+def open_catalog(lake: Lake, limits: Limits | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A locked connection to the catalog. Raises CatalogError where there is none."""
+    if not lake.root.is_dir():
+        raise CatalogError(f"there is no lake at {lake.root}: run a recipe with --lake {lake.root} first")
+    if not lake.catalog.exists():
+        raise CatalogError(f"lake {lake.root} has no catalog yet: run a recipe with --lake {lake.root} first")
+    with ExitStack() as stack:
+        connection = _locked(lake, limits or Limits(), stack)
+        try:
+            yield connection
+        except RuntimeError as error:  # DuckDB's word for a Ctrl-C while it works in the main thread
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise
+
+
+def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConnection:
+    try:
+        try:
+            return stack.enter_context(locked(lake.catalog, lake.root, limits))
+        except OldCatalogError:
+            rebuild(lake)
+            return stack.enter_context(locked(lake.catalog, lake.root, limits))
+    except (duckdb.Error, OSError) as error:
+        said = _one_line(error)
+        if "Could not set lock" in said:
+            raise CatalogError(
+                f"{lake.catalog} is open for writing in another program ({said}): close it there, or open it with -readonly"
+            ) from error
+        raise CatalogError(f"{lake.catalog} cannot be opened ({said}): delete it and run again") from error
+
+
+@contextmanager
+def _said_plainly(lake: Lake, memory: float) -> Iterator[None]:
+    """Errors of a question as one sentence; memory: in GiB. While rows are read, Arrow passes DuckDB's on as OSError."""
+    try:
+        yield
+    except NotAQuestionError as error:
+        raise CatalogError(str(error)) from error
+    except (duckdb.Error, OSError, MemoryError) as error:
+        said = _one_line(error)
+        if isinstance(error, MemoryError) or said.startswith("Out of Memory"):
+            said = (f"the question takes more than {memory:.1f} GiB of memory and {SPILLS * memory:.1f} GiB of files: ask for "
+                    "less at a time, or allow more with --memory")
+        elif said.startswith("Permission Error"):
+            said = ("a question reads the tables and datasets of the lake, and nothing else "
+                    f"({said.removeprefix('Permission Error: ')}); plain DuckDB on {lake.catalog} reads other files")
+        raise CatalogError(said) from error
+
+
+def _one_line(error: Exception) -> str:
+    """DuckDB's sentence, without the picture of where in the statement it stopped."""
+    return " ".join(str(error).split("\nLINE ")[0].split("\n\nLINE")[0].split())
+
+
+def _found(connection: duckdb.DuckDBPyConnection, lake: Lake, artefact: str) -> dict[str, Any]:
+    """The one artefact that a person means."""
+    name, _, version = _as_name(artefact).partition("@")
+    found = rows(connection, "catalog/find_artefact", name=name, version=version).to_pylist()
+    if not found:
+        raise CatalogError(
+            f"no artefact {artefact} in {lake.root}: give workload/name, workload/name@version, a version or a "
+            "directory; `select name, version from artefacts` lists them"
+        )
+    if len(found) > 1:
+        raise CatalogError(f"{artefact} may be any of {', '.join(row['node'] for row in found)}: give more of it")
+    return found[0]
+
+
+def _as_name(artefact: str) -> str:
+    """A directory as workload/name@version; anything else as it is."""
+    manifest = Path(artefact) / "manifest.json"
+    if not manifest.is_file():
+        return artefact.removesuffix("/")
+    try:
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        return f"{content['name']}@{content['version']}"
+    except (ValueError, KeyError, TypeError) as error:
+        raise CatalogError(f"{manifest} is not readable as a manifest: restore it from a copy") from error
