@@ -92,7 +92,8 @@ def _tables_of_variants(model: type[BaseModel], section: Section, shared: dict[s
         tables.setdefault(_table(own, section.key) if own else "", []).append(variant)
     parts = []
     for table, members in tables.items():
-        names = ", ".join(f"`{tag}: {choice}`" for member in members for choice in get_args(member.model_fields[tag].annotation))
+        choices = [choice for member in members for choice in get_args(member.model_fields[tag].annotation)]
+        names = ", ".join(f"`{tag}: {choice}`" for choice in choices)
         said = " ".join(" ".join((member.__doc__ or "").split()) for member in members)
         keys = "These keys as well:" if table else "No further keys."
         parts.append(_filled(f"{names}: {said} {keys}") + (f"\n{table}" if table else ""))

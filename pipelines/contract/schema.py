@@ -49,7 +49,7 @@ def _tidy(key: dict[str, Any]) -> None:
 
 
 def _null_for_keys_of_the_others(sections: list[dict[str, Any]]) -> None:
-    """Where a section is one of several, accepts null for a key of the others, as the recipe does. Editors do not propose it."""
+    """Accepts null for the keys of the other members of a union, as the recipe does; editors do not propose them."""
     names = {name for section in sections for name in section["properties"]}
     for section in sections:
         if others := sorted(names - set(section["properties"])):
