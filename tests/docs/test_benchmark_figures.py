@@ -81,6 +81,11 @@ def workload_gains(r: Result) -> list[str]:
     return [*numbers, percent(r("gain"))]
 
 
+def peer(tool: str) -> str:
+    """The name without the version."""
+    return tool.split()[0]
+
+
 def queries(r: Result) -> int:
     return r("file", "reader_queries") + r("s3", "reader_queries")
 
@@ -111,8 +116,8 @@ CLAIMS: list[Claim] = [
     (PAGE, "How fast are rules", "clean", lambda r: [about(r("rows_per_s"))]),
     (PAGE, "How exact is the detection", "pii", lambda r: [str(r("precision")), str(r("recall"))]),
     (PAGE, "millrace", "near_duplicates", lambda r: [f"{r('docs_per_s'):,}", str(r("f1"))]),
-    *((PAGE, tool, "near_duplicates", lambda r, tool=tool.split()[0]: [f"{r('peers', tool, 'docs_per_s'):,}",
-        hundredth(r("peers", tool, "f1"))]) for tool in ("rensa 0.5.0", "datasketch 2.0.0", "text-dedup 0.4.0", "datatrove 0.10.1")),
+    *((PAGE, tool, "near_duplicates", lambda r, tool=tool: [f"{r('peers', peer(tool), 'docs_per_s'):,}",
+        hundredth(r("peers", peer(tool), "f1"))]) for tool in ("rensa 0.5.0", "datasketch 2.0.0", "text-dedup 0.4.0", "datatrove 0.10.1")),
     (PAGE, "Tokens/s of fine-tuning", "trainer_vs_trl", lambda r: [tenth(r("ratio_small")),
         about(r("runs", "small, checkpointing on", "ours", "tokens_per_s"))]),
     (PAGE, "The same, 103M", "trainer_vs_trl", lambda r: [tenth(r("ratio_large")),
