@@ -8,14 +8,14 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import shown, table
+from resources.artefacts.manifest import external_input
+from resources.artefacts.source_digest import source_digest
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
-from resources.manifest import external_input
-from resources.row_fates import RowFates
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.curating.row_fates import RowFates
+from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/curating/curate.py", "sql/curate", "sql/clean", "sql/tables", "sql/digests")
+SOURCES = ("resources/curating/curate.py", "sql/curating", "sql/reading/ties", "sql/tables", "sql/digests")
 
 
 @dg.asset(

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
+from resources.artefacts.source_digest import source_digest
 from resources.releasing.approvals import approve, approved_by, is_approved, was_decided
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.release import ReleaseError, ReleaseSettings, recheck
 from resources.releasing.signature import AUTOMATIC
 from resources.releasing.subject import subject_of
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(

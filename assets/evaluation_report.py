@@ -4,16 +4,16 @@ import dagster as dg
 
 from assets.ownership import OWNERS, RELEASE, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import EvaluateSettings
+from model_ops.operations.evaluate_settings import EvaluateSettings
+from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
     deps=["base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "sft_dataset"],
     group_name=RELEASE, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
-    code_version=source_digest("model_ops/evaluate.py")[:12],
+    code_version=source_digest("model_ops/operations/evaluate.py")[:12],
 )
 def evaluation_report(
     context: dg.AssetExecutionContext,

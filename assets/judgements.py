@@ -4,15 +4,15 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import numbers
+from resources.artefacts.source_digest import source_digest
 from resources.curating.curation import CurationSettings
 from resources.curating.judge import judge
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
     deps=["cleaned_interactions"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS, pool=LAKE_POOL,
-    code_version=source_digest("resources/curating/judge.py", "sql/judge")[:12],
+    code_version=source_digest("resources/curating/judge.py", "sql/curating/judge")[:12],
 )
 def judgements(
     context: dg.AssetExecutionContext,

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2020-01-01", end_offset=1)
 ONE_RUN = dg.BackfillPolicy.single_run()

@@ -16,8 +16,8 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from resources.manifest import Manifest
-from resources.workshop import Workshop
+from resources.artefacts.manifest import Manifest
+from resources.workshop.workshop import Workshop
 
 LARGEST_PICTURE = 150_000
 """Bytes: Dagster's event log is no place for more (large markdown fails to load)."""

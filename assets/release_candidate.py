@@ -4,7 +4,8 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
+from resources.artefacts.source_digest import source_digest
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import judge
 from resources.releasing.model_policy import ModelPolicy
@@ -12,8 +13,7 @@ from resources.releasing.parts import superseded
 from resources.releasing.release import ReleaseSettings, read_release, recheck, write_release
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/releasing/release.py", "resources/releasing/gates.py", "resources/releasing/summary.py")
 

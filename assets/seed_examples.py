@@ -7,16 +7,16 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
+from resources.artefacts.source_digest import source_digest
 from resources.composing.seed_decontamination import drop_contaminated_seeds
 from resources.composing.seeds import import_seeds
 from resources.curating.curation import CurationSettings
 from resources.reading.sources import SourceSettings
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 SOURCES = (
     "resources/composing/seeds.py", "resources/composing/seed_decontamination.py",
-    "sql/seeds", "sql/curate", "sql/clean", "sql/ingest", "sql/datasets/labels_of.sql",
+    "sql/composing/seeds", "sql/curating/decontaminate", "sql/curating/macros", "sql/reading",
 )
 
 

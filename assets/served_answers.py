@@ -4,12 +4,12 @@ import dagster as dg
 
 from assets.ownership import DRAFTER, OWNERS
 from assets.presentation import shown
+from resources.artefacts.source_digest import source_digest
 from resources.composing.served_answers import build_served_answers
 from resources.curating.curation import CurationSettings
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/composing/served_answers.py", "sql/datasets/served_answers.sql", "sql/tables")
+SOURCES = ("resources/composing/served_answers.py", "sql/composing/served_answers.sql", "sql/tables")
 REDACTION = ("pii", "pii_engine")
 
 

@@ -5,14 +5,14 @@ import dagster as dg
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import SftSettings
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from model_ops.operations.sft_settings import SftSettings
+from resources.artefacts.source_digest import source_digest
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
     deps=["base_model", "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
-    pool=WORKER_POOL, code_version=source_digest("model_ops/sft.py")[:12],
+    pool=WORKER_POOL, code_version=source_digest("model_ops/operations/sft.py")[:12],
 )
 def sft_model(
     context: dg.AssetExecutionContext,

@@ -5,16 +5,16 @@ import dagster as dg
 from assets.overrides import TrainingOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
+from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
-from resources.source_digest import source_digest
-from resources.workshop import Workshop
+from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
     deps=["base_model", "quantized_model", "student_model", "speculator_dataset"], group_name=DRAFTER,
     kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
-    code_version=source_digest("model_ops/speculator.py")[:12],
+    code_version=source_digest("model_ops/operations/speculator.py")[:12],
 )
 def speculator(
     context: dg.AssetExecutionContext,

@@ -34,11 +34,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.clean import WORKLOAD, traffic
 from benchmarks.record import record
+from resources.artefacts.slice_digest import slice_digest
 from resources.curating import curate as curation
 from resources.curating.clean import clean
 from resources.curating.curation import CurationSettings
 from resources.lake import Lake
-from resources.slice_digest import slice_digest
 from resources.tables import SCHEMAS, Tables
 
 DAYS = 31

@@ -34,19 +34,19 @@ from assets import (
     speculator_dataset,
     student_model,
 )
-from pipelines.clearing import clear_after
-from pipelines.days import daily_partitions
-from pipelines.jobs import DAILY, jobs
-from pipelines.recipe import Recipe, load_recipe
-from pipelines.schedules import schedules
-from pipelines.sensors import new_logs
-from pipelines.settings import RECIPES, find_recipe, lake_location
-from pipelines.wiring import rewired
+from pipelines.contract.recipe import Recipe, load_recipe
+from pipelines.graph.clearing import clear_after
+from pipelines.graph.days import daily_partitions
+from pipelines.graph.jobs import DAILY, jobs
+from pipelines.graph.schedules import schedules
+from pipelines.graph.sensors import new_logs
+from pipelines.graph.wiring import rewired
+from pipelines.storage.locations import RECIPES, find_recipe, lake_location
+from resources.artefacts.leftovers import kept_seconds
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.launcher import LocalLauncher
-from resources.leftovers import kept_seconds
-from resources.registry import Registry
-from resources.workshop import Workshop
+from resources.launching.local_launcher import LocalLauncher
+from resources.workshop.workshop import Workshop
 
 MODULES = (
     logs, interactions, cleaned_interactions, judgements, curated_interactions, seed_examples, eval_suite, sft_dataset,

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
-from deltalake.exceptions import TableNotFoundError
 
 from resources.lake import Lake
+from resources.opened_tables import opened
 
 _TEXT = pa.string()
 _TIME = pa.timestamp("us", tz="UTC")
@@ -145,10 +145,7 @@ class Tables:
 
     def open(self, name: str) -> DeltaTable | None:
         """The table at its newest version, or None where nothing was ever committed to it."""
-        try:
-            return DeltaTable(str(self.lake.table(name)))
-        except TableNotFoundError:
-            return None
+        return opened(self.lake.table(name))
 
     def files(self, name: str) -> list[str]:
         """Absolute paths of the Parquet files of the newest version."""
@@ -161,18 +158,27 @@ class Tables:
         if table is None:
             return {}
         counted: dict[date, int] = {}
-        for part in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        for part in _parts(table, "partition.workload", "partition.dt", "num_records"):
             if part["partition.workload"] == workload:
                 day = part["partition.dt"]
                 counted[day] = counted.get(day, 0) + part["num_records"]
         return counted
+
+    def files_by_day(self, name: str, workload: str) -> dict[date, list[str]]:
+        """The Parquet files of each of a workload's days, as the commit log names them."""
+        table = self.open(name)
+        found: dict[date, list[str]] = {}
+        for part in _parts(table, "partition.workload", "partition.dt", "path") if table is not None else ():
+            if part["partition.workload"] == workload:
+                found.setdefault(part["partition.dt"], []).append(part["path"])
+        return found
 
     def holds(self, name: str, workload: str, column: str) -> bool:
         """Whether a workload has any value in a column, from the commit log alone; True where the log does not say."""
         table = self.open(name)
         if table is None:
             return False
-        parts = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        parts = _parts(table, "partition.workload", "num_records", f"null_count.{column}")
         return any(
             part["num_records"] is None or part.get(f"null_count.{column}") is None
             or part[f"null_count.{column}"] < part["num_records"]
@@ -188,7 +194,7 @@ class Tables:
         if table is None:
             return 0
         counted: Counter[tuple[str, ...]] = Counter()
-        for part in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        for part in _parts(table, *(f"partition.{column}" for column in PARTITIONS[name])):
             if part["partition.workload"] == workload:
                 counted[tuple(_as_text(part[f"partition.{column}"]) for column in PARTITIONS[name])] += 1
         crowded = [values for values, files in counted.items() if files > MANY_FILES]
@@ -229,6 +235,12 @@ class Tables:
             mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
             schema_mode="merge",  # a lake of before a column was added gets it with its next commit
         )
+
+
+def _parts(table: DeltaTable, *columns: str) -> list[dict[str, Any]]:
+    """What the commit log says of each file, of these columns those that it has. Statistics of all columns are many."""
+    listed = pa.table(table.get_add_actions(flatten=True))
+    return listed.select([column for column in columns if column in listed.column_names]).to_pylist()
 
 
 def _as_text(value: Any) -> str:

@@ -13,7 +13,7 @@ from resources.reading.local_path import absolute_uri, is_local
 from resources.reading.sources import SourceSettings
 
 if TYPE_CHECKING:
-    from pipelines.recipe import Recipe
+    from pipelines.contract.recipe import Recipe
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.contract.text import Place
 
 if TYPE_CHECKING:
-    from pipelines.recipe import Recipe
+    from pipelines.contract.recipe import Recipe
 
 Broken = Iterator[tuple[str | Place, str]]
 

@@ -26,9 +26,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from resources.artefacts.manifest import ManifestError
 from resources.atomic import write_text
 from resources.lake import Lake
-from resources.manifest import ManifestError
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry
 from resources.releasing.old_approvals import old_approvals
 from resources.releasing.release import ReleaseError

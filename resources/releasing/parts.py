@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resources.freshness import causes_of, current_manifests, stale_inputs
+from resources.artefacts.freshness import causes_of, current_manifests, stale_inputs
+from resources.artefacts.manifest import Input, Manifest, ManifestError, read_manifest
 from resources.lake import Lake
-from resources.manifest import Input, Manifest, ManifestError, read_manifest
 
 
 def disagreements(lake: Lake, directory: Path) -> list[str]:

@@ -16,11 +16,11 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+from resources.artefacts.manifest import Manifest, ManifestError
+from resources.artefacts.registry import Registry
 from resources.atomic import write_text
+from resources.curating.row_fates import RowFates
 from resources.lake import Lake
-from resources.manifest import Manifest, ManifestError
-from resources.registry import Registry
-from resources.row_fates import RowFates
 
 TEMPLATES = Path(__file__).with_name("templates")
 STAGES = {

@@ -1,8 +1,9 @@
 -- The same for cleaned rows, with the hash of what cleaning made of each: other settings, other rows.
 select
+    dt,
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || md5(to_json(
         {messages: messages, tools: tools, completion: completion, status: status, session: session_id, shape: prompt_shape,
         text: normalised_sha256, signature: signature}
     )::varchar) as line
 from cleaned_interactions
-order by line
+order by dt, line

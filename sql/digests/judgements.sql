@@ -1,6 +1,7 @@
 -- For judgements: each score, by row, name, model and prompt.
 select
+    dt,
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || name || ' ' || model || ' ' || prompt_sha256 || ' '
     || coalesce(score::varchar, '') as line
 from judgements
-order by line
+order by dt, line

@@ -1,8 +1,9 @@
 -- The same for interactions, with how each was served: parameters, token ids and what else tells whose they are.
 select
+    dt,
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || md5(to_json(
         {model: model, weights: served_model_digest, params: params, prompt: prompt_token_ids, answer: completion_token_ids,
         counted: [prompt_tokens, completion_tokens], reasoning: reasoning, finish: finish_reason, status: status}
     )::varchar) as line
 from interactions
-order by line
+order by dt, line

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from pipelines.instance import fail_dead_runs, open_instance
+from pipelines.running.instance import fail_dead_runs, open_instance
+from resources.artefacts.manifest import describe_files, files_digest
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
-from resources.manifest import describe_files, files_digest
-from resources.registry import Registry
 from resources.releasing.approvals import is_approved
 from resources.releasing.endpoints import Endpoint
 

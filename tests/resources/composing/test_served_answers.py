@@ -7,13 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 from interaction_rows import days_of, interaction, store
 
+from resources.artefacts.slice_digest import slice_digest
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.composing.served_answers import SERVED, build_served_answers
 from resources.curating.clean import clean
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.lake import Lake
-from resources.slice_digest import slice_digest
 from resources.tables import Tables
 
 LOGGED = {"prompt_token_ids": [1, 2, 3], "completion_token_ids": [4, 5], "served_model_digest": "ab" * 32,

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from interaction_rows import days_of, interaction, read, store, thumb
 
+from resources.artefacts.slice_digest import slice_digest
 from resources.curating.clean import clean
 from resources.curating.curate import EVAL_ITEMS, CurationError, curate
 from resources.curating.curation import CurationSettings
 from resources.lake import Lake
-from resources.slice_digest import slice_digest
 from resources.tables import Tables
 
 WORDS = [

@@ -12,6 +12,7 @@ from interaction_rows import days_of, interaction, read, store
 from judge_server import completion, judge_server, scores
 from pydantic import ValidationError
 
+from resources.artefacts.slice_digest import slice_digest
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.curating import judge as judging
 from resources.curating.clean import clean
@@ -20,7 +21,6 @@ from resources.curating.curation import CurationSettings
 from resources.curating.judge import judge
 from resources.curating.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings, read_reply
 from resources.lake import Lake
-from resources.slice_digest import slice_digest
 from resources.tables import Tables
 
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from interaction_rows import heard, interaction, read, store, thumb
 
+from resources.artefacts.slice_digest import slice_digest
 from resources.lake import Lake
 from resources.reading.ingest import ingest
 from resources.reading.sources import SourceSettings
 from resources.reading.ties import tie
-from resources.slice_digest import slice_digest
 from resources.tables import SCHEMAS, Tables
 
 

@@ -1,0 +1,99 @@
+"""What `approve`, `withdraw` and `rollback` print: the release in full, what moved from what to what, how to undo it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+
+from resources.artefacts.manifest import read_manifest
+from resources.lake import Lake
+from resources.releasing.endpoints import Aliases, Endpoint
+from resources.releasing.gates import missed
+from resources.releasing.parts import superseded
+from resources.releasing.release import read_release
+from resources.releasing.rollback import champions_before, was_champion
+from resources.releasing.signature import Signature
+
+
+def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
+    """Everything that a person decides on: versions and digests in full, gates, and the champion at this moment."""
+    release, manifest = read_release(directory), read_manifest(directory)
+    _print(console, f"release {directory.name} of {directory.parent.name}")
+    _print(console, f"  made      {manifest.created_at:%Y-%m-%d %H:%M} UTC")
+    _print(console, f"  digest    {manifest.digest}")
+    _print(console, f"  target    {release.target.name}@{release.target.version}")
+    if release.speculator is not None:
+        drafts = f"{release.architecture}, {release.num_speculative_tokens} tokens a draft"
+        _print(console, f"  drafter   {release.speculator.name}@{release.speculator.version} ({drafts})")
+    for gate in release.gates:
+        problem = missed(gate)
+        held = gate.why or f"{gate.measured:.6g} is at least {gate.wanted:g}" if gate.measured is not None else ""
+        said = problem.partition(": ")[2] if problem else held
+        _print(console, f"  {'✗' if problem else '✓'} gate    {gate.name}: {said}")
+    _print(console, f"  champion  {_champion(lake, seen)}")
+
+
+def say_approved(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature, again: bool) -> None:
+    """again: somebody had approved this release before."""
+    approved = f"approved {'once more ' if again else ''}by {_who(by)}"
+    if aliases.champion == seen.champion:
+        _ok(console, f"{aliases.workload}: release {aliases.champion} is the champion already; {approved}")
+    else:
+        _ok(console, f"{aliases.workload}: champion moved from {seen.champion or 'none'} to {aliases.champion}; {approved}")
+    if seen.champion and aliases.champion != seen.champion:
+        _print(console, f"  undo: millrace rollback {aliases.workload} {_option(lake)}")
+    _advise(console, by)
+
+
+def say_rolled_back(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature) -> None:
+    moved = f"champion moved from {seen.champion} back to {aliases.champion}"
+    _ok(console, f"{aliases.workload}: {moved}; rolled back by {_who(by)}")
+    _print(console, f"  release {seen.champion} counts as withdrawn: no run and no rollback serves it again by itself")
+    _print(console, f"  undo: millrace rollback {aliases.workload} --to {seen.champion} {_option(lake)}")
+    _advise(console, by)
+
+
+def say_withdrawn(console: Console, lake: Lake, directory: Path, by: Signature) -> None:
+    _ok(console, f"{directory.parent.name}: release {directory.name} is withdrawn by {_who(by)}; the champion stays")
+    workload = directory.parent.name
+    served = was_champion(lake, workload, directory.name)
+    again = f"rollback {workload} --to {directory.name}" if served else f"approve {directory.name}"
+    if served or not superseded(lake, directory):
+        _print(console, f"  undo: millrace {again} {_option(lake)}, which makes it the champion")
+    _advise(console, by)
+
+
+def _champion(lake: Lake, seen: Aliases) -> str:
+    if seen.champion is None:
+        return "none yet"
+    entries = Endpoint(lake, seen.workload).entries()
+    moves = [entry for entry in entries if entry.action in ("promoted", "rolled back", "found")]
+    began = next((entry for entry in reversed(moves) if entry.champion == seen.champion), None)
+    since = f", since {began.at:%Y-%m-%d %H:%M} UTC by {began.by}" if began else ""
+    earlier = len(champions_before(entries)) - 1
+    return f"{seen.champion} at this moment{since}" + (f"; champions before it: {earlier}" if earlier > 0 else "")
+
+
+def _who(by: Signature) -> str:
+    return f"{by.name} ({by.identity_from})"
+
+
+def _advise(console: Console, by: Signature) -> None:
+    if by.identity_from == "system account":
+        _print(console, f"  {by.name} is the system's account: set MILLRACE_USER to put your own name on record")
+
+
+def _option(lake: Lake) -> str:
+    return f"--lake {shlex.quote(os.path.relpath(lake.root))}"
+
+
+def _ok(console: Console, text: str) -> None:
+    console.print("✓", style="green", end=" ")
+    _print(console, text)
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,123 @@
+"""Which current artefacts were made from inputs that are no longer the current ones.
+
+    manifests = current_manifests(lake, "math-tutor")        # name -> manifest, read from current.json and manifest.json
+    stale = stale_inputs(manifests)                           # name -> [StaleInput(...)]; only stale artefacts are in it
+
+An input that is an artefact is compared by digest: another version with the same content is no change. An artefact whose
+parent is stale is stale itself. Table slices and files from outside are compared where the caller can digest them
+(`digest_of`). Nothing is written, and no lock is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from resources.artefacts.manifest import Input, Manifest, ManifestError, read_manifest
+from resources.lake import Lake
+
+ARTEFACTS = ("dataset", "model", "release")
+
+DigestOf = Callable[[Manifest, Input], str | None]
+"""The digest that an input which is no artefact has now; None where nobody can tell."""
+
+
+@dataclass(frozen=True)
+class StaleInput:
+    """One input of an artefact that is not current: as the manifest names it, and what is current now.
+
+    reason: `changed` (the current one has another digest), `gone` (there is no current one any more) or `stale` (it is
+    the current one, and one of its own inputs is not).
+    """
+
+    kind: str
+    name: str
+    version: str
+    digest: str
+    reason: Literal["changed", "gone", "stale"]
+    current_version: str = ""
+    current_digest: str = ""
+
+    def __str__(self) -> str:
+        name = self.name.rpartition("/")[2]
+        if self.reason == "stale":
+            return f"{name} {self.version} is stale itself"
+        used = self.version or self.digest[:12]
+        if self.reason == "gone":
+            return f"made from {name} {used}, which has no current version"
+        return f"made from {name} {used}, current is {self.current_version or self.current_digest[:12]}"
+
+
+def stale_inputs(
+    manifests: Mapping[str, Manifest], digest_of: DigestOf | None = None, outdated: Collection[str] = ()
+) -> dict[str, list[StaleInput]]:
+    """The inputs that are not current, by artefact. Artefacts whose inputs are all current are left out.
+
+    manifests: the current artefacts of one workload, by the last part of their name. outdated: names of those that are stale
+    for another reason, such as changed settings: what was made from them is stale too.
+    """
+    known = {(manifest.kind, manifest.name): manifest for manifest in manifests.values()}
+    found: dict[tuple[str, str], list[StaleInput]] = {}
+
+    def look(manifest: Manifest) -> list[StaleInput]:
+        key = (manifest.kind, manifest.name)
+        if key not in found:
+            found[key] = []  # two artefacts that name each other end here
+            # an earlier version of the artefact itself is what it went on from, never what it should be now
+            others = [item for item in manifest.inputs if (item.kind, item.name) != key]
+            found[key] = [stale for item in others if (stale := compare(manifest, item)) is not None]
+        return found[key]
+
+    def compare(manifest: Manifest, item: Input) -> StaleInput | None:
+        named = {"kind": item.kind, "name": item.name, "version": item.version, "digest": item.digest}
+        if item.kind not in ARTEFACTS:
+            now = digest_of(manifest, item) if digest_of else None
+            changed = now is not None and now != item.digest
+            return StaleInput(**named, reason="changed", current_digest=now) if changed else None
+        current = known.get((item.kind, item.name))
+        if current is None:
+            return StaleInput(**named, reason="gone")
+        standing = {"current_version": current.version, "current_digest": current.digest}
+        if current.digest != item.digest:
+            return StaleInput(**named, **standing, reason="changed")
+        is_stale = bool(look(current)) or current.name.rpartition("/")[2] in outdated
+        return StaleInput(**named, **standing, reason="stale") if is_stale else None
+
+    return {name: stale for name, manifest in manifests.items() if (stale := look(manifest))}
+
+
+def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[str, str]]:
+    """Why an artefact is out of date, at the root: (artefact to make again, a sentence that says why), furthest first.
+
+    stale: what `stale_inputs` returns. [] where the artefact is up to date.
+    """
+    found: dict[tuple[str, str], None] = {}
+
+    def look(artefact: str, seen: frozenset[str]) -> None:
+        items = stale.get(artefact, [])
+        for parent in (item.name.rpartition("/")[2] for item in items if item.reason == "stale"):
+            if parent not in seen:
+                look(parent, seen | {parent})
+        for item in items:
+            if item.reason != "stale":
+                found[artefact, f"{artefact} was {item}"] = None
+
+    look(name, frozenset({name}))
+    return list(found)
+
+
+def current_manifests(lake: Lake, workload: str) -> dict[str, Manifest]:
+    """The current artefacts of a workload, by the last part of their name. One that cannot be read is left out."""
+    found = {}
+    for kind in ARTEFACTS:
+        home = lake.artefacts(kind) / workload
+        pointers = [home / "current.json"] if kind == "release" else sorted(home.glob("*/current.json"))
+        for pointer in pointers:
+            try:
+                manifest = read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
+            except (OSError, ValueError, KeyError, TypeError, ManifestError):
+                continue
+            found[manifest.name.rpartition("/")[2]] = manifest
+    return found

@@ -1,0 +1,235 @@
+"""What stopped, killed and superseded runs leave in a lake, and its removal after a stated time.
+
+    keep_s = kept_seconds()                                   # of MILLRACE_KEEP_UNFINISHED_DAYS; 7 days; None: for ever
+    for found in remove_leftovers(lake, "math-tutor", keep_s):
+        print(found.sentence())                               # removed unfinished sft_model 1a2b... (stopped ..., 1.2 GB)
+
+    kind                                         where
+    a version that was never finished            datasets|models/<workload>/<name>/<version>/, releases/<workload>/<version>/
+    checkpoints of a sweep's training            sweeps/<workload>/<stage>/<digest>/
+    catalogs, writes and removals cut short      .catalog-xxxxxxxx, .<file>.xxxxxxxx, .removing-<version>
+
+Age is that of the newest file: the time since anything was written, or restored, there. What any process holds
+(in_use.py) stays, whatever its age. A link is never followed. Finished artefacts are never touched, nor is a version without
+manifest.json that a pointer, a release, an endpoint or another artefact's manifest names: it was finished once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from model_ops.wording import counted, size
+from resources.artefacts.in_use import InUse, taken
+from resources.artefacts.manifest import SCRATCH
+from resources.lake import Lake, LakeError
+
+KEEP_DAYS = "MILLRACE_KEEP_UNFINISHED_DAYS"
+DEFAULT_DAYS = 7.0
+SHORTEST_S = 3_600.0
+"""Nothing locks what is written in one go, so it is called cut short after an hour at the earliest."""
+
+_VERSION = re.compile(r"[0-9a-f]{12}")
+_NAMED = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{12}(?![0-9a-zA-Z])")
+_NAMING = ("datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json", "releases/*/*/release.json",
+           "endpoints/*.json")
+"""Files that name finished versions; read as text, so that a damaged one still counts."""
+_MANIFESTS = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json")
+_REMOVING = ".removing-"
+_CUT_SHORT = re.compile(r"\.catalog-[a-z0-9_]{8}|\..+\.(json|md|html|sh|yaml|csv)\.[a-z0-9_]{8}")
+"""Names that tempfile gives: of a catalog's folder, and of a file that is written beside the one it will replace."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something that was removed. `name` is an asset's; `count` files or folders where they are told together."""
+
+    what: str
+    name: str
+    version: str
+    stopped: datetime
+    bytes: int
+    count: int = 1
+
+    def sentence(self) -> str:
+        if self.what == "cut short":
+            return f"removed {counted(self.count, 'temporary file')} of killed processes ({size(self.bytes)})"
+        artefact = f"{self.name} {self.version}"
+        return f"removed {self.what} {artefact} (stopped {self.stopped:%Y-%m-%d}, {size(self.bytes)})"
+
+
+def kept_seconds() -> float | None:
+    """How long leftovers are kept; None for ever. Raises LakeError where the environment holds no such thing."""
+    given = os.environ.get(KEEP_DAYS, "").strip()
+    if given.lower() == "forever":
+        return None
+    try:
+        days = float(given or DEFAULT_DAYS)
+    except ValueError:
+        days = math.nan
+    if not 0 <= days < math.inf:
+        raise LakeError(f"{KEEP_DAYS}={given}: give a number of days, such as 7, or forever")
+    return days * 86_400
+
+
+def remove_leftovers(lake: Lake, workload: str, keep_s: float | None, names: Collection[str] | None = None) -> list[Leftover]:
+    """Removes what is older than `keep_s` seconds and in nobody's use, and returns it.
+
+    Of artefacts, those of this workload, and of `names` where some are given. What cannot be removed stays for the next time.
+    """
+    if keep_s is None:
+        return []
+    removed = []
+    old = [found for found in _unfinished(lake, workload, names) if _is_old(found[0], keep_s)]
+    named = named_versions(lake) if old else frozenset()
+    for place, what, name in old:
+        if place.name in named:
+            continue
+        found = _remove_unfinished(place, what, name, keep_s)
+        removed += [found] if found else []
+    cut_short = [_remove_cut_short(place, max(keep_s, SHORTEST_S)) for place in _temporary(lake, workload)]
+    there = [found for found in cut_short if found is not None]
+    if there:
+        removed.append(Leftover("cut short", "", "", max(item.stopped for item in there), sum(item.bytes for item in there),
+                                len(there)))
+    return removed
+
+
+def _unfinished(lake: Lake, workload: str, names: Collection[str] | None) -> Iterator[tuple[Path, str, str]]:
+    """Directories that may be leftovers: where, what is to be said of them, and the name of the asset."""
+    for kind in ("dataset", "model"):
+        for home in _folders(lake.root, lake.artefacts(kind).name, workload):
+            if names is None or home.name in names:
+                yield from ((place, "unfinished", home.name) for place in _versions(home))
+    if names is None or "release_candidate" in names:
+        for place in _folders(lake.root, lake.artefacts("release").name, workload):
+            if _VERSION.fullmatch(place.name):
+                yield place, "unfinished", "release_candidate"
+    if names is None:
+        for stage in _folders(lake.root, "sweeps", workload):
+            for place in _versions(stage):
+                if (place / "result.json").exists():
+                    yield place / SCRATCH, "checkpoints of sweep", stage.name
+                else:
+                    yield place, "unfinished sweep", stage.name
+
+
+def named_versions(lake: Lake) -> frozenset[str]:
+    """Versions that pointers, releases, endpoints and the inputs of readable manifests name, of every workload."""
+    found: set[str] = set()
+    for path in (path for pattern in _NAMING for path in lake.root.glob(pattern)):
+        with suppress(OSError):
+            found.update(_NAMED.findall(path.read_text(errors="replace")))
+    for path in (path for pattern in _MANIFESTS for path in lake.root.glob(pattern)):
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            found.update(str(item["version"]) for item in json.loads(path.read_bytes())["inputs"] if item.get("version"))
+    return frozenset(found)
+
+
+def _versions(home: Path) -> Iterator[Path]:
+    return (place for place in _folders(home) if _VERSION.fullmatch(place.name))
+
+
+def _folders(root: Path, *inside: str) -> list[Path]:
+    """Folders in a folder of the lake, by name; none where any part of the way is a link or is not there."""
+    place = root
+    for part in inside:
+        place = place / part
+        if place.is_symlink() or not place.is_dir():
+            return []
+    with suppress(OSError):
+        return sorted(Path(entry.path) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False))
+    return []
+
+
+def _remove_unfinished(place: Path, what: str, name: str, keep_s: float) -> Leftover | None:
+    if not _is_old(place, keep_s):
+        return None
+    version = place.parent.name if place.name == SCRATCH else place.name
+    aside = place.with_name(f"{_REMOVING}{version}")
+    with suppress(OSError, InUse):
+        with taken(place):
+            # looked at again, now that nobody can begin to work in it
+            if not _is_old(place, keep_s):
+                return None
+            stopped, total = _newest(place), _bytes_in(place)
+            place.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        return Leftover(what, name, version, datetime.fromtimestamp(stopped, UTC), total)
+    return None
+
+
+def _is_old(place: Path, keep_s: float) -> bool:
+    """Whether it is an unfinished directory in which nothing was written for so long."""
+    if place.is_symlink() or not place.is_dir() or os.path.lexists(place / "manifest.json"):
+        return False
+    return time.time() - _newest(place) >= keep_s
+
+
+def _temporary(lake: Lake, workload: str) -> Iterator[Path]:
+    """What was being written or removed when a process was killed."""
+    homes = [lake.root]
+    for kind in ("datasets", "models", "releases", "sweeps"):
+        for home in _folders(lake.root, kind, workload):
+            homes += [home.parent, home, *_folders(home)]
+    for name in ("endpoints", lake.dagster_home.name):
+        homes += [home for home in _folders(lake.root) if home.name == name]
+    homes += [*_folders(lake.root, "endpoints"), *_folders(lake.root, "endpoints", "log")]
+    for home in dict.fromkeys(homes):
+        with suppress(OSError):
+            for entry in os.scandir(home):
+                if not entry.is_symlink() and (_CUT_SHORT.fullmatch(entry.name) or _is_removing(entry.name)):
+                    yield Path(entry.path)
+
+
+def _is_removing(name: str) -> bool:
+    return name.startswith(_REMOVING) and bool(_VERSION.fullmatch(name.removeprefix(_REMOVING)))
+
+
+def _remove_cut_short(place: Path, keep_s: float) -> Leftover | None:
+    with suppress(OSError):
+        newest, total = _newest(place), _bytes_in(place)
+        if time.time() - newest < (0 if _is_removing(place.name) else keep_s):
+            return None
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink()
+        return Leftover("cut short", "", "", datetime.fromtimestamp(newest, UTC), total)
+    return None
+
+
+def _newest(place: Path) -> float:
+    """When anything in it, or itself, was written last; seconds since 1970."""
+    return max((_written(status) for status in _statuses(place)), default=time.time())
+
+
+def _written(status: os.stat_result) -> float:
+    """When it was written or came here. A copy that is restored keeps its old st_mtime; nothing sets st_ctime back."""
+    return max(status.st_mtime, status.st_ctime)
+
+
+def _bytes_in(place: Path) -> int:
+    return sum(status.st_size for status in _statuses(place) if not stat.S_ISDIR(status.st_mode))
+
+
+def _statuses(place: Path) -> Iterator[os.stat_result]:
+    """Of a path and all that is in it; links count as themselves, what vanishes meanwhile does not."""
+    with suppress(OSError):
+        yield place.lstat()
+    if place.is_symlink():
+        return
+    for folder, folders, names in os.walk(place):
+        for name in (*folders, *names):
+            with suppress(OSError):
+                yield (Path(folder) / name).lstat()

@@ -1,0 +1,167 @@
+"""The registry of artefacts: datasets, models and releases, found and finished by their manifests.
+
+    draft = registry.draft("model", "sft_model", op="sft", sources=("model_ops/operations/sft.py",), config=..., inputs=[...])
+    if draft.finished is None:
+        ...                                  # fill draft.directory; what a killed run left there may be continued
+        manifest = registry.finish(draft, metrics)
+    registry.current("model", "sft_model")   # what downstream steps take
+
+Names are the asset's, prefixed by the workload on disk. A directory without manifest.json is not an artefact.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from resources.artefacts.in_use import hold, let_go
+from resources.artefacts.manifest import (
+    SCRATCH,
+    Code,
+    Input,
+    Kind,
+    Manifest,
+    ManifestError,
+    artefact_version,
+    describe_files,
+    files_digest,
+    read_manifest,
+)
+from resources.artefacts.source_digest import PROJECT, source_digest
+from resources.atomic import write_json, write_text
+from resources.lake import Lake
+
+ENVIRONMENT = (
+    "dagster", "duckdb", "deltalake", "numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers",
+)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An artefact that is about to be made: where, from what; `finished` is its manifest if it exists already."""
+
+    kind: Kind
+    name: str
+    version: str
+    directory: Path
+    op: str
+    config: dict[str, Any]
+    inputs: tuple[Input, ...]
+    finished: Manifest | None
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The artefacts of one workload in one lake."""
+
+    lake: Lake
+    workload: str
+    recipe_digest: str = ""
+    run_id: str = ""
+    """The Dagster run that works here; "" outside of one."""
+
+    def draft(
+        self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input]
+    ) -> Draft:
+        """Names the artefact that (op, sources, config, inputs) determine and makes its directory."""
+        version = artefact_version(op, source_digest(*sources), config, inputs)
+        directory = self._home(kind, name) / version
+        finished = read_manifest(directory) if (directory / "manifest.json").exists() else None
+        if finished is not None:
+            self._point(finished)
+        else:
+            hold(directory)  # what cleans up after stopped runs leaves it alone
+        return Draft(kind, name, version, directory, op, config, tuple(inputs), finished)
+
+    def finish(self, draft: Draft, metrics: dict[str, Any]) -> Manifest:
+        """Writes the manifest, last of all, and makes this version the current one."""
+        shutil.rmtree(draft.directory / SCRATCH, ignore_errors=True)
+        files = describe_files(draft.directory)
+        if not files:
+            raise ManifestError(f"{draft.name}: operation {draft.op} left no files in {draft.directory}")
+        manifest = Manifest(
+            kind=draft.kind,
+            name=f"{self.workload}/{draft.name}",
+            version=draft.version,
+            digest=files_digest(files),
+            inputs=list(draft.inputs),
+            op=draft.op,
+            config=draft.config,
+            recipe_digest=self.recipe_digest,
+            run_id=self.run_id,
+            code=_code(),
+            environment=_environment(),
+            metrics=metrics,
+            files=files,
+        )
+        write_text(draft.directory / "manifest.json", manifest.model_dump_json(indent=2) + "\n")
+        let_go(draft.directory)
+        self._point(manifest)
+        return manifest
+
+    def current(self, kind: Kind, name: str) -> Manifest:
+        """The manifest of the version that was made, or confirmed, last.
+
+        Raises ManifestError when there is none yet; the message names the asset to materialize.
+        """
+        pointer = self._home(kind, name) / "current.json"
+        if not pointer.exists():
+            raise ManifestError(f"{self.workload}/{name} does not exist yet: materialize {name} first")
+        return read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
+
+    def exists(self, kind: Kind, name: str) -> bool:
+        """Whether any version of it was ever finished."""
+        return (self._home(kind, name) / "current.json").exists()
+
+    def version(self, kind: Kind, name: str, version: str) -> Manifest:
+        """The manifest of one version. Raises ManifestError when it is not there."""
+        return read_manifest(self._home(kind, name) / version)
+
+    def directory(self, manifest: Manifest) -> Path:
+        return self._home(manifest.kind, manifest.name.split("/", 1)[1]) / manifest.version
+
+    def _home(self, kind: Kind, name: str) -> Path:
+        home = self.lake.artefacts(kind) / self.workload
+        return home if kind == "release" else home / name
+
+    def _point(self, manifest: Manifest) -> None:
+        write_json(
+            self._home(manifest.kind, manifest.name.split("/", 1)[1]) / "current.json", {"version": manifest.version}
+        )
+
+
+@cache
+def _code() -> Code:
+    """The git revision of a checkout, the version of an installed wheel, "unknown" of a plain copy.
+
+    A wheel's folder may lie in some other project's checkout: only one whose root is this project's counts.
+    """
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) == PROJECT:
+            return Code(revision=git("rev-parse", "HEAD"), dirty=bool(git("status", "--porcelain")))
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    for installed in importlib.metadata.distributions(name="millrace", path=[str(PROJECT)]):
+        return Code(revision=installed.version, dirty=False)
+    return Code(revision="unknown", dirty=True)
+
+
+@cache
+def _environment() -> dict[str, str]:
+    found = {}
+    for package in ENVIRONMENT:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

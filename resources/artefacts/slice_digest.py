@@ -1,0 +1,56 @@
+"""The digest of a table slice as an input of an artefact: what is in it, not how its files lie.
+
+    slice_digest(tables, "cleaned_interactions", "math-tutor")
+
+A tree: each day has the digest of its sorted rows, the slice that of its days. A day's digest is remembered for the names of
+its Parquet files, which never change, so only days that were written to are read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import date
+
+from resources.artefacts.remembered import Remembered, partition_key
+from resources.artefacts.sql_digest import sql_digest
+from resources.sql_files import attach_slice, sql_text, stream, workbench
+from resources.tables import Tables
+
+DIGESTS = ("interactions", "cleaned_interactions", "feedback", "judgements")
+AS_SERVED = "served"
+
+
+def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = False, remember: bool = True) -> str:
+    """sha256 over a workload's days and the rows of each, sorted: the digest of a table slice as an input.
+
+    A row counts with its interaction_id and content_sha256; for cleaned_interactions with its cleaned facts too, and feedback,
+    which has no content_sha256, record by record. as_served: how each of the interactions was served (parameters, token ids)
+    counts as well. Rewriting or compacting a table leaves the digest as it is. remember: whether days that had to be read are
+    written down for the next call. Raises ValueError for a table without such rows.
+    """
+    if name not in DIGESTS or (as_served and name != "interactions"):
+        raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")
+    query = f"digests/{AS_SERVED if as_served else name}"
+    memory = Remembered(tables.lake, f"{query}/{workload}", made_by=sql_digest(sql_text(query)))
+    keys = {day: partition_key(files) for day, files in tables.files_by_day(name, workload).items()}
+    known = {day: digest for day, key in keys.items() if (digest := memory.get(key)) is not None}
+    if unread := sorted(set(keys) - set(known)):
+        known |= _digests_of_days(tables, name, workload, unread, query)
+    if remember:
+        memory.keep({keys[day]: known[day] for day in sorted(keys)})
+    rows_of_days = "".join(f"{day} {known[day]}\n" for day in sorted(keys) if known[day])
+    return hashlib.sha256(rows_of_days.encode()).hexdigest()
+
+
+def _digests_of_days(tables: Tables, name: str, workload: str, days: Sequence[date], query: str) -> dict[date, str]:
+    """By day, sha256 of its rows; "" for a day without any."""
+    found = {day: hashlib.sha256() for day in days}
+    empty = set(days)
+    with workbench() as connection:
+        attach_slice(connection, tables, name, workload, days)
+        for batch in stream(connection, query):
+            for day, line in zip(batch.column("dt").to_pylist(), batch.column("line").to_pylist(), strict=True):
+                found[day].update(f"{line}\n".encode())
+                empty.discard(day)
+    return {day: "" if day in empty else digest.hexdigest() for day, digest in found.items()}

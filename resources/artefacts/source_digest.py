@@ -1,0 +1,121 @@
+"""The digest of an operation's code: what of the project's files can change the operation's result.
+
+    source_digest("model_ops/operations/sft.py")            # 64 hex digits
+    files_used("resources/curating/clean.py")    # the files behind it, paths relative to the project
+
+Only text is read; nothing is imported. From the named files on, these count:
+- every project file that one of them imports, as its syntax tree (python_digest.py): no comment, docstring, line break or
+  description of a setting changes a version;
+- every SQL file that one of them names ("clean/texts"; f"ingest/{name}" names all files of sql/ingest), as its tokens
+  (sql_digest.py);
+- every data file or folder beside a file that names it ("chatml.jinja", "templates"), byte by byte.
+A Python file counts by what it says, not by where it lies: moving it, with the imports of it, changes no version.
+
+Where a result changes and no tree shows it (a dependency computes something else, say), the operation's file gets a constant
+`REVISION = 1`, to be raised with each such change. Like any other constant it is part of the tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from resources.artefacts.python_digest import PythonTree, read_python
+from resources.artefacts.sql_digest import sql_digest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PACKAGES = ("model_ops", "resources")
+NOT_COUNTED = frozenset({f"resources/artefacts/{name}_digest.py" for name in ("source", "python", "sql")})
+"""How digests are computed makes no row and no weight; whoever changes it changes the digests."""
+
+
+def source_digest(*entries: str) -> str:
+    """sha256 over what the files behind `entries` say. `entries`: files or folders, paths relative to the project."""
+    return _source_digest(PROJECT, entries)
+
+
+def files_used(*entries: str, project: Path = PROJECT) -> list[str]:
+    """The files whose text decides the digest of `entries`, sorted; paths relative to the project."""
+    return sorted(path.relative_to(project).as_posix() for path in _files_used(project, entries))
+
+
+@cache
+def _source_digest(project: Path, entries: tuple[str, ...]) -> str:
+    lines = sorted({_digest(project, path) for path in _files_used(project, entries)} - {read_python("").digest()})
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+
+def _files_used(project: Path, entries: tuple[str, ...]) -> set[Path]:
+    found: set[Path] = set()
+    waiting = [project / entry for entry in entries]
+    while waiting:
+        path = waiting.pop()
+        if path.is_dir():
+            waiting.extend(file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        elif path not in found and path.relative_to(project).as_posix() not in NOT_COUNTED:
+            found.add(path)
+            if path.suffix == ".py":
+                waiting.extend(_uses(project, path))
+    return found
+
+
+def _digest(project: Path, path: Path) -> str:
+    if path.suffix == ".py":
+        return _tree(path).digest(lambda module: _stands_for(project, module))
+    name = path.relative_to(project).as_posix()  # code names these files by their place
+    if path.suffix == ".sql":
+        return f"{sql_digest(path.read_text(encoding='utf-8'))} {name}"
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()} {name}"
+
+
+@cache
+def _tree(path: Path) -> PythonTree:
+    return read_python(path.read_text(encoding="utf-8"))
+
+
+def _stands_for(project: Path, module: str) -> str:
+    """What an imported module counts as: one of the project as what it says itself, any other as its name."""
+    file = _module(project, module)
+    return _alone(file) if file is not None else module
+
+
+@cache
+def _alone(path: Path) -> str:
+    return _tree(path).digest(lambda module: "" if module.split(".")[0] in PACKAGES else module)
+
+
+def _uses(project: Path, path: Path) -> Iterator[Path]:
+    """The files that a Python file imports or names."""
+    tree = _tree(path)
+    for name in tree.imports:
+        parts = name.split(".")
+        if parts[0] in PACKAGES:
+            for length in range(1, len(parts) + 1):  # importing a module runs its packages' files too
+                file = _module(project, ".".join(parts[:length]))
+                if file is not None:
+                    yield file
+    for text in filter(_may_be_a_path, tree.strings):
+        if (sql := project / "sql" / f"{text}.sql").is_file():
+            yield sql
+        beside = path.parent / text
+        if (beside.is_file() and beside.suffix != ".py") or (beside.is_dir() and not any(beside.rglob("*.py"))):
+            yield beside
+    for text in tree.beginnings:
+        folder = project / "sql" / text.rpartition("/")[0]
+        if "/" in text and _may_be_a_path(text) and folder.is_dir():
+            yield from folder.rglob("*.sql")
+
+
+def _may_be_a_path(text: str) -> bool:
+    return 0 < len(text) < 100 and text.isprintable() and text[0].isalnum() and ".." not in text
+
+
+def _module(project: Path, name: str) -> Path | None:
+    """The project's file of a module, or None."""
+    if name.split(".")[0] not in PACKAGES:
+        return None
+    place = project / name.replace(".", "/")
+    files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+    return files[0] if files else None

@@ -1,0 +1,59 @@
+"""The digest of an SQL file's meaning: its tokens, without comments and layout.
+
+    sql_digest("select 1 -- one")  ==  sql_digest("select\\n  1")
+
+Text in quotes, identifiers in quotes and dollar-quoted text stay as they are, comments and spaces inside of them included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space> \s+ | --[^\n]* )
+    | (?P<comment> /\* )
+    | (?P<dollar> \$(?:[^\W\d]\w*)?\$ )
+    | (?P<escaped> [eE]'(?:[^'\\]|\\.|'')*' )
+    | (?P<text> [xXbB]?'(?:[^']|'')*' | "(?:[^"]|"")*" )
+    | (?P<word> \$?[^\W\d][\w$]* | \$\d+ | \.?\d[\w.]* )
+    | (?P<operator> (?:(?!--|/\*)[+\-*/<>=~!@#%^&|`?:])+ )
+    | (?P<other> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def sql_digest(text: str) -> str:
+    """sha256 of the tokens of an SQL text. Raises ValueError for a comment or a dollar quote that does not end."""
+    return hashlib.sha256("\0".join(sql_tokens(text)).encode()).hexdigest()
+
+
+def sql_tokens(text: str) -> list[str]:
+    """The tokens of an SQL text, comments left out."""
+    tokens, place = [], 0
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        place, token = found.end(), found[0]
+        if found.lastgroup == "comment":
+            place = _end_of_comment(text, place)
+        elif found.lastgroup == "dollar":
+            end = text.find(token, place)
+            if end < 0:
+                raise ValueError(f"the text that begins with {token} has no end: close it with {token}")
+            tokens.append(token + text[place : end + len(token)])
+            place = end + len(token)
+        elif found.lastgroup != "space":
+            tokens.append(token)
+    return tokens
+
+
+def _end_of_comment(text: str, place: int) -> int:
+    """Where a comment ends that began before `place`; comments may hold comments."""
+    depth = 1
+    for mark in re.finditer(r"/\*|\*/", text[place:]):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return place + mark.end()
+    raise ValueError("a comment has no end: close it with */")

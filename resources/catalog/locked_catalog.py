@@ -1,0 +1,93 @@
+"""The catalog behind a lock: a DuckDB connection that reads the lake's own rows, and nothing else.
+
+    with locked(lake.catalog, lake.root, Limits()) as connection: connection.sql("from interactions")
+
+What holds, whatever is asked: files other than those that the catalog's views name cannot be opened, not even others of
+the lake; no extension is loaded, no secret read, no Python variable seen; no setting can be changed; memory is bounded,
+and so is what spills to a folder that is gone afterwards. The catalog itself is attached read-only to a database in
+memory, so that questions of one process never share settings.
+
+DuckDB's lock lets a `copy` overwrite the very files that it lets be read, so a statement is run here only after
+resources/catalog/question.py has seen that it is a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+import duckdb
+
+from resources.tables import sql_literal
+
+DEFAULT_MEMORY_GIB = 4.0
+SPILLS = 4
+"""What is spilled is at most this many times the memory."""
+
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_CLOSED = {
+    "autoinstall_known_extensions": False, "autoload_known_extensions": False, "allow_community_extensions": False,
+    "allow_persistent_secrets": False, "python_enable_replacements": False,
+    "http_proxy": "none",  # else the environment's, with its password, is a setting that a query can show
+}
+
+
+class OldCatalogError(Exception):
+    """The catalog was built by a version that did not write down which files its views read."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one question may take. `memory_gib`: None for 4 GiB, or half of the machine's memory where that is less.
+    `spill`: the folder for what does not fit; None for a temporary one."""
+
+    memory_gib: float | None = None
+    spill: Path | None = None
+
+
+@contextmanager
+def locked(catalog: Path, root: Path, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A locked connection to a catalog of the lake at `root`.
+
+    Raises OldCatalogError for a catalog without `view_files`, duckdb.Error where it cannot be opened.
+    """
+    with (
+        nullcontext(limits.spill) if limits.spill else TemporaryDirectory(prefix="millrace-sql-") as spill,
+        duckdb.connect(config={**_CLOSED, "temp_directory": str(spill)}) as connection,
+    ):
+        _bound(connection, limits)
+        connection.execute("set timezone = 'UTC'")
+        connection.execute(f"attach {sql_literal(str(catalog))} as catalog (read_only)")
+        connection.execute("use catalog")
+        connection.execute(f"set variable lake = {sql_literal(str(root))}")
+        paths = ", ".join(sql_literal(f"{root}/{path}") for path in _own_files(connection))
+        connection.execute(f"set allowed_paths = [{paths}]")
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+        yield connection
+
+
+def memory_gib(connection: duckdb.DuckDBPyConnection) -> float:
+    """The memory that a connection is bounded to, in GiB."""
+    [(said,)] = connection.execute("select current_setting('memory_limit')").fetchall()
+    number, unit = said.split()
+    return float(number) * _UNITS[unit] / 2**30
+
+
+def _bound(connection: duckdb.DuckDBPyConnection, limits: Limits) -> None:
+    half_of_the_machine = memory_gib(connection) / 0.8 / 2  # DuckDB's own limit is 80 % of the memory that it may use
+    mib = round(1024 * (limits.memory_gib or min(DEFAULT_MEMORY_GIB, half_of_the_machine)))
+    connection.execute(f"set memory_limit = '{mib} MiB'")
+    connection.execute(f"set max_temp_directory_size = '{SPILLS * mib} MiB'")
+
+
+def _own_files(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Paths inside the lake of the files that the catalog's views read."""
+    try:
+        found = connection.execute("select distinct path from view_files").fetchall()
+    except duckdb.CatalogException as error:
+        raise OldCatalogError from error
+    return [path for (path,) in found if not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts]

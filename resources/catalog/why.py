@@ -1,0 +1,182 @@
+"""The fate of one request or log line, through tables, decisions, datasets, models, releases and endpoints.
+
+    fate = fate_of(lake, "chatcmpl-123")                       # an interaction (8 or more digits do), request, trace or session
+    fate = fate_of(lake, "logs/gateway/part-0.jsonl.gz:12")    # a line: kept, repeated, feedback or in quarantine
+    fate = fate_of(lake, "logs/gateway/part-0.jsonl.gz")       # a log object: what came of its records, or why it was not read
+    fate.steps                                                 # one row a step, in the order of the way
+
+Only ids, names and the project's own words are in it, never what a user wrote. The path of an object may be spelled in any way,
+or be the end of its uri. Raises UnknownIdError, which says what was looked for, where nothing is found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from model_ops.wording import counted
+from resources.catalog.asked_object import as_folder, objects_of, of_that_name
+from resources.catalog.catalog import CatalogError, open_catalog
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+from resources.sql_files import rows
+
+STEPS = pa.schema(
+    [("interaction_id", pa.string()), ("step", pa.int32()), ("stage", pa.string()), ("name", pa.string()),
+     ("version", pa.string()), ("rule", pa.string()), ("kept", pa.bool_()), ("detail", pa.string()),
+     ("kept_id", pa.string()), ("current", pa.bool_())]
+)
+"""step: 0 the line, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of other rows, 8 model,
+9 release, 10 endpoint. current: the step belongs to the version of its artefact that is the current one."""
+
+
+UNTIED = {
+    "unknown": ", an id that no interaction read so far has", "several": ", an id that several interactions share",
+    "elsewhere": ", an id that only another workload's interactions have",
+}
+"""Why feedback is tied to no interaction, by the word in `tie`."""
+
+LAST_ROW = 2**62
+"""No object has so many lines; what is asked for beyond it is asked for as this one."""
+
+
+class UnknownIdError(Exception):
+    """Nothing in the lake has this id, or came of this line; the message says what was looked for."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of what was asked for. `subjects`: the head of each interaction's story, by interaction id."""
+
+    asked: str
+    what: str
+    steps: pa.Table
+    subjects: dict[str, dict[str, Any]]
+
+
+def fate_of(lake: Lake, identifier: str) -> Fate:
+    """The fate of the interactions or of the line that `identifier` means.
+
+    Raises UnknownIdError where it means nothing, CatalogError where it means several things.
+    """
+    identifier = identifier.strip()
+    try:
+        identifier.encode()
+    except UnicodeEncodeError:
+        raise UnknownIdError(f"{identifier!r} is not UTF-8 text, as ids and names in tables are: nothing has that id") from None
+    with open_catalog(lake) as connection:
+        meant = rows(connection, "why/meant", identifier=identifier).to_pylist()
+        if meant:
+            if meant[0]["telling"] == 5 and len(meant) > 1:
+                several = ", ".join(row["interaction_id"][:16] for row in meant[:5])
+                raise CatalogError(f"{identifier} may be any of {len(meant)} interactions ({several}, ...): give more of it")
+            return _told(connection, lake, identifier, meant[0]["what"], [row["interaction_id"] for row in meant], [])
+        if objects := objects_of(connection, identifier, exactly=True):
+            return _object(connection, lake, identifier, objects)
+        path, row = _place(identifier)
+        if row is not None and (objects := objects_of(connection, path)):
+            return _line(connection, lake, identifier, objects[0], row)
+        if objects := objects_of(connection, identifier):
+            return _object(connection, lake, identifier, objects)
+        about = rows(connection, "why/feedback_about", identifier=identifier).to_pylist()
+        if about:
+            steps = [_step("feedback", item["name"], item["line"], True) for item in about]
+            return _told(connection, lake, identifier, "unanswered feedback", [], steps)
+        raise UnknownIdError(_unknown(connection, lake, identifier, path, row))
+
+
+def _place(identifier: str) -> tuple[str, int | None]:
+    """A path and a row of URI:ROW; no row where it is no such thing. A name may hold colons of its own."""
+    path, _, row = identifier.rpartition(":")
+    if path and row.isascii() and row.isdecimal():
+        return path, min(int(row), LAST_ROW)
+    return identifier, None
+
+
+def _unknown(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path: str, row: int | None) -> str:
+    if said := as_folder(connection, path):
+        return said
+    alike = of_that_name(connection, path)
+    if row is not None or alike:
+        where = f"{alike} has that name" if alike else '`millrace sql "select uri from objects"` lists the objects'
+        return f"no log object {path} is known to {lake.root}, and no id is {asked}: {where}"
+    return (f"no interaction, request, trace, session or feedback has the id {asked} in {lake.root}; a line in quarantine "
+            "has no id of its own: ask for it as URI:ROW")
+
+
+def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objects: list[dict[str, Any]]) -> Fate:
+    """What came of a log object as a whole, by workload, and of its records."""
+    steps = []
+    for item in objects:
+        said = {"found": "waits to be read", "failed": f"could not be read: {item['problem']}; the next run tries again"}.get(
+            item["state"], f"{counted(item['rows'] or 0, 'record')} of the format {item['format'] or 'unknown'}")
+        steps.append(_step("object", item["state"], f"{item['workload']}: {said}", item["state"] == "read"))
+    for fate in rows(connection, "why/of_object", uri=objects[0]["uri"]).to_pylist():
+        first = f", the first at line {fate['first_row']}" if fate["first_row"] else ""
+        what = counted(fate["records"], "interaction" if fate["stage"] == "interactions" else "record")
+        steps.append(_step(fate["stage"], fate["rule"], f"{what}{first}", fate["kept"]))
+    return _told(connection, lake, asked, f"log object {objects[0]['uri']}", [], steps)
+
+
+def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: dict[str, Any], row: int) -> Fate:
+    uri = item["uri"]
+    found = rows(connection, "why/line", uri=uri, row=row).to_pylist()
+    if not found:
+        raise UnknownIdError(_no_such_line(connection, item, row))
+    ids = list(dict.fromkeys(came["interaction_id"] for came in found if came["interaction_id"]))
+    steps = []
+    for came in found:
+        if came["stage"] == "quarantine":
+            steps.append(_step("quarantine", came["rule"], came["detail"], False))
+        elif came["stage"] == "feedback":
+            about = f"about {came['about']}{UNTIED.get(came['tie'], '')}"
+            steps.append(_step("feedback", came["rule"], f"{came['detail']}, {about}", True))
+            named = rows(connection, "why/meant", identifier=came["about"]).to_pylist()
+            ids += [other["interaction_id"] for other in named if other["interaction_id"] not in ids]
+    return _told(connection, lake, asked, f"line {row} of {uri}", ids, steps)
+
+
+def _no_such_line(connection: duckdb.DuckDBPyConnection, item: dict[str, Any], row: int) -> str:
+    if item["state"] == "failed":
+        return f"{item['uri']} could not be read: {item['problem']}; the next run tries again"
+    if item["state"] != "read":
+        return f"{item['uri']} is known, but was not read yet (state {item['state']}): run its recipe first"
+    last = rows(connection, "why/last_row", uri=item["uri"]).to_pylist()[0]
+    whole = f"; as a whole it is in quarantine: {last['problem']}" if last["problem"] else ""
+    if last["row"] is None or row > last["row"]:
+        return f"{item['uri']} was read, and has no record at line {row}: the last one is at {last['row'] or 0}{whole}"
+    return (
+        f"{item['uri']} was read, and no row came of line {row} (a blank line, one inside a longer record, a piece of a "
+        "stream, a request whose response stands elsewhere, or a record that is no interaction has no fate of its own: "
+        f"`millrace why {item['uri']}` counts what came of all of them){whole}"
+    )
+
+
+def _step(stage: str, rule: str, detail: str | None, kept: bool) -> dict[str, Any]:
+    return {"step": 0, "stage": stage, "rule": rule, "kept": kept, "detail": detail, "current": True}
+
+
+def _told(
+    connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, what: str, ids: list[str], first: list[dict[str, Any]]
+) -> Fate:
+    """The steps of what was found, those of the line first, each interaction's in the order in which it was asked for."""
+    order = {interaction: place for place, interaction in enumerate(ids)}
+    subjects = {row["interaction_id"]: row for row in rows(connection, "why/subjects", ids=ids).to_pylist()}
+    steps = rows(connection, "why/steps", ids=ids).to_pylist()
+    steps += [alias for step in steps if step["stage"] == "release" for alias in _served(lake, step)]
+    steps.sort(key=lambda step: (order[step["interaction_id"]], step["step"]))
+    return Fate(asked, what, pa.Table.from_pylist([*first, *steps], schema=STEPS), subjects)
+
+
+def _served(lake: Lake, release: dict[str, Any]) -> list[dict[str, Any]]:
+    """The aliases that name a release at this moment: they move without the catalog being rebuilt."""
+    workload = release["name"].split("/")[0]
+    aliases = Endpoint(lake, workload).read()
+    return [
+        {**release, "step": 10, "stage": "endpoint", "name": workload, "rule": alias, "detail": None, "current": True}
+        for alias in ("champion", "candidate", "previous")
+        if getattr(aliases, alias) == release["version"]
+    ]

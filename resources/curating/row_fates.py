@@ -1,0 +1,45 @@
+"""What became of every record of a workload: read = kept + dropped + quarantined, checked whenever it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from resources.artefacts.manifest import Manifest
+
+
+class CountsError(Exception):
+    """Records were lost or invented on the way."""
+
+
+@dataclass(frozen=True)
+class RowFates:
+    """Counts of records; `dropped` and `quarantined` by "stage: rule"."""
+
+    read: int
+    kept: int
+    dropped: dict[str, int]
+    quarantined: dict[str, int]
+
+    @classmethod
+    def of(cls, curated: Manifest) -> RowFates:
+        """The fates that were counted when a version of curated_interactions was made."""
+        return cls(**curated.metrics["fates"])
+
+    @property
+    def adds_up(self) -> bool:
+        return self.read == self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """What left the traffic and why, most frequent first."""
+        left = {**self.dropped, **self.quarantined}
+        return [{"stage and rule": rule, "records": count} for rule, count in sorted(left.items(), key=lambda i: -i[1])]
+
+    def check(self) -> None:
+        """Raises CountsError unless read = kept + dropped + quarantined."""
+        if not self.adds_up:
+            dropped, quarantined = sum(self.dropped.values()), sum(self.quarantined.values())
+            raise CountsError(
+                f"{self.read} records were read, but {self.kept} kept + {dropped} dropped + {quarantined} quarantined "
+                f"= {self.kept + dropped + quarantined}: rows were lost or counted twice"
+            )

@@ -1,0 +1,265 @@
+"""The launcher: where a worker runs. This one runs it on this machine and keeps it warm between steps.
+
+    with LocalLauncher() as launcher:
+        metrics = launcher.run(Job(operation="sft", ...), context)
+
+A worker is `python -m model_ops.worker --stdin`: it pays for importing torch once, then takes one job after another.
+A job whose settings have a mesh of several processes gets them to itself, through torchrun (model_ops.parallel.launch);
+its events come on one stream, the first process's. A process that dies ends the job with its own error, unless the mesh's
+`restarts` let all of them go on from the newest checkpoint.
+
+It reports through dagster-pipes when there is a Dagster step to hear it, and writes progress as JSON lines, which are
+relayed to the file named by MILLRACE_PROGRESS (the terminal that started the run follows it).
+A cluster launcher implements the same `run`: the payload, a job.json, stays the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
+from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR
+
+from model_ops.job import Job
+from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.wording import counted
+from resources.artefacts.manifest import SCRATCH
+from resources.atomic import write_text
+from resources.launching.killed import killed_sentence
+from resources.launching.pace import Pace
+from resources.launching.python_process import child_environment, python_module
+
+STOP_SECONDS = 120
+"""How long a worker that was asked to stop may take to save its checkpoint."""
+SECONDS_BETWEEN_LOG_LINES = 15
+STARTING, LOADING = "starting the worker", "loading the model and its data"
+"""What a person waits for before an operation reports progress of its own."""
+
+
+class WorkerError(Exception):
+    """A worker found its inputs wrong, or died. The message is the worker's own sentence."""
+
+
+class WorkerKilled(WorkerError):
+    """A worker was ended by a signal that nobody here sent."""
+
+
+class WorkerStopped(Exception):
+    """A worker saved its state and stopped because it was asked to."""
+
+
+class LocalLauncher:
+    """Runs jobs on this machine, in one worker process that lives as long as the launcher."""
+
+    def __init__(self, progress_file: Path | None = None, worker_log: Path | None = None):
+        """`worker_log` takes what the worker writes to stderr; open: it goes where this process's own goes."""
+        self._progress_file, self._worker_log = progress_file, worker_log
+        self._worker: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> LocalLauncher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, job: Job, context: dg.AssetExecutionContext | None = None) -> dict[str, Any]:
+        """Runs a job and returns its metrics.
+
+        Raises WorkerError when the inputs are wrong or the worker dies, WorkerStopped when it was stopped. When this
+        process is interrupted, the worker is given time to save a checkpoint first.
+        """
+        job, processes = laid_out(job)
+        path = job.output / SCRATCH / "job.json"
+        write_text(path, job.model_dump_json(indent=2) + "\n")
+        submit = self._submit if processes == 1 else partial(self._submit_to_processes, processes, job)
+        if context is None:
+            return submit(path, None, None)
+        with open_pipes_session(
+            context=context, context_injector=PipesTempFileContextInjector(), message_reader=PipesTempFileMessageReader()
+        ) as session:
+            parameters = session.get_bootstrap_params()
+            pipes = {
+                "context": parameters[DAGSTER_PIPES_CONTEXT_ENV_VAR],
+                "messages": parameters[DAGSTER_PIPES_MESSAGES_ENV_VAR],
+            }
+            return submit(path, pipes, context)
+
+    def close(self) -> None:
+        """Ends the worker: it finishes at end of input, and is killed if it does not."""
+        if self._worker is None:
+            return
+        worker, self._worker = self._worker, None
+        if worker.stdin is not None:
+            worker.stdin.close()
+        try:
+            worker.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+        worker.stdout.close()
+
+    def _submit(self, path: Path, pipes: dict[str, Any] | None, context: dg.AssetExecutionContext | None) -> dict:
+        worker = self._living_worker()
+        try:
+            print(json.dumps({"job": str(path), "pipes": pipes}), file=worker.stdin, flush=True)
+            for event in self._events(worker, context):
+                if event["event"] == "result":
+                    return event["metrics"]
+                if event["event"] == "error":
+                    raise WorkerError(event["message"])
+                if event["event"] == "stopped":
+                    raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
+        except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+            self._stop()
+            raise
+        except BrokenPipeError:
+            logging.getLogger(__name__).info("the worker ended before it could take %s", path)
+        code = worker.wait()
+        self._worker = None
+        if code == 0:  # asked to stop by someone else, before it had begun
+            raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
+        if code < 0:
+            raise WorkerKilled(killed_sentence("the worker", signal.Signals(-code).name))
+        raise WorkerError(f"the worker ended with exit code {code} before its job was done; its checkpoints are kept, "
+                          "run again")
+
+    def _submit_to_processes(self, processes: int, job: Job, path: Path, pipes: dict[str, Any] | None,
+                             context: dg.AssetExecutionContext | None) -> dict:
+        self.close()  # a warm worker would keep memory of the devices
+        self._waits_for(f"starting {processes} processes")
+        environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
+        if pipes is not None:
+            environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: pipes["context"], DAGSTER_PIPES_MESSAGES_ENV_VAR: pipes["messages"]}
+        worker = self._start(
+            python_module("model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
+                          str(_mesh(job).restarts)), environment)
+        self._worker = worker
+        ends: dict[str, dict] = {}
+        try:
+            for event in self._events(worker, context):
+                ends.setdefault(event["event"], event)
+                if event["event"] == "restarted":
+                    ends.clear()  # what the processes before said of their end
+            code = worker.wait()
+        except BaseException:  # whatever ends this ends the processes
+            self._stop()
+            raise
+        self._worker = None
+        worker.stdout.close()
+        if "result" in ends:
+            return ends["result"]["metrics"]
+        if "stopped" in ends:
+            raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
+        if "died" in ends:  # what the others say is that it went away
+            who = f"process {ends['died']['rank']} of {processes}"
+            raise WorkerKilled(killed_sentence(who, ends["died"]["signal"]))
+        if "error" in ends:
+            raise WorkerError(ends["error"]["message"])
+        raise WorkerError(f"the {processes} processes ended with exit code {code} before their job was done; "
+                          "its checkpoints are kept, run again")
+
+    def _waits_for(self, phase: str) -> None:
+        """Tells the terminal what happens before the first progress."""
+        relay({"event": "phase", "phase": phase}, self._progress_file)
+
+    def _environment(self) -> dict[str, str]:
+        return child_environment(TOKENIZERS_PARALLELISM="true", MPLBACKEND="Agg")
+
+    def _start(self, command: list[str], environment: dict[str, str], stdin: int | None = None) -> subprocess.Popen[str]:
+        with ExitStack() as stack:
+            if self._worker_log is not None:
+                self._worker_log.parent.mkdir(parents=True, exist_ok=True)
+            stderr = stack.enter_context(self._worker_log.open("a")) if self._worker_log is not None else None
+            # A session of its own: Ctrl-C reaches the run, which then stops the worker in order.
+            return subprocess.Popen(command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True,
+                                    start_new_session=True)
+
+    def _living_worker(self) -> subprocess.Popen[str]:
+        warm = self._worker is not None and self._worker.poll() is None
+        self._waits_for(LOADING if warm else STARTING)
+        if not warm:
+            self._worker = self._start(python_module("model_ops.worker", "--stdin"), self._environment(), subprocess.PIPE)
+        return self._worker
+
+    def _events(self, worker: subprocess.Popen[str], context: dg.AssetExecutionContext | None) -> Iterator[dict]:
+        logged_at, pace = time.monotonic(), Pace()
+        for line in worker.stdout:
+            event = json.loads(line)
+            if event["event"] == "progress":
+                event["at"] = time.time()
+                pace.hear(event)
+                relay(event, self._progress_file)
+                if context is not None and time.monotonic() - logged_at > SECONDS_BETWEEN_LOG_LINES:
+                    logged_at = time.monotonic()
+                    context.log.info(pace.sentence())
+            elif event["event"] == "ready":
+                self._waits_for(LOADING)
+            elif event["event"] in ("note", "warning"):
+                relay(event, self._progress_file)
+                if context is not None:
+                    (context.log.warning if event["event"] == "warning" else context.log.info)(event["message"])
+            yield event
+
+    def _stop(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is None or worker.poll() is not None:
+            return
+        worker.send_signal(signal.SIGTERM)
+        try:
+            worker.communicate(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+
+
+def _mesh(job: Job) -> MeshSettings:
+    """The processes that the job's settings ask for: one, unless they name a mesh."""
+    return MeshSettings.model_validate(job.settings.get("mesh") or {})
+
+
+def laid_out(job: Job) -> tuple[Job, int]:
+    """The job with its mesh in numbers, and how many processes it takes.
+
+    Raises WorkerError for a mesh that this machine cannot have."""
+    mesh = _mesh(job)
+    devices = accelerators()
+    try:
+        mesh = mesh.resolved(devices)
+    except ValueError as error:
+        raise WorkerError(f"{job.operation}: {error}") from error
+    if 0 < devices < mesh.processes:
+        raise WorkerError(f"{job.operation}: the mesh is of {mesh.processes} processes and this machine has "
+                          f"{counted(devices, 'accelerator')}: make the mesh smaller")
+    if mesh.processes == 1:
+        return job, 1
+    settings = {**job.settings, "mesh": mesh.model_dump(mode="json")}
+    return job.model_copy(update={"settings": settings}), mesh.processes
+
+
+def accelerators() -> int:
+    """CUDA devices that a worker would see; 0 where there are none."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    installed = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    if visible is None:
+        return installed
+    return min(installed, len([device for device in visible.split(",") if device.strip() not in ("", "-1")]))
+
+
+def relay(event: dict[str, Any], file: Path | None = None) -> None:
+    """Appends an event to the progress file that the starting terminal follows, if there is one. A run whose terminal is gone,
+    and its file with it, stops when it is asked to, not in the middle of a step's start."""
+    target = file or (Path(os.environ["MILLRACE_PROGRESS"]) if os.environ.get("MILLRACE_PROGRESS") else None)
+    if target is not None:
+        with suppress(FileNotFoundError), target.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(event) + "\n")

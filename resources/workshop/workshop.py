@@ -1,0 +1,184 @@
+"""The workshop: makes an artefact once. Same operation, settings and inputs: the finished one is returned at once.
+
+    manifest = workshop.train("sft_model", "sft", settings, {"model": base, "dataset": rows}, context)
+    manifest = workshop.build("dataset", "sft_dataset", op=..., sources=(...), config=..., inputs=[...], work=...)
+
+`train` hands a job to the launcher's worker, `build` calls a function of this process; both continue what a killed run
+left in the artefact's directory, and the manifest is written last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+
+from model_ops.job import Job
+from model_ops.operations.table import settings_of
+from model_ops.settings import Settings
+from model_ops.training.settings import SAME_RESULTS
+from resources.artefacts.freshness import causes_of, current_manifests, stale_inputs
+from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, external_input
+from resources.artefacts.registry import Registry
+from resources.artefacts.slice_digest import slice_digest
+from resources.catalog.catalog import rebuild
+from resources.catalog.count_rows import row_fates
+from resources.curating.curation import SemanticDuplicates
+from resources.curating.row_fates import RowFates
+from resources.lake import Lake
+from resources.launching.local_launcher import LocalLauncher, relay
+from resources.launching.tracking import TrackingKind, tracked
+from resources.reading.sources import content_digest
+from resources.tables import Tables
+
+
+def step_of(artefact: str) -> str:
+    """The step of the graph that makes an artefact: its own name, but for releases."""
+    return "release_candidate" if artefact == "release" else artefact
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where the artefacts of one workload are made."""
+
+    registry: Registry
+    launcher: LocalLauncher
+    threads: int
+    tracking: TrackingKind = "none"
+
+    @property
+    def lake(self) -> Lake:
+        return self.registry.lake
+
+    @property
+    def workload(self) -> str:
+        return self.registry.workload
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.lake)
+
+    def current(self, kind: Kind, name: str) -> Manifest:
+        """The manifest that downstream steps take.
+
+        Raises ManifestError where there is none yet, and where it was made from what is no longer current: whatever is made
+        from it would be made from an earlier run's data or weights. The message names the asset to materialize.
+        """
+        manifest = self.registry.current(kind, name)
+        causes = causes_of(name, stale_inputs(current_manifests(self.lake, self.workload)))
+        if causes:
+            first, why = step_of(causes[0][0]), "; ".join(sentence for _, sentence in causes)
+            raise ManifestError(f"{manifest.name} {manifest.version} is out of date: {why}. First run: millrace run RECIPE "
+                                f'--select "{first}+"')
+        return manifest
+
+    def _last(self, kind: Kind, name: str, made_from: Iterable[Manifest]) -> Manifest | None:
+        """The artefact to go on from: the current one, or where that was itself made from these inputs, the one that it went
+        on from, so that the same inputs always give the same artefact. None where there is none yet."""
+        if not self.registry.exists(kind, name):
+            return None
+        current = self.registry.current(kind, name)
+        taken = {(item.kind, item.name): item for item in current.inputs}
+        if not {manifest.digest for manifest in made_from} <= {item.digest for item in taken.values()}:
+            return current
+        before = taken.get((kind, f"{self.workload}/{name}"))
+        return self.registry.version(kind, name, before.version) if before else None
+
+    def is_reused(self, manifest: Manifest) -> bool:
+        """Whether an artefact was made by another run than the one that works here."""
+        return manifest.run_id != self.registry.run_id
+
+    def directory(self, manifest: Manifest) -> Path:
+        return self.registry.directory(manifest)
+
+    def slice(self, table: str, as_served: bool = False) -> Input:
+        """This workload's rows of a table, as an input: their digest, not a table version."""
+        return Input(kind="table", name=table, digest=slice_digest(self.tables, table, self.workload, as_served))
+
+    def outside(self, places: Mapping[str, str]) -> list[Input]:
+        """Files from outside as inputs, by the digest of what they hold."""
+        return [Input(kind="external", name=name, digest=content_digest(name, uri)) for name, uri in sorted(places.items())]
+
+    def external(self, place: str) -> Input:
+        """A model from outside as an input."""
+        return external_input(place)
+
+    def count_fates(self, curated: Path) -> RowFates:
+        """What became of every record read so far, at the version of the curation that was just written."""
+        self.publish_catalog()
+        return row_fates(self.lake, self.workload, curated.name)
+
+    def publish_catalog(self) -> None:
+        """Shows analysts what was committed."""
+        rebuild(self.lake)
+
+    def train(
+        self,
+        name: str,
+        operation: str,
+        settings: Settings,
+        inputs: Mapping[str, Manifest],
+        context: dg.AssetExecutionContext,
+        kind: Kind = "model",
+        outside: str | None = None,
+        continue_from: str | None = None,
+    ) -> Manifest:
+        """Makes an artefact with a worker. `outside` is a model that is no artefact of the lake; `continue_from` what the
+        artefact goes on from: `last`, the lake's own last one, where there is one, or a directory outside."""
+        previous = self._last(kind, name, made_from=inputs.values()) if continue_from == "last" else None
+        if previous:
+            inputs = {**inputs, "previous": previous}
+        elsewhere = [place for place in (outside, continue_from) if place and place != "last"]
+        config = settings_of(operation, settings.resolved().model_dump()).model_dump(mode="json")
+
+        def work(output: Path) -> dict[str, Any]:
+            places = {role: self.directory(manifest) for role, manifest in inputs.items()}
+            job = Job(operation=operation, output=output, inputs=places, settings=config, threads=self.threads)
+            tracked_as = f"{self.workload}/{name}/{output.name}"
+            with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):
+                return self.launcher.run(job, context)
+
+        taken = {manifest.digest: manifest.as_input() for manifest in inputs.values()}
+        return self.build(
+            kind,
+            name,
+            op=operation,
+            sources=(f"model_ops/{operation}.py",),
+            config={key: value for key, value in config.items() if key not in SAME_RESULTS},
+            inputs=[*taken.values(), *map(self.external, elsewhere)],
+            work=work,
+        )
+
+    def embed(self, texts: Path, settings: SemanticDuplicates) -> np.ndarray:
+        """Vectors of the texts in texts/texts.parquet, made by a worker: [rows, hidden], read from disk as they are needed."""
+        into = texts / "vectors"
+        self.launcher.run(
+            Job(operation="embed", output=into, inputs={"model": Path(settings.model), "texts": texts},
+                settings={"max_length": settings.max_length}, threads=self.threads)
+        )
+        return np.load(into / "embeddings.npy", mmap_mode="r")
+
+    def build(
+        self,
+        kind: Kind,
+        name: str,
+        op: str,
+        sources: tuple[str, ...],
+        config: dict[str, Any],
+        inputs: list[Input],
+        work: Callable[[Path], dict[str, Any]],
+    ) -> Manifest:
+        """Makes an artefact with a function that fills a directory and returns metrics."""
+        draft = self.registry.draft(kind, name, op, sources, config, inputs)
+        if draft.finished is not None and self.is_reused(draft.finished):
+            relay({
+                "event": "reused", "step": step_of(name), "version": draft.version,
+                "made_at": draft.finished.created_at.isoformat(), "run": draft.finished.run_id,
+            })
+        manifest = draft.finished or self.registry.finish(draft, work(draft.directory))
+        self.publish_catalog()
+        return manifest

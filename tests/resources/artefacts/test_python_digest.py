@@ -1,0 +1,98 @@
+import ast
+
+import pytest
+
+from resources.artefacts.python_digest import _written, read_python
+
+BEFORE = '''
+"""What it is."""
+from pydantic import BaseModel, Field
+from resources.tables import SCHEMAS
+SCALE = 2.0
+class Settings(BaseModel):
+    """Said of the settings."""
+    rows: int = Field(3, ge=1, description="Most rows")
+    """Said of a field."""
+def scaled(value: float, deep: bool = False) -> float:
+    """Said of the function."""
+    return SCALE * value if deep else f"{value:.3f} and {SCALE!r}"  # why
+'''
+
+
+def digest(text: str) -> str:
+    return read_python(text).digest()
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("What it is.", "What it really is."),
+    ('"""What it is."""', ""),
+    ("Said of the settings.", "Other words."),
+    ('    """Said of a field."""\n', ""),
+    ('    """Said of the function."""\n', ""),
+    ("# why", "# for another reason"),
+    ('description="Most rows"', 'description="At most so many " "rows", title="Rows"'),
+    (', description="Most rows"', ""),
+    ("Field(3, ge=1, ", "Field(\n        3,\n        ge=1,\n        "),
+    ("return SCALE * value", "return (SCALE * value)"),
+    ('f"{value:.3f} and {SCALE!r}"', 'f"{value:.3f}" f" and {SCALE!r}"'),
+    ('f"{value:.3f} and {SCALE!r}"', "f'{value:.3f} and {SCALE!r}'"),
+    ("SCALE = 2.0", "if TYPE_CHECKING:\n    import torch\nSCALE = 2.0"),
+    ("\n", "\r\n"),
+])
+def test_what_says_nothing_changes_nothing(old, new):
+    assert old in BEFORE
+    assert digest(BEFORE.replace(old, new)) == digest(BEFORE)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("SCALE = 2.0", "SCALE = 2"),
+    ("SCALE = 2.0", "SCALE = -2.0"),
+    ("SCALE = 2.0", "SCALE = '2.0'"),
+    ("SCALE = 2.0", "SCALE = 2.0\nREVISION = 1"),
+    ("Field(3", "Field(4"),
+    ("ge=1", "ge=2"),
+    ("ge=1", "gt=1"),
+    ("Field(3", "Other(3"),
+    ("deep: bool = False", "deep: bool = True"),
+    (":.3f", ":.4f"),
+    (" and ", " And "),
+    ("!r", "!s"),
+    ("if deep", "if not deep"),
+    ("SCALE * value", "value * SCALE"),
+    ("resources.tables import SCHEMAS", "resources.tables import PARTITIONS"),
+    ("resources.tables", "resources.lake"),
+])
+def test_what_can_change_a_result_changes_the_digest(old, new):
+    assert old in BEFORE
+    assert digest(BEFORE.replace(old, new)) != digest(BEFORE)
+
+
+def test_a_description_counts_where_it_is_no_fields():
+    assert digest('Tool(description="a")') != digest('Tool(description="b")')
+
+
+def test_the_text_of_an_error_counts_since_datasets_keep_it():
+    assert digest('raise ValueError("bad line")') != digest('raise ValueError("line")')
+
+
+def test_it_does_not_depend_on_what_another_python_adds_or_cuts():
+    """Empty fields, contexts and the pieces of an f-string are where versions of ast differ."""
+    tree = ast.parse("def f(x):\n    return f'a{x:>{3}}'")
+    plain = list(_written(tree))
+    function, joined = tree.body[0], tree.body[0].body[0].value
+    function._fields = (*function._fields, "type_params", "added_later")
+    function.type_params, function.added_later = [], None
+    joined.values[:1] = [ast.Constant("", kind="u"), ast.Constant("a"), ast.Constant("")]
+    joined.values[-1].format_spec.values.append(ast.Constant(""))
+    assert list(_written(tree)) == plain
+
+
+def test_it_is_the_same_in_every_release():
+    """A golden value: who changes how trees are written gives every artefact a new version, and says so."""
+    assert digest("x: int = 1\nassert 'ü\\u0600' and b'\\xff' and 1.5 and 2j and None and ...\n")[:16] == "b78ed12a4543008c"
+
+
+def test_what_it_uses():
+    tree = read_python('import a.b\nfrom c import d\nif TYPE_CHECKING:\n    import e\nrun("one/two")\nrun(f"three/{d}")\n"""text"""')
+    assert tree.imports == {"a.b", "c", "c.d"}
+    assert tree.strings == {"one/two", "three/"} and tree.beginnings == {"three/"}

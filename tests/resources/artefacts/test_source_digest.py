@@ -1,0 +1,126 @@
+"""Which files an operation's version depends on, and which changes of them count."""
+
+import shutil
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from resources.artefacts import source_digest as module
+from resources.artefacts.source_digest import files_used
+
+FILES = {
+    "model_ops/sft.py": '''
+        """Trains."""
+        from typing import TYPE_CHECKING
+        from model_ops.training.loss import loss
+        if TYPE_CHECKING:
+            from model_ops.planning import plan
+        TEMPLATE = "chat.jinja"
+        def run(): return loss(1)
+    ''',
+    "model_ops/training/__init__.py": "",
+    "model_ops/training/loss.py": "def loss(x): return x * 2  # twice\n",
+    "model_ops/planning.py": "PLAN = 1\n",
+    "model_ops/chat.jinja": "{{ message }}",
+    "resources/clean.py": '''
+        from resources.sql import run
+        def clean(name):
+            run("clean/texts")
+            run(f"rules/{name}")
+    ''',
+    "resources/sql.py": "def run(name): ...\n",
+    "sql/clean/texts.sql": "select 1 -- one\n",
+    "sql/clean/other.sql": "select 2\n",
+    "sql/rules/length.sql": "select length('a  b')\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in FILES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+def digests(project: Path) -> tuple[str, str]:
+    """Of the two operations, anew."""
+    for cached in (module._source_digest, module._tree, module._alone):
+        cached.cache_clear()
+    return module._source_digest(project, ("model_ops/sft.py",)), module._source_digest(project, ("resources/clean.py",))
+
+
+def change(project: Path, name: str, old: str, new: str) -> None:
+    text = (project / name).read_text()
+    assert old in text
+    (project / name).write_text(text.replace(old, new))
+
+
+def test_the_files_that_an_operation_uses(project):
+    assert files_used("model_ops/sft.py", project=project) == [
+        "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py"]
+    assert files_used("resources/clean.py", project=project) == [
+        "resources/clean.py", "resources/sql.py", "sql/clean/texts.sql", "sql/rules/length.sql"]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "changes"), [
+    ("model_ops/training/loss.py", "# twice", "# two times", (False, False)),
+    ("model_ops/sft.py", "Trains.", "Trains a model.", (False, False)),
+    ("model_ops/planning.py", "1", "2", (False, False)),
+    ("sql/clean/texts.sql", "-- one", "-- the one\n", (False, False)),
+    ("sql/clean/other.sql", "2", "3", (False, False)),
+    ("model_ops/training/loss.py", "x * 2", "x * 3", (True, False)),
+    ("model_ops/chat.jinja", "{{ message }}", "{{ message}}", (True, False)),
+    ("model_ops/sft.py", "def run", "REVISION = 1\ndef run", (True, False)),
+    ("sql/clean/texts.sql", "1", "2", (False, True)),
+    ("sql/rules/length.sql", "a  b", "a b", (False, True)),
+    ("resources/sql.py", "...", "return name", (False, True)),
+])
+def test_what_changes_a_version(project, name, old, new, changes):
+    before = digests(project)
+    change(project, name, old, new)
+    assert tuple(now != then for now, then in zip(digests(project), before, strict=True)) == changes
+
+
+def test_a_new_file_in_a_folder_of_sql_that_an_operation_chooses_from_counts(project):
+    before = digests(project)
+    (project / "sql/rules/refusal.sql").write_text("select 1")
+    assert digests(project)[1] != before[1]
+
+
+def test_a_file_that_moves_with_its_imports_changes_no_version(project):
+    before = digests(project)
+    (project / "model_ops/objectives").mkdir()
+    (project / "model_ops/objectives/__init__.py").touch()
+    shutil.move(project / "model_ops/training/loss.py", project / "model_ops/objectives/likelihood.py")
+    change(project, "model_ops/sft.py", "model_ops.training.loss", "model_ops.objectives.likelihood")
+    assert digests(project) == before
+
+
+def test_another_function_of_the_same_name_from_another_file_counts(project):
+    (project / "model_ops/other.py").write_text("def loss(x): return x * 5\n")
+    change(project, "model_ops/sft.py", "def run", "import model_ops.other\ndef run")
+    before = digests(project)
+    change(project, "model_ops/sft.py", "from model_ops.training.loss import loss", "from model_ops.other import loss")
+    change(project, "model_ops/sft.py", "import model_ops.other", "import model_ops.training.loss")
+    assert digests(project)[0] != before[0]
+
+
+OPERATIONS = {
+    "tiny_base": ["model_ops/tiny_base.py"], "import_base": ["model_ops/import_base.py"], "sft": ["model_ops/sft.py"],
+    "distill": ["model_ops/distill.py"], "quantize": ["model_ops/quantize.py"], "generate": ["model_ops/generate.py"],
+    "speculator": ["model_ops/speculator.py"], "evaluate": ["model_ops/evaluate.py"], "embed": ["model_ops/embed.py"],
+    "clean": ["resources/curating/clean.py"], "curate": ["resources/curating/curate.py"],
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_no_operation_depends_on_how_it_is_started_or_shown(operation):
+    """Rooms that only start, find, show or judge results can change none."""
+    found = files_used(*OPERATIONS[operation])
+    print(operation, *found, sep="\n    ")
+    for room in ("assets/", "pipelines/", "resources/launching/", "resources/catalog/", "resources/releasing/",
+                 "resources/workshop/", "resources/inspecting/", "model_ops/worker.py"):
+        assert not [file for file in found if file.startswith(room)], room

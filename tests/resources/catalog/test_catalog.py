@@ -1,0 +1,433 @@
+"""What analysts open: views over everything, lineage down to log lines, reading while a run writes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from interaction_rows import START, days_of, interaction, store
+
+from resources.artefacts.manifest import Code, Input, Manifest, describe_files, files_digest
+from resources.artefacts.slice_digest import slice_digest
+from resources.atomic import write_json
+from resources.catalog.catalog import CatalogError, ask, lineage_of, query, rebuild
+from resources.catalog.comments import RELATIONS
+from resources.catalog.count_rows import row_fates
+from resources.composing.datasets import DatasetSettings, build_sft_dataset
+from resources.curating.clean import clean
+from resources.curating.curate import curate
+from resources.curating.curation import CurationSettings
+from resources.lake import Lake
+from resources.tables import SCHEMAS, Tables
+
+
+def finish(lake, kind, name, version, inputs, current=True):
+    """A finished artefact: what the registry writes, in short."""
+    home = lake.artefacts(kind) / "tutor" / name
+    files = describe_files(home / version)
+    manifest = Manifest(
+        kind=kind,
+        name=f"tutor/{name}",
+        version=version,
+        created_at=datetime(2026, 6, 2, tzinfo=UTC),
+        digest=files_digest(files),
+        inputs=inputs,
+        op=name,
+        config={},
+        code=Code(revision="r", dirty=False),
+        environment={},
+        files=files,
+    )
+    (home / version / "manifest.json").write_text(manifest.model_dump_json())
+    if current:
+        write_json(home / "current.json", {"version": version})
+    return manifest.as_input()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    """Two conversations and a dropped row, through every step, to a model."""
+    lake = Lake.open(tmp_path_factory.mktemp("catalog") / "lake")
+    tables = Tables(lake)
+    first = [{"role": "user", "content": "what is a mill for"}]
+    later = [*first, {"role": "assistant", "content": "for grain"}, {"role": "user", "content": "and a wheel"}]
+    rows = [
+        interaction(1, first, "for grain", session_id="a", user_hash="ann", source_row=11),
+        interaction(2, later, "for the mill", session_id="a", minutes=1, user_hash="ann", source_row=12),
+        interaction(3, "an error please", "no", session_id="b", error="boom", source_row=13),
+        interaction(4, "tell me of bread", "it is baked", session_id="c", day=1, user_hash="bob", source_row=14),
+    ]
+    store(tables, "interactions", rows)
+    clean(tables, "tutor", days_of(rows), CurationSettings())
+    datasets = lake.artefacts("dataset") / "tutor"
+    curate(tables, "tutor", datasets / "curated_interactions" / "c1", CurationSettings(), None)
+    slice_input = Input(
+        kind="table", name="cleaned_interactions", digest=slice_digest(tables, "cleaned_interactions", "tutor")
+    )
+    curated = finish(lake, "dataset", "curated_interactions", "c1", [slice_input])
+    spec = DatasetSettings(test_share=0, validation_share=0)
+    inputs = {}
+    for version in ("d0", "d1"):
+        build_sft_dataset(
+            datasets / "curated_interactions" / "c1" / "curated.parquet",
+            None,
+            datasets / "sft_dataset" / version,
+            spec,
+            tables,
+        )
+        inputs[version] = finish(lake, "dataset", "sft_dataset", version, [curated])
+    model = lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456"
+    model.mkdir(parents=True)
+    (model / "weights").write_text("w")
+    made = finish(
+        lake,
+        "model",
+        "sft_model",
+        "abcdef123456",
+        [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)],
+    )
+    release = lake.artefacts("release") / "tutor" / "r1"
+    release.mkdir(parents=True)
+    (release / "serve.json").write_text("{}")
+    files = describe_files(release)
+    (release / "manifest.json").write_text(
+        Manifest(
+            kind="release",
+            name="tutor/release",
+            version="r1",
+            digest=files_digest(files),
+            inputs=[made],
+            op="release",
+            config={},
+            code=Code(revision="r", dirty=False),
+            environment={},
+            files=files,
+        ).model_dump_json()
+    )
+    (datasets / "sft_dataset" / "unfinished").mkdir()
+    rebuild(lake)
+    return lake
+
+
+def test_every_table_is_there_with_its_columns_even_when_empty(lake):
+    for name, schema in SCHEMAS.items():
+        assert query(lake, f"select * from {name}").column_names == schema.names
+    assert query(lake, "select count(*) as rows from interactions where dt = date '2026-06-01'").to_pylist() == [
+        {"rows": 3}
+    ]
+    types = dict(
+        zip(
+            *query(lake, "select column_name, column_type from (describe interactions)").to_pydict().values(),
+            strict=True,
+        )
+    )
+    assert types["dt"] == "DATE" and types["workload"] == "VARCHAR"
+
+
+def test_datasets_are_views_of_their_current_version(lake):
+    rows = query(lake, "select row_id, split, version from tutor_sft_dataset order by row_id").to_pylist()
+    assert rows == [
+        {"row_id": "i2", "split": "train", "version": "d1"},
+        {"row_id": "i4", "split": "train", "version": "d1"},
+    ]
+    assert query(lake, "select count(*) as rows from tutor_curated_interactions").to_pylist() == [{"rows": 3}]
+
+
+def test_artefacts_and_edges_come_from_manifests(lake):
+    found = query(lake, "select name, version, is_current from artefacts order by all").to_pylist()
+    assert [(row["name"], row["version"], row["is_current"]) for row in found] == [
+        ("tutor/curated_interactions", "c1", True),
+        ("tutor/release", "r1", False),
+        ("tutor/sft_dataset", "d0", False),
+        ("tutor/sft_dataset", "d1", True),
+        ("tutor/sft_model", "abcdef123456", True),
+    ]
+    kinds = query(lake, "select kind, count(*) as n from lineage_nodes group by kind order by kind").to_pylist()
+    assert kinds == [
+        {"kind": "dataset", "n": 3},
+        {"kind": "external", "n": 1},
+        {"kind": "model", "n": 1},
+        {"kind": "release", "n": 1},
+        {"kind": "table", "n": 1},
+    ]
+
+
+def test_which_log_lines_are_in_these_weights(lake):
+    lines = query(
+        lake, "select row_id, interaction_id, source_uri, source_row from log_lines_in('tutor/sft_model')"
+    ).to_pylist()
+    assert [(row["row_id"], row["interaction_id"], row["source_row"]) for row in lines] == [
+        ("i2", "i1", 11),
+        ("i2", "i2", 12),
+        ("i4", "i4", 14),
+    ]
+    assert query(lake, "from log_lines_in('tutor/sft_model@abc')").num_rows == 3
+    assert query(lake, "from log_lines_in('tutor/sft_model@zzz')").num_rows == 0
+
+
+def test_which_weights_hold_a_user(lake):
+    rows = query(lake, "select artefact, interactions from weights_holding('ann')").to_pylist()
+    assert rows == [
+        {"artefact": "model:tutor/sft_model@abcdef123456", "interactions": 2},
+        {"artefact": "release:tutor/release@r1", "interactions": 2},
+    ]
+    assert query(lake, "from weights_holding($who)", {"who": "nobody"}).num_rows == 0
+
+
+@pytest.mark.parametrize("asked", ["tutor/sft_model", "tutor/sft_model@abcdef", "abcdef", "directory"])
+def test_lineage_goes_down_to_the_tables(lake, asked):
+    if asked == "directory":
+        asked = str(lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456")
+    edges = lineage_of(lake, asked).to_pylist()
+    assert [(row["depth"], row["kind"], row["name"]) for row in edges] == [
+        (1, "dataset", "tutor/sft_dataset"),
+        (1, "external", "Qwen/Qwen3"),
+        (2, "dataset", "tutor/curated_interactions"),
+        (3, "table", "tutor/cleaned_interactions"),
+    ]
+    assert (
+        edges[0]["child"] == "model:tutor/sft_model@abcdef123456"
+        and edges[0]["parent"] == "dataset:tutor/sft_dataset@d1"
+    )
+
+
+def test_an_artefact_that_is_not_there(lake):
+    with pytest.raises(CatalogError, match="no artefact tutor/nothing in"):
+        lineage_of(lake, "tutor/nothing")
+    with pytest.raises(CatalogError, match=r"may be any of .*d0.*d1"):
+        lineage_of(lake, "tutor/sft_dataset@d")
+
+
+def test_why_tells_a_rows_whole_way(lake):
+    steps = query(lake, "select stage, rule, kept, kept_id from why('r1') where current").to_pylist()
+    assert [tuple(row.values()) for row in steps] == [
+        ("interactions", "read", True, None),
+        ("clean", "kept", True, None),
+        ("curate", "kept", True, None),
+        ("dataset", "subsumed_by_later_turn", True, "i2"),
+        ("dataset row", "train", True, None),
+        ("model", "holds it", True, None),
+    ]
+    assert query(lake, "from why('r1') where not current and stage = 'release'").num_rows == 1
+    assert [row["rule"] for row in query(lake, "from why('i3')").to_pylist()] == ["read", "error"]
+    assert query(lake, "from why('zzz')").num_rows == 0
+
+
+def test_a_copied_lake_reads_its_own_files(lake, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(lake.root, copy)
+    kept = tmp_path / "away"
+    lake.root.rename(kept)
+    try:
+        assert query(Lake.open(copy), "select count(*) as n from interactions").to_pylist() == [{"n": 4}]
+        with duckdb.connect(str(copy / "catalog.duckdb"), read_only=True) as plain:
+            plain.execute(f"set variable lake = '{copy}'")
+            assert plain.execute("select count(*) from tutor_sft_dataset").fetchall() == [(2,)]
+    finally:
+        kept.rename(lake.root)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("selec 1", 'syntax error at or near "selec"'),
+        ("select * from interactionz", 'Did you mean "interactions'),
+        ("create table t as select 1", "this is a CREATE statement: nothing was run"),
+        ("select missing from decisions", '"missing" not found'),
+    ],
+)
+def test_bad_sql_is_answered_in_one_line(lake, sql, said):
+    with pytest.raises(CatalogError) as caught:
+        query(lake, sql)
+    assert said in str(caught.value) and "\n" not in str(caught.value) and "LINE 1" not in str(caught.value)
+
+
+def test_no_lake_and_no_catalog(tmp_path):
+    with pytest.raises(CatalogError, match="there is no lake"):
+        query(Lake(tmp_path / "none"), "select 1")
+    with pytest.raises(CatalogError, match="has no catalog yet"):
+        query(Lake.open(tmp_path / "new"), "select 1")
+
+
+def test_an_empty_lake_and_odd_names(tmp_path):
+    lake = Lake.open(tmp_path / "it's a lake")
+    rebuild(lake)
+    assert query(lake, "from dataset_rows").num_rows == query(lake, "from artefacts").num_rows == 0
+    for workload in ("a-b", "a_b", "1st"):
+        home = lake.artefacts("dataset") / workload / "eval_suite"
+        (home / "v").mkdir(parents=True)
+        pq.write_table(pa.table({"of": [workload]}), home / "v" / "items.parquet")
+        (home / "v" / "manifest.json").write_text(
+            json.dumps({"kind": "dataset", "name": f"{workload}/eval_suite", "version": "v"})
+        )
+        write_json(home / "current.json", {"version": "v"})
+    (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken").mkdir()
+    (lake.artefacts("dataset") / "a-b" / "eval_suite" / "broken" / "manifest.json").write_text("{")
+    rebuild(lake)
+    assert query(
+        lake,
+        'select "of" from a_b_eval_suite union all select "of" from a_b_eval_suite_2 union all '
+        'select "of" from _1st_eval_suite',
+    ).to_pydict() == {"of": ["a-b", "a_b", "1st"]}
+    assert not list(lake.root.glob(".catalog-*"))
+
+
+def test_a_lake_of_before_a_column_was_added_reads_null_there(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=n % 2) for n in range(4)])
+    clean(Tables(lake), "tutor", days_of([interaction(n, "", "", day=n) for n in range(2)]), CurationSettings())
+    files = Tables(lake).files("cleaned_interactions")
+    for number, file in enumerate(sorted(files)):  # `quality` in no file, `language` in one of two
+        kept = pq.ParquetFile(file).read().drop_columns(["quality", *["language"][number:]])
+        pq.write_table(kept, file)
+    rebuild(lake)
+    assert len(files) == 2
+    [row] = query(lake, "select count(*) as n, count(quality) as rated, any_value(typeof(quality)) as kind, "
+                        "count(cleaned_with) as cleaned, count(*) filter (dt is not null) as dated from cleaned_interactions").to_pylist()
+    assert row == {"n": 4, "rated": 0, "kind": "MAP(VARCHAR, DOUBLE)", "cleaned": 4, "dated": 4}
+    assert list(query(lake, "from cleaned_interactions").column_names) == SCHEMAS["cleaned_interactions"].names
+
+
+def test_reading_goes_on_while_a_run_writes(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=n % 3) for n in range(30)])
+    rebuild(lake)
+    writer = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent("""
+            import sys
+            sys.path[:0] = sys.argv[2:]
+            from interaction_rows import interaction, store
+            from resources.catalog.catalog import rebuild
+            from resources.lake import Lake
+            from resources.tables import Tables
+            lake = Lake.open(sys.argv[1])
+            while True:
+                for day in range(3):
+                    store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=day) for n in range(10)])
+                rebuild(lake)
+                print("round", flush=True)
+        """),
+            str(lake.root),
+            str(Path(__file__).parents[3]),
+            str(Path(__file__).parents[1]),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        writer.stdout.readline()
+        until, reads = time.monotonic() + 3, 0
+        while time.monotonic() < until or reads < 10:
+            assert query(lake, "select count(*) as n from interactions").to_pylist() == [{"n": 30}]
+            reads += 1
+        writer.stdout.readline()
+        assert writer.poll() is None
+    finally:
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+
+
+def decided(lake, relation="decisions"):
+    found = query(lake, f"select workload, stage, version, count(*) as n from {relation} group by all order by all").to_pylist()
+    return [f"{row['workload']} {row['stage']} {row['version']} {row['n']}" for row in found]
+
+
+def decide(lake, workload, stage, version, count):
+    """Decisions of a stage, as its step writes them."""
+    rows = [
+        {"workload": workload, "stage": stage, "version": version, "dt": START.date(), "interaction_id": f"{workload}{n}",
+         "rule": "kept", "kept": True}
+        for n in range(count)
+    ]
+    Tables(lake).append("decisions", pa.Table.from_pylist(rows, schema=SCHEMAS["decisions"]))
+
+
+def make_current(lake, name, version):
+    home = lake.artefacts("dataset") / name
+    (home / version).mkdir(parents=True, exist_ok=True)
+    (home / version / "manifest.json").write_text(json.dumps({"kind": "dataset", "name": name, "version": version}))
+    write_json(home / "current.json", {"version": version})
+
+
+def test_decisions_are_those_in_force_and_the_history_has_all(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    for workload in ("tutor", "shop"):  # versions of the same names in both
+        decide(lake, workload, "ingest", None, 1)
+        decide(lake, workload, "clean", "", 5)
+        decide(lake, workload, "curate", "v1", 4)
+        decide(lake, workload, "dataset", "d1", 3)
+        make_current(lake, f"{workload}/curated_interactions", "v1")
+        make_current(lake, f"{workload}/sft_dataset", "d1")
+    rebuild(lake)
+    shop = ["shop clean  5", "shop curate v1 4", "shop dataset d1 3", "shop ingest None 1"]
+    first = ["tutor clean  5", "tutor curate v1 4", "tutor dataset d1 3", "tutor ingest None 1"]
+    assert decided(lake) == shop + first
+
+    decide(lake, "tutor", "curate", "v2", 2)  # other settings, a second run
+    decide(lake, "tutor", "dataset", "d2", 2)
+    make_current(lake, "tutor/curated_interactions", "v2")
+    make_current(lake, "tutor/sft_dataset", "d2")
+    decide(lake, "tutor", "curate", "v3", 9)  # a run that was killed
+    rebuild(lake)
+    assert decided(lake) == [*shop, "tutor clean  5", "tutor curate v2 2", "tutor dataset d2 2", "tutor ingest None 1"]
+    assert len(decided(lake, "decisions_history")) == len(shop) + 7
+    steps = query(lake, "select version, current from why('tutor1') where stage = 'curate' order by version").to_pylist()
+    assert [(step["version"], step["current"]) for step in steps] == [("v1", False), ("v2", True), ("v3", False)]
+
+    make_current(lake, "tutor/curated_interactions", "v1")  # back to the first settings
+    make_current(lake, "tutor/sft_dataset", "d1")
+    rebuild(lake)
+    assert decided(lake) == shop + first
+    shutil.rmtree(lake.artefacts("dataset") / "tutor" / "sft_dataset")  # a dataset that is gone
+    rebuild(lake)
+    assert decided(lake) == shop + [row for row in first if "dataset" not in row]
+    with duckdb.connect(str(lake.catalog), read_only=True) as plain:
+        assert plain.execute("select count(*) from decisions where workload = 'tutor'").fetchone() == (10,)
+        assert plain.execute("select count(*) from decisions_history where workload = 'tutor'").fetchone() == (26,)
+
+
+def test_fates_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    rows = [interaction(n, f"what is {n}", "a number") for n in range(3)]
+    store(Tables(lake), "interactions", rows)
+    clean(Tables(lake), "tutor", days_of(rows), CurationSettings())
+    curate(Tables(lake), "tutor", lake.artefacts("dataset") / "tutor" / "curated_interactions" / "v1", CurationSettings(), None)
+    rebuild(lake)
+    assert query(lake, "from decisions where stage = 'curate'").num_rows == 0
+    fates = row_fates(lake, "tutor", "v1")
+    assert (fates.read, fates.kept, fates.dropped) == (3, 3, {})
+
+
+def test_every_relation_and_column_has_a_comment(lake):
+    without = query(lake, "select relation, comment from relations where comment is null union all "
+                          "select relation || '.' || column_name, comment from relation_columns where comment is null")
+    assert without["relation"].to_pylist() == []
+    names = set(query(lake, "select relation from relations")["relation"].to_pylist())
+    assert {"decisions", "decisions_history", "tutor_sft_dataset", "why(identifier)", "relations"} <= names
+    found = query(lake, "select view_name, comment from duckdb_views() where view_name = 'decisions' union all "
+                        "select column_name, comment from duckdb_columns() where table_name = 'tutor_sft_dataset' "
+                        "and column_name = 'interaction_ids'").to_pydict()
+    assert all(found["comment"]) and len(found["comment"]) == 2
+
+
+def test_every_description_is_of_something_that_is(lake):
+    relations = set(query(lake, "select relation from relations")["relation"].to_pylist())
+    assert {name.split("(")[0] for name in relations} >= set(RELATIONS)
+
+
+def test_questions_of_any_size_come_in_batches(lake):
+    with ask(lake, "select range as n from range(1_000_000_000_000)") as answer:
+        assert answer.schema.names == ["n"]
+        assert next(answer.batches).num_rows > 0

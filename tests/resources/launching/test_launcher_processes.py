@@ -1,0 +1,166 @@
+"""Jobs over several processes: the same output directory, a process that dies, a stop that reaches all of them."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from model_ops.job import Job
+from resources.launching.local_launcher import LocalLauncher, WorkerError, accelerators, laid_out
+
+SETTINGS = {"steps": 6, "tokens_per_step": 512, "max_length": 128, "learning_rate": 1e-3, "precision": "float32"}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    from tests.model_ops.tiny_models import write_dataset, write_target
+
+    folder = tmp_path_factory.mktemp("inputs")
+    write_target(folder / "model", layers=2)
+    return {"model": folder / "model", "dataset": write_dataset(folder / "rows", rows=24)}
+
+
+def sft(inputs, output, mesh, **changes):
+    return Job(operation="sft", inputs=inputs, output=output, settings={**SETTINGS, **changes, "mesh": mesh}, threads=2)
+
+
+def test_a_mesh_becomes_numbers_before_anything_starts(tmp_path):
+    job, processes = laid_out(sft({}, tmp_path, {"processes": 4, "tp": 2}))
+    assert processes == 4 and job.settings["mesh"]["dp_shard"] == 2
+    assert laid_out(sft({}, tmp_path, {}))[1] == 1
+    assert laid_out(Job(operation="quantize", output=tmp_path))[1] == 1
+
+
+def test_more_processes_than_accelerators_are_refused_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr("resources.launching.local_launcher.accelerators", lambda: 2)
+    with pytest.raises(WorkerError, match="the mesh is of 4 processes and this machine has 2 accelerators"):
+        laid_out(sft({}, tmp_path, {"dp_shard": 4}))
+    assert laid_out(sft({}, tmp_path, {"dp_shard": -1}))[1] == 2
+
+
+def test_hidden_accelerators_do_not_count(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert accelerators() == 0
+
+
+def test_two_processes_leave_what_one_leaves(inputs, tmp_path):
+    with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
+        one = launcher.run(sft(inputs, tmp_path / "one", {}))
+        two = launcher.run(sft(inputs, tmp_path / "two", {"dp_shard": 2}))
+        tensors = launcher.run(sft(inputs, tmp_path / "tensors", {"tp": 2}))
+    assert one.keys() == two.keys() and one["tokens"] == two["tokens"] == tensors["tokens"]
+    assert two["loss"] == pytest.approx(one["loss"], abs=1e-4) and tensors["loss"] == pytest.approx(one["loss"], abs=1e-4)
+    assert two["validation_loss"] == pytest.approx(one["validation_loss"], abs=1e-4)
+    assert tensors["validation_loss"] == pytest.approx(one["validation_loss"], abs=1e-4)
+    files = {path.name for path in (tmp_path / "one").iterdir()}
+    for name in ("two", "tensors"):
+        assert {path.name for path in (tmp_path / name).iterdir()} == files
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+        whole, gathered = load_file(tmp_path / "one" / "model.safetensors"), load_file(tmp_path / name / "model.safetensors")
+        assert whole.keys() == gathered.keys()
+        for key, value in whole.items():
+            assert (value.float() - gathered[key].float()).abs().max() < 1e-2, key  # bfloat16 files
+    progress = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert [event["done"] for event in progress if event["phase"] == "sft"].count(1) == 3
+
+
+@pytest.mark.parametrize(("method", "mesh"), [
+    ("lora", {"dp_shard": 2}), pytest.param("lora", {"tp": 2}, marks=pytest.mark.slow),
+    pytest.param("qlora", {"dp_shard": 2}, marks=pytest.mark.slow)])
+def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, mesh):
+    if method == "qlora":
+        pytest.importorskip("bitsandbytes")
+    with LocalLauncher() as launcher:
+        one = launcher.run(sft(inputs, tmp_path / "one", {}, method=method))
+        two = launcher.run(sft(inputs, tmp_path / "two", mesh, method=method))
+    assert one.keys() == two.keys() and two["trained_parameters"] == one["trained_parameters"]
+    assert two["loss"] == pytest.approx(one["loss"], abs=1e-4)
+    for name in ("adapter/adapter_model.safetensors", "model.safetensors"):
+        whole, gathered = load_file(tmp_path / "one" / name), load_file(tmp_path / "two" / name)
+        assert whole.keys() == gathered.keys()
+        for key, value in whole.items():
+            assert (value.float() - gathered[key].float()).abs().max() < 1e-2, key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [{"dp_shard": 2}, {"tp": 2}])
+def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
+    def job(output, mesh):
+        return Job(operation="distill", output=output, threads=2,
+                   inputs={"teacher": inputs["model"], "dataset": inputs["dataset"]},
+                   settings={**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "mesh": mesh})
+
+    with LocalLauncher() as launcher:
+        one = launcher.run(job(tmp_path / "one", {}))
+        two = launcher.run(job(tmp_path / "two", mesh))
+    for name in ("loss", "validation_loss"):
+        assert two[name] == pytest.approx(one[name], abs=1e-4)
+    whole, gathered = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert whole.keys() == gathered.keys()
+
+
+def test_a_wrong_model_is_the_workers_own_sentence(inputs, tmp_path):
+    with LocalLauncher() as launcher, pytest.raises(WorkerError, match="ep 2 cannot be used with this qwen3 model"):
+        launcher.run(sft(inputs, tmp_path / "experts", {"ep": 2}))
+
+
+@pytest.mark.slow
+def test_processes_of_which_one_was_killed_start_again_where_the_mesh_says_so(inputs, tmp_path):
+    output = tmp_path / "again"
+
+    def strike():
+        deadline = time.monotonic() + 300
+        while not list(output.glob(".work/checkpoints/*/state.json")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        agent = launcher._worker.pid
+        children = [int(child) for child in Path(f"/proc/{agent}/task/{agent}/children").read_text().split()]
+        os.kill(children[-1], signal.SIGKILL)
+
+    with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
+        thread = threading.Thread(target=strike)
+        thread.start()
+        found = launcher.run(sft(inputs, output, {"dp_shard": 2, "restarts": 1}, steps=300, checkpoint_every=10))
+        thread.join()
+    assert found["resumed_from"] >= 10 and found["steps"] == 300
+    assert "start again from the newest checkpoint" in (tmp_path / "progress.jsonl").read_text()
+    steps = [json.loads(line)["step"] for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, 301))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_dies_is_named_and_a_stop_saves(inputs, tmp_path, number):
+    output = tmp_path / "long"
+    failures = []
+
+    def strike():
+        deadline = time.monotonic() + 300
+        while not (output / "metrics.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        agent = launcher._worker.pid
+        if number == signal.SIGTERM:
+            os.kill(agent, number)
+            return
+        children = [int(child) for child in Path(f"/proc/{agent}/task/{agent}/children").read_text().split()]
+        os.kill(children[-1], number)
+
+    with LocalLauncher() as launcher:
+        thread = threading.Thread(target=strike)
+        thread.start()
+        try:
+            launcher.run(sft(inputs, output, {"dp_shard": 2}, steps=100_000, checkpoint_every=100_000))
+        except Exception as error:
+            failures.append(error)
+        thread.join()
+    assert len(failures) == 1
+    if number == signal.SIGKILL:
+        assert "process 1 of 2 was killed (SIGKILL)" in str(failures[0])
+    else:
+        assert type(failures[0]).__name__ == "WorkerStopped"
+        assert list((output / ".work" / "checkpoints").glob("step-*/state.json"))
