@@ -122,7 +122,7 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
     if partition is None:
         return [day for day in seen.days if earliest <= day <= latest]
     if not earliest <= partition <= latest:
-        raise SelectionError(f"--partition {partition}: this recipe's traffic is that of {earliest} to {latest}")
+        raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
     return [partition]
 
 

@@ -7,7 +7,7 @@ import pytest
 import typer
 import yaml
 
-from pipelines.recipe import load_recipe
+from pipelines.contract.recipe import load_recipe
 from tests.docs.pages import PAGES, PROJECT, blocks, commands
 
 RECIPES = [block for block in blocks("yaml") if not block.text.lstrip().startswith("# yaml-language-server")]

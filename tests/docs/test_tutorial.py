@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pipelines.demo_traffic import write_traffic
+from pipelines.demo.traffic import write_traffic
 from tests.docs.pages import PROJECT, blocks, commands
 
 STEPS = [block for block in blocks("bash", "console") if block.page == "docs/tutorial.md"]
