@@ -29,7 +29,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.record import record
-from pipelines.demo_traffic import write_traffic
+from pipelines.demo.traffic import write_traffic
 
 REQUESTS = 1_200
 RECIPE = """

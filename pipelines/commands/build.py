@@ -37,16 +37,11 @@ def run(
     ] = None,
 ) -> None:
     """Runs a recipe, or part of it, from logs to a release. Finished steps are not repeated."""
-    from pipelines.contract.recipe import load_recipe
     from pipelines.running.follow import follow
-    from pipelines.storage.locations import lake_location
+    from pipelines.running.submit import submit
 
-    load_recipe(recipe)  # an error in the recipe is reported before anything is started
-    request = {
-        "recipe": recipe.resolve(), "lake": lake_location(recipe, lake), "select": select,
-        "partition": partition.date() if partition else None,
-    }
-    outcome = follow(request, console)
+    started = submit(recipe, lake, select, partition.date() if partition else None)
+    outcome = follow(started, console)
     for message in outcome.messages:
         say_error(message)
     raise typer.Exit(outcome.exit_code)

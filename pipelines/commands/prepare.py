@@ -120,15 +120,16 @@ def sweep(
 ) -> None:
     """Compares learning rates in short trainings on the lake's data, with the uncertainty of the result."""
     from pipelines.contract.recipe import load_recipe
-    from pipelines.planning.sweep import STAGES, SweepError, rates_around, read_rates
+    from pipelines.planning.sweep import SweepError, rates_around, read_rates
     from pipelines.planning.sweep import sweep as try_rates
     from pipelines.planning.sweep_text import print_sweep
     from pipelines.storage.locations import lake_location
     from resources.lake import Lake
+    from resources.stages import sections
 
     read = load_recipe(recipe)
-    if stage not in STAGES:
-        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
+    if stage not in sections():
+        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
     if learning_rates is not None and around is not None:
         raise SweepError("give --learning-rates or --around, not both")
     centre = getattr(read, stage).resolved().learning_rate if around is None else around

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dagster as dg
 
+from resources.stages import daily_stages
+
 TRAIN = "train"
-DAILY = ("interactions", "feedback", "cleaned_interactions")
 
 
 def jobs(workload: str) -> list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]:
-    daily = dg.AssetSelection.assets(*([workload, name] for name in DAILY))
+    daily = dg.AssetSelection.assets(*([workload, name] for name in daily_stages()))
     observed = dg.AssetSelection.assets([workload, "logs"])
     return [
         dg.define_asset_job(

@@ -31,12 +31,10 @@ from resources.artefacts.manifest import SCRATCH, ManifestError
 from resources.artefacts.registry import Registry
 from resources.atomic import write_json
 from resources.lake import Lake
+from resources.stages import sections
 
 if TYPE_CHECKING:
     from resources.launching.local_launcher import LocalLauncher
-
-STAGES = {"sft": ("sft", "model", "base_model"), "student": ("distill", "teacher", "sft_model")}
-"""Stage -> its operation, the role of the model it starts from, and that model's asset."""
 
 LEAST_STEPS = 8
 
@@ -119,13 +117,14 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     """Trains once at every rate. Raises SweepError where the dataset or the model is not in the lake yet."""
     from resources.launching.local_launcher import LocalLauncher
 
-    if stage not in STAGES:
-        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
+    if stage not in sections():
+        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
     settings = getattr(recipe, stage).resolved()
     steps = min(100, settings.steps or 100) if steps is None else steps
     if steps < LEAST_STEPS:
         raise SweepError(f"--steps {steps}: fewer than {LEAST_STEPS} steps say nothing about a learning rate")
-    operation, role, source = STAGES[stage]
+    trained = sections()[stage]
+    operation, role, source = trained.operation, trained.takes_model_as, recipe.policy.source_of(trained.name)
     registry = Registry(lake, recipe.workload)
     inputs = {}
     for name, kind, asset in ((role, "model", source), ("dataset", "dataset", "sft_dataset")):

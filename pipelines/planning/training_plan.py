@@ -22,8 +22,8 @@ from model_ops.devices import parse_devices
 from model_ops.planning.choice import choose
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
 from pipelines.contract.recipe import Recipe
+from resources.stages import sections
 
-STAGES = ("sft", "student")
 BAR = 28
 SAID = {
     "weights": "weights", "gradients": "gradients", "optimizer": "optimizer state", "kept": "activations, kept",
@@ -40,8 +40,8 @@ class PlanError(Exception):
 def plan_recipe(recipe: Recipe, gpus: str, stage: str = "sft") -> Plan:
     """The plan of one stage. Raises PlanError or UnknownDevice for what cannot be planned, NothingFits with the nearest
     thing that fits."""
-    if stage not in STAGES:
-        raise PlanError(f"--stage {stage}: stages that can be planned are {', '.join(STAGES)}")
+    if stage not in sections():
+        raise PlanError(f"--stage {stage}: stages that can be planned are {', '.join(sections())}")
     if stage == "student" and not recipe.student.enabled:
         raise PlanError("--stage student: this recipe switches the student off (student.enabled)")
     count, device = parse_devices(gpus)

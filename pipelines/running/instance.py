@@ -10,14 +10,14 @@ import os
 from pathlib import Path
 
 import dagster as dg
-import psutil
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, RunsFilter
 
 from resources.atomic import write_text
 from resources.lake import Lake
+from resources.launching.run_history import PROCESS_TAG
+from resources.process_stamp import is_same_process
 
 SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
-PROCESS_TAG = "millrace/process"
 
 
 def dagster_home(lake: Lake) -> Path:
@@ -34,17 +34,12 @@ def open_instance(lake: Lake) -> dg.DagsterInstance:
     return dg.DagsterInstance.get()
 
 
-def this_process() -> str:
-    """This process, told apart from a later one with the same pid: `pid@start time`."""
-    return f"{os.getpid()}@{psutil.Process().create_time():.2f}"
-
-
 def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Fails the runs of `millrace run` whose process is dead, frees their pool slots, returns their ids."""
     dead = []
     for run in instance.get_runs(RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES)):
         process = run.tags.get(PROCESS_TAG)
-        if process is None or _is_alive(process):
+        if process is None or is_same_process(process):
             continue
         instance.report_run_failed(run, message="The process of this run is gone; millrace run will continue its work.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
@@ -63,10 +58,3 @@ def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
             if run is None or run.is_finished:
                 storage.free_concurrency_slots_for_run(run_id)
 
-
-def _is_alive(process: str) -> bool:
-    pid, started = process.split("@")
-    try:
-        return abs(psutil.Process(int(pid)).create_time() - float(started)) < 1
-    except psutil.NoSuchProcess:
-        return False

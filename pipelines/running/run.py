@@ -1,6 +1,6 @@
-"""One run of a recipe inside Dagster: the process that `millrace run` starts and follows.
+"""One run of a recipe inside Dagster: the process that `submit` starts and `millrace run` follows.
 
-    python -m pipelines.running.run '{"recipe": "...", "lake": "...", "select": null, "partition": null, "approve": null}'
+    python -m pipelines.running.run '{"id": "...", "recipe": "...", "lake": "...", "folder": "...", "select": null}'
 
 Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Every Dagster event worth
 showing, and every progress line of the workers, goes to the file named by MILLRACE_PROGRESS.
@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import uuid
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -23,20 +24,26 @@ from dagster._utils.error import SerializableErrorInfo
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
-from pipelines.definitions import definitions
 from pipelines.graph.days import first_day
-from pipelines.graph.jobs import DAILY
-from pipelines.running.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
+from pipelines.graph.recipe_graph import definitions
+from pipelines.running.instance import fail_dead_runs, open_instance
+from pipelines.running.submit import EXIT, STARTED
 from pipelines.storage.lake_recipes import remember
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.leftovers import kept_seconds
+from resources.atomic import write_json
 from resources.lake import Lake, LakeError
 from resources.launching.local_launcher import relay
+from resources.launching.run_history import PROCESS_TAG
+from resources.process_stamp import this_process
 from resources.reading.ingest import observe
 from resources.reading.ingest_notes import moved_note
 from resources.reading.sources import SourceError
+from resources.stages import daily_stages
 from resources.tables import Tables
 
+RUN_TAG = "millrace/run"
+"""Tag of a Dagster run: the id of the submitted run that it belongs to."""
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
@@ -51,8 +58,11 @@ class RunRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    id: str
     recipe: Path
     lake: Path
+    folder: Path
+    """Where the run says that it began, and its exit code."""
     select: list[str] | None = None
     partition: date | None = None
 
@@ -73,14 +83,15 @@ def run(request: RunRequest) -> int:
         relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
-    daily = [key for key in chosen if key.path[-1] in DAILY]
+    by_day = daily_stages()
+    daily = [key for key in chosen if key.path[-1] in by_day]
     if daily:
         days = _days(recipe, lake, request.partition, instance)
         graph = definitions(request.recipe, request.lake)  # the first day is known only now
-        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days)):
+        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request.id):
             return 1
-    rest = [key for key in chosen if key.path[-1] not in DAILY]
-    if rest and not _execute(graph, "train", rest, instance, lake, {}):
+    rest = [key for key in chosen if key.path[-1] not in by_day]
+    if rest and not _execute(graph, "train", rest, instance, lake, {}, request.id):
         return 1
     return 0
 
@@ -131,7 +142,8 @@ def _range_tags(days: list[date]) -> dict[str, str]:
 
 
 def _execute(
-    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str]
+    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str],
+    submitted_as: str,
 ) -> bool:
     run_id = str(uuid.uuid4())
     listener = _Listener({key.path[-1] for key in keys}, lake)
@@ -140,7 +152,7 @@ def _execute(
         instance=instance,
         run_id=run_id,
         asset_selection=keys,
-        tags={**tags, PROCESS_TAG: this_process()},
+        tags={**tags, PROCESS_TAG: this_process(), RUN_TAG: submitted_as},
         raise_on_error=False,
     )
     if listener.interrupted:
@@ -168,7 +180,7 @@ class _Listener:
         elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
             relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
-        elif step in self.names and event.event_type in STATES:  # a check's own step is told by its verdict
+        elif step in self.names and event.event_type in STATES:  # a check's own step is told by its result
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
     def _waits(self, step: str) -> None:
@@ -193,8 +205,17 @@ class _Listener:
 def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
+    request = RunRequest.model_validate(json.loads(sys.argv[1]))
+    with suppress(OSError):  # a full disk: the process that submitted this run sees its exit code all the same
+        write_json(request.folder / STARTED, {"process": this_process()})
+    code = _carried_out(request)
+    with suppress(OSError):
+        write_json(request.folder / EXIT, {"exit_code": code})
+    return code
+
+
+def _carried_out(request: RunRequest) -> int:
     try:
-        request = RunRequest.model_validate(json.loads(sys.argv[1]))
         return run(request)
     except (RecipeError, LakeError, SourceError, SelectionError) as error:
         relay({"event": "refused", "message": str(error)})

@@ -28,6 +28,7 @@ from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
 from resources.releasing.parts import disagreements, superseded
 from resources.releasing.release import ReleaseError, read_release
+from resources.stages import artefact_stages
 from resources.tables import Tables
 
 if TYPE_CHECKING:  # importing the schema takes a second
@@ -37,12 +38,8 @@ COMPARED_ROWS = 50_000
 LISTED_OBJECTS = 5_000
 SOURCE_SECONDS = 10.0
 TABLES = ("interactions", "cleaned_interactions")
-STAGES = (
-    "eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "base_model", "sft_model", "student_model",
-    "quantized_model", "served_answers", "speculator_dataset", "speculator", "evaluation_report", "release",
-)
-STEPS = {"release": "release_candidate"}
-"""Artefact -> the step that makes it, where they differ in name."""
+STEPS = {found.artefact_name: found.name for found in artefact_stages()}
+"""Artefact -> the step that makes it."""
 
 State = Literal["current", "stale", "missing", "off"]
 
@@ -160,9 +157,9 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
                  if name in manifests and (said := plan.differs_from(manifests[name]))}
     stale = stale_inputs(manifests, slices.now, outdated=differing)
     status = WorkloadStatus(workload, [], slices.counted(), _endpoint(lake, workload))
-    for name in [*STAGES, *(name for name in manifests if name not in STAGES)]:
+    for name in [*STEPS, *(name for name in manifests if name not in STEPS)]:
         manifest = manifests.get(name)
-        is_off = recipe is not None and name in recipe.disabled
+        is_off = recipe is not None and STEPS.get(name, name) in recipe.disabled
         if manifest is None:
             status.stages.append(StageStatus(name, "off" if is_off else "missing"))
             continue

@@ -15,37 +15,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.base_model import base_model
-from assets.curated_interactions import curated_interactions
-from assets.eval_suite import eval_suite
-from assets.evaluation_report import evaluation_report
 from assets.overrides import TrainingOverrides
-from assets.quantized_model import quantized_model
-from assets.release_candidate import release_candidate
-from assets.seed_examples import seed_examples
-from assets.served_answers import served_answers
-from assets.sft_dataset import sft_dataset
-from assets.sft_model import sft_model
-from assets.speculator import speculator
-from assets.speculator_dataset import speculator_dataset
-from assets.student_model import student_model
 from pipelines.contract.recipe import Recipe
-from pipelines.definitions import recipe_parts
+from pipelines.graph.recipe_graph import asset_of, recipe_parts
 from resources.artefacts.freshness import current_manifests
 from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.source_digest import source_digest
 from resources.lake import Lake
 from resources.reading.sources import SourceError
+from resources.stages import artefact_stages
 from resources.workshop.workshop import Workshop
 
-STAGES = {
-    "eval_suite": eval_suite, "seed_examples": seed_examples, "curated_interactions": curated_interactions,
-    "sft_dataset": sft_dataset, "base_model": base_model, "sft_model": sft_model, "student_model": student_model,
-    "quantized_model": quantized_model, "served_answers": served_answers, "speculator_dataset": speculator_dataset,
-    "speculator": speculator, "evaluation_report": evaluation_report, "release": release_candidate,
-}
-"""Artefact -> the asset that makes it."""
 HASHED_BYTES = 200_000_000
 """A model outside that has changed since is read to compare it, up to this size."""
 
@@ -94,15 +75,15 @@ def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> d
     shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
     object.__setattr__(shop, "slice_digest", slice_digest)
     found = {}
-    for name, asset in STAGES.items():
-        if name in recipe.disabled:
+    for stage in artefact_stages():
+        if stage.name in recipe.disabled:
             continue
-        work = asset.op.compute_fn.decorated_fn
+        work = asset_of(stage).op.compute_fn.decorated_fn
         values = {**given, "workshop": shop, "context": None, "config": TrainingOverrides()}
         try:
             work(**{word: values[word] for word in inspect.signature(work).parameters})
         except _Named as named:
-            found[name] = named.planned
+            found[stage.artefact_name] = named.planned
         except (ManifestError, SourceError, OSError):
             continue
     return found

@@ -147,7 +147,7 @@ class Workshop:
             kind,
             name,
             op=operation,
-            sources=(f"model_ops/{operation}.py",),
+            sources=(f"model_ops/operations/{operation}.py",),
             config={key: value for key, value in config.items() if key not in SAME_RESULTS},
             inputs=[*taken.values(), *map(self.external, elsewhere)],
             work=work,

@@ -10,13 +10,17 @@ import dagster as dg
 import pytest
 from dagster._core.utils import make_new_run_id
 
-from pipelines.running.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
+from pipelines.running.instance import fail_dead_runs, open_instance
 from resources.lake import Lake
+from resources.launching.run_history import PROCESS_TAG
+from resources.process_stamp import this_process
 
 RUN_THAT_HANGS = """
 import sys, time
 import dagster as dg
-from pipelines.running.instance import PROCESS_TAG, open_instance, this_process
+from pipelines.running.instance import open_instance
+from resources.process_stamp import this_process
+from resources.run_history import PROCESS_TAG
 from resources.lake import Lake
 
 @dg.asset(pool="worker")
