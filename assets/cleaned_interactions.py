@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
-from assets.partitions import DAYS, ONE_RUN, days_of, report_days
+from assets.partitions import DAYS, ONE_RUN, report_days
 from resources.artefacts.source_digest import source_digest
 from resources.curating.clean import SQL, clean, stale_days
 from resources.curating.curation import CurationSettings
@@ -28,8 +28,8 @@ def cleaned_interactions(
     UTC day; days whose rows were cleaned with other rules are cleaned again. Lies in the Delta table
     `tables/cleaned_interactions`; `decisions` says for each dropped row which rule dropped it.
     """
-    # late rows changed other days too, and other rules judge all days anew
-    days = {*days_of(context), *stale_days(workshop.tables, workshop.workload, curation_settings)}
-    report = clean(workshop.tables, workshop.workload, sorted(days), curation_settings)
+    # late rows change other days than this run's too, other rules all days; a day without news stays as it is
+    days = stale_days(workshop.tables, workshop.workload, curation_settings)
+    report = clean(workshop.tables, workshop.workload, days, curation_settings)
     workshop.publish_catalog()
     yield from report_days(context, workshop, "cleaned_interactions", report.days)

@@ -169,9 +169,9 @@ def _publish(lake, aliases) -> None:
     import dagster as dg
 
     from pipelines.running.instance import open_instance
-    from resources.catalog.catalog import rebuild
+    from resources.catalog.build import publish
 
-    rebuild(lake)
+    publish(lake)
     open_instance(lake).report_runless_asset_event(
         dg.AssetMaterialization(
             asset_key=[aliases.workload, "endpoint"],

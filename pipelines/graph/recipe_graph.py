@@ -15,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 
+from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
 from pipelines.graph.jobs import jobs

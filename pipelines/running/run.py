@@ -131,10 +131,18 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
     )
     earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
     if partition is None:
-        return [day for day in seen.days if earliest <= day <= latest]
+        found = [day for day in seen.days if earliest <= day <= latest]
+        news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
+        return [day for day in found if day in news] or found[-1:]
     if not earliest <= partition <= latest:
         raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
     return [partition]
+
+
+def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
+    """Days that one of the daily assets has no materialization of."""
+    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in DAILY]
+    return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
 def _range_tags(days: list[date]) -> dict[str, str]:

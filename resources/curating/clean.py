@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 
 from resources.artefacts.source_digest import source_digest
 from resources.curating.curation import CurationSettings
+from resources.curating.fresh_days import FreshDays
 from resources.curating.languages import detect
 from resources.curating.minhash import signatures
 from resources.curating.opinions import hear
@@ -118,19 +119,35 @@ def cleaned_with(settings: CurationSettings) -> str:
 def stale_days(tables: Tables, workload: str, settings: CurationSettings | None = None) -> list[date]:
     """Days that have to be cleaned again: rows arrived late for them, changed, or went, or they never were cleaned.
 
-    With `settings`, also days that were cleaned by other rules or other code than these.
+    With `settings`, also days that were cleaned by other rules or other code than these, or before people said of a row what
+    they say now.
     """
+    digest = cleaned_with(settings) if settings else None
+    fresh = FreshDays(tables, workload, digest)
+    stale = _stale_rows(tables, workload, fresh.unknown, digest)
+    stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(tables, workload)
+    fresh.keep(stale, opinions_hold=settings is not None and not stale_opinions)
+    return sorted(stale | stale_opinions)
+
+
+def _stale_rows(tables: Tables, workload: str, days: Sequence[date], digest: str | None) -> set[date]:
+    """Those of `days` whose cleaned rows are not those of interactions, or were made with another digest."""
+    if not days:
+        return set()
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
+            attach_slice(connection, tables, name, workload, days)
+        return {day for (day,) in run(connection, "curating/clean/stale_days", cleaned_with=digest).fetchall()}
+
+
+def _stale_opinions(tables: Tables, workload: str) -> set[date]:
+    """Days with rows about which people say something else now. An id in feedback may be of any day's row."""
+    with workbench() as connection:
+        for name in ("interactions", "cleaned_interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
-        digest = cleaned_with(settings) if settings else None
-        stale = {day for (day,) in run(connection, "curating/clean/stale_days", cleaned_with=digest).fetchall()}
-        if settings and settings.feedback.keep_thumbs_up:
-            attach_slice(connection, tables, "feedback", workload)
-            run(connection, "curating/clean/cleaned_with_ids")
-            hear(connection)
-            stale |= {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
-    return sorted(stale)
+        run(connection, "curating/clean/cleaned_with_ids")
+        hear(connection)
+        return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
 
 
 def _groups(tables: Tables, workload: str, days: list[date]) -> Iterator[tuple[list[date], int]]:

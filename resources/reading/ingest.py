@@ -38,7 +38,8 @@ class CountsError(AssertionError):
 
 
 class Observation(BaseModel):
-    """What a listing found. `digest` names the objects that wait to be read: a sensor's run key."""
+    """What a listing found. `digest` names the objects that wait to be read: a sensor's run key. `days` are those of all
+    objects, `unread_days` those of the objects that wait to be read."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,6 +47,7 @@ class Observation(BaseModel):
     moved_objects: int = 0
     unread_objects: int
     days: list[date]
+    unread_days: list[date] = Field(default_factory=list)
     digest: str
 
 
@@ -118,7 +120,8 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
         new, moved = _notice(ledger, tables, sources, look_for_days=True)
         unread, digest = ledger.unread()
-        return Observation(new_objects=new, moved_objects=moved, unread_objects=unread, days=ledger.days(), digest=digest)
+        return Observation(new_objects=new, moved_objects=moved, unread_objects=unread, days=ledger.days(),
+                           unread_days=ledger.unread_days(), digest=digest)
 
 
 def ingest(

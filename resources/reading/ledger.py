@@ -173,6 +173,10 @@ class Ledger:
         """The days that objects are known to be of, in order."""
         return [day for (day,) in run(self._connection, "reading/ledger/days").fetchall()]
 
+    def unread_days(self) -> list[date]:
+        """The days of objects that wait to be read, in order."""
+        return [day for (day,) in run(self._connection, "reading/ledger/unread_days").fetchall()]
+
     def unread(self) -> tuple[int, str]:
         """How many objects wait to be read, and a digest that names them with their contents."""
         digest, count = hashlib.sha256(), 0

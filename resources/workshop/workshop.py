@@ -25,7 +25,7 @@ from resources.artefacts.freshness import causes_of, current_manifests, stale_in
 from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
-from resources.catalog.catalog import rebuild
+from resources.catalog.build import publish
 from resources.catalog.count_rows import row_fates
 from resources.curating.curation import SemanticDuplicates
 from resources.curating.row_fates import RowFates
@@ -114,7 +114,7 @@ class Workshop:
 
     def publish_catalog(self) -> None:
         """Shows analysts what was committed."""
-        rebuild(self.lake)
+        publish(self.lake)
 
     def train(
         self,

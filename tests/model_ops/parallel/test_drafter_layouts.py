@@ -40,7 +40,7 @@ from model_ops.progress import Progress, Stopped
 from model_ops.job import Job
 from model_ops.speculators import hidden_states
 from model_ops.speculators.hidden_states import HiddenStates
-from model_ops.training.settings import MeshSettings
+from model_ops.parallel.mesh_settings import MeshSettings
 
 torch.set_num_threads(1)
 root = Path(sys.argv[1])

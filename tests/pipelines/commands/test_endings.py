@@ -61,7 +61,7 @@ def test_a_bug_shows_its_traceback(ending):
 
 
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
-    from resources.catalog.catalog import rebuild
+    from resources.catalog.build import rebuild
 
     lake = Lake.open(tmp_path / "lake")
     rebuild(lake)

@@ -20,7 +20,8 @@ from interaction_rows import START, days_of, interaction, store
 from resources.artefacts.manifest import Code, Input, Manifest, describe_files, files_digest
 from resources.artefacts.slice_digest import slice_digest
 from resources.atomic import write_json
-from resources.catalog.catalog import CatalogError, ask, lineage_of, query, rebuild
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import CatalogError, ask, lineage_of, query
 from resources.catalog.comments import RELATIONS
 from resources.catalog.count_rows import row_fates
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
@@ -310,7 +311,7 @@ def test_reading_goes_on_while_a_run_writes(tmp_path):
             import sys
             sys.path[:0] = sys.argv[2:]
             from interaction_rows import interaction, store
-            from resources.catalog.catalog import rebuild
+            from resources.catalog.build import rebuild
             from resources.lake import Lake
             from resources.tables import Tables
             lake = Lake.open(sys.argv[1])

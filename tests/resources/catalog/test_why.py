@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from interaction_rows import days_of, interaction, store, thumb
 
-from resources.catalog.catalog import CatalogError, rebuild
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import CatalogError
 from resources.catalog.why import UnknownIdError, fate_of
 from resources.curating.clean import clean
 from resources.curating.curate import curate
