@@ -144,7 +144,7 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
         news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
         return [day for day in found if day in news] or found[-1:]
     if not earliest <= partition <= latest:
-        raise SelectionError(f"--partition {partition}: this recipe's traffic is that of {earliest} to {latest}")
+        raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
     return [partition]
 
 
