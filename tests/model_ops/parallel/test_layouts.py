@@ -32,7 +32,7 @@ SCRIPT = """
 import json, sys
 import torch
 from benchmarks.parallel import compare, documents, outcome, tiny
-from model_ops.training.settings import MeshSettings
+from model_ops.parallel.mesh_settings import MeshSettings
 
 torch.set_num_threads(1)
 found, rows = {}, documents(60, 64, 130)
