@@ -108,10 +108,9 @@ def test_another_function_of_the_same_name_from_another_file_counts(project):
     assert digests(project)[0] != before[0]
 
 
+MODEL_OPERATIONS = ("tiny_base", "import_base", "sft", "distill", "quantize", "generate", "speculator", "evaluate", "embed")
 OPERATIONS = {
-    "tiny_base": ["model_ops/operations/tiny_base.py"], "import_base": ["model_ops/operations/import_base.py"], "sft": ["model_ops/operations/sft.py"],
-    "distill": ["model_ops/operations/distill.py"], "quantize": ["model_ops/operations/quantize.py"], "generate": ["model_ops/operations/generate.py"],
-    "speculator": ["model_ops/operations/speculator.py"], "evaluate": ["model_ops/operations/evaluate.py"], "embed": ["model_ops/operations/embed.py"],
+    **{name: [f"model_ops/operations/{name}.py"] for name in MODEL_OPERATIONS},
     "clean": ["resources/curating/clean.py"], "curate": ["resources/curating/curate.py"],
 }
 
@@ -124,3 +123,11 @@ def test_no_operation_depends_on_how_it_is_started_or_shown(operation):
     for room in ("assets/", "pipelines/", "resources/launching/", "resources/catalog/", "resources/releasing/",
                  "resources/workshop/", "resources/inspecting/", "model_ops/worker.py"):
         assert not [file for file in found if file.startswith(room)], room
+
+
+@pytest.mark.parametrize("operation", MODEL_OPERATIONS)
+def test_an_operation_depends_on_no_other_operation(operation):
+    """A setting of one stage must not make another stage's weights again."""
+    found = files_used(f"model_ops/operations/{operation}.py")
+    own = {f"model_ops/operations/{name}" for name in ("__init__.py", f"{operation}.py", f"{operation}_settings.py", "chatml.jinja")}
+    assert not [file for file in found if file.startswith("model_ops/operations/") and file not in own]
