@@ -31,7 +31,7 @@ from assets.speculator_dataset import speculator_dataset
 from assets.student_model import student_model
 from pipelines.definitions import recipe_parts
 from pipelines.recipe import Recipe
-from resources.artefacts.freshness import current_manifests
+from resources.artefacts.current import current_manifests
 from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.source_digest import source_digest
