@@ -1,4 +1,5 @@
 import ast
+import shutil
 
 import pytest
 
