@@ -5,7 +5,8 @@ import dagster as dg
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import ImportBaseSettings, TinyBaseSettings
+from model_ops.operations.import_base_settings import ImportBaseSettings
+from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
 from resources.workshop.workshop import Workshop
@@ -13,7 +14,7 @@ from resources.workshop.workshop import Workshop
 
 @dg.asset(
     group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
-    code_version=source_digest("model_ops/tiny_base.py", "model_ops/import_base.py")[:12],
+    code_version=source_digest("model_ops/operations/tiny_base.py", "model_ops/operations/import_base.py")[:12],
 )
 def base_model(
     context: dg.AssetExecutionContext,
@@ -30,6 +31,6 @@ def base_model(
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:
-        settings = ImportBaseSettings(model=base_name, mtp_layer=policy.base_drafts)
+        settings = ImportBaseSettings(model=base_name, mtp_layer=policy.drafter_from == "base_model")
         manifest = workshop.train("base_model", "import_base", settings, {}, context, outside=base_name)
     return shown(manifest, workshop)

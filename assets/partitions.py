@@ -1,6 +1,6 @@
 """Days: one partition per UTC day of the traffic, read in single runs.
 
-A recipe's definitions replace the first day by its own: see pipelines.definitions.
+A recipe's definitions replace the first day by its own: see pipelines/graph/recipe_graph.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import judge
@@ -13,13 +13,14 @@ from resources.releasing.parts import superseded
 from resources.releasing.release import ReleaseSettings, read_release, recheck, write_release
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
+from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/releasing/release.py", "resources/releasing/gates.py", "resources/releasing/summary.py")
 
 
 @dg.asset(
-    deps=["quantized_model", "speculator", "evaluation_report"], group_name=RELEASE, kinds={"json"}, owners=OWNERS,
+    deps=[last_model(), "speculator", "evaluation_report"], group_name=RELEASE, kinds={"json"}, owners=OWNERS,
     pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
 )
 def release_candidate(

@@ -16,7 +16,7 @@ from resources.workshop.workshop import Workshop
 
 SOURCES = (
     "resources/composing/seeds.py", "resources/composing/seed_decontamination.py",
-    "sql/seeds", "sql/curate", "sql/clean", "sql/ingest", "sql/datasets/labels_of.sql",
+    "sql/composing/seeds", "sql/curating/decontaminate", "sql/curating/macros", "sql/reading",
 )
 
 

@@ -5,16 +5,17 @@ import dagster as dg
 from assets.overrides import TrainingOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
+from resources.stages import last_model, stage
 from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["base_model", "quantized_model", "student_model", "speculator_dataset"], group_name=DRAFTER,
+    deps=[*stage("speculator").may_start_from, last_model(), "speculator_dataset"], group_name=DRAFTER,
     kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
-    code_version=source_digest("model_ops/speculator.py")[:12],
+    code_version=source_digest("model_ops/operations/speculator.py")[:12],
 )
 def speculator(
     context: dg.AssetExecutionContext,
@@ -33,10 +34,10 @@ def speculator(
         "dataset": workshop.current("dataset", "speculator_dataset"),
     }
     settings, outside = config.applied_to(speculator_settings), None
-    if policy.student_drafts:
-        inputs["draft_model"] = workshop.current("model", "student_model")
-    elif policy.base_drafts:
-        inputs["mtp_layer"] = workshop.current("model", "base_model")
+    if policy.drafting_model:
+        inputs["draft_model"] = workshop.current("model", policy.drafting_model)
+    elif policy.drafter_from:
+        inputs["mtp_layer"] = workshop.current("model", policy.drafter_from)
     else:
         outside = settings.draft_model or settings.mtp_layer
     manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,

@@ -4,15 +4,16 @@ import dagster as dg
 
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
+from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["quantized_model", "sft_dataset", "served_answers"], group_name=DRAFTER, kinds={"pytorch", "parquet"}, owners=OWNERS,
-    pool=WORKER_POOL, code_version=source_digest("model_ops/generate.py")[:12],
+    deps=[last_model(), "sft_dataset", "served_answers"], group_name=DRAFTER, kinds={"pytorch", "parquet"}, owners=OWNERS,
+    pool=WORKER_POOL, code_version=source_digest("model_ops/operations/generate.py")[:12],
 )
 def speculator_dataset(
     context: dg.AssetExecutionContext,

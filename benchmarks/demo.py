@@ -18,8 +18,10 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.record import record
-from model_ops.specs import EvaluateSettings, Job, StudentSettings
-from pipelines.demo import WORKLOAD, run_demo
+from model_ops.job import Job
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations.evaluate_settings import EvaluateSettings
+from pipelines.demo.run_demo import WORKLOAD, run_demo
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.launching.local_launcher import LocalLauncher

@@ -32,8 +32,8 @@ from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.one_case import PROJECT, one_case
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.eagle3 import default_layer_ids
+from model_ops.speculators.settings import SpeculatorSettings
 
 SERVED = ("eagle3", "medusa")
 

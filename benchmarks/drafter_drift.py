@@ -26,7 +26,7 @@ import torch
 from benchmarks.house import OPTIMIZER, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import RESAMPLES, AcceptanceRow, summarize
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.torch_environment import set_torch_environment
 
 BEFORE, AFTER = ("math", "code"), "airline"

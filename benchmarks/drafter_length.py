@@ -32,9 +32,9 @@ from benchmarks.record import RESULTS, record
 from model_ops.heap import give_back_memory, keep_freed_memory
 from model_ops.models.lean_layers import make_lean
 from model_ops.parallel.world import World
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
 from model_ops.speculators.hidden_states import AnswerRow
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import make_batch
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss

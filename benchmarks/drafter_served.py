@@ -162,7 +162,8 @@ def offline(case: dict[str, Any]) -> dict[str, Any]:
 
     from model_ops.decoding.acceptance import tau_of
     from model_ops.decoding.decode import decode
-    from model_ops.models.target import end_of_text_ids, load_runner
+    from model_ops.decoding.target import load_runner
+    from model_ops.models.end_of_text import end_of_text_ids
     from model_ops.speculators.draft_model import load_draft_model
 
     torch.set_num_threads(THREADS)

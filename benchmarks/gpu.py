@@ -66,9 +66,9 @@ def measure(method: str, length: int) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig
 
+    from model_ops.devices import Device, peak_bf16_flops, this_machine
     from model_ops.models.model_directory import training_device
     from model_ops.planning.choice import NothingFits, choose
-    from model_ops.planning.devices import Device, peak_bf16_flops, this_machine
     from model_ops.planning.memory_plan import GIB
     from model_ops.planning.needs import Training, needs_of
 
@@ -108,9 +108,9 @@ def _train(config: Any, method: str, length: int, per_step: int, setup: Any, whe
     """Trains, and returns the lines of metrics.jsonl."""
     import numpy as np
 
+    from model_ops.losses.linear_cross_entropy import next_token_loss
+    from model_ops.operations.sft_settings import SftSettings
     from model_ops.progress import Progress
-    from model_ops.specs import SftSettings
-    from model_ops.training.linear_cross_entropy import next_token_loss
     from model_ops.training.packing import Document, PackedPlan
     from model_ops.training.trainer import train
 
@@ -141,7 +141,7 @@ def make_model(config: Any, method: str, where: Any) -> Any:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="packed")
     if method == "lora":
         from model_ops.models.lora import add_adapters
-        from model_ops.training.settings import LoraSettings
+        from model_ops.models.lora_settings import LoraSettings
 
         add_adapters(model, LoraSettings(rank=16))
     return model

@@ -36,15 +36,15 @@ from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.measure_acceptance import measure
 from model_ops.decoding.prompts import Prompt, render_prompt
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.models.target import end_of_text_ids
 from model_ops.models.target_digest import target_digest
+from model_ops.operations.speculator import VALIDATION_ROWS, new_drafter
 from model_ops.progress import Progress
-from model_ops.specs import SpeculatorSettings
-from model_ops.speculator import VALIDATION_ROWS, new_drafter
 from model_ops.speculators.continue_training import begin_between
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import SpeculatorPlan
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha

@@ -29,7 +29,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.record import record
-from pipelines.demo_traffic import write_traffic
+from pipelines.demo.traffic import write_traffic
 
 REQUESTS = 1_200
 RECIPE = """
@@ -126,7 +126,8 @@ def _artefacts(recipe: Path) -> int:
 
 
 def _count(lake: Path) -> int:
-    return sum(len(list(lake.glob(f"{kind}/manifest.json"))) for kind in ("datasets/*/*/*", "models/*/*/*", "releases/*/*"))
+    patterns = ("datasets/*/*/*", "models/*/*/*", "releases/*/*")
+    return sum(1 for pattern in patterns for _ in lake.glob(f"{pattern}/manifest.json"))
 
 
 def _run(recipe: Path) -> Cost:

@@ -32,18 +32,18 @@ import model_ops.models.attention  # noqa: F401  registers "packed"
 from benchmarks.one_case import one_case
 from benchmarks.record import record
 from benchmarks.sft_material import LARGE, MAX_LENGTH, gsm8k
+from model_ops.batch import IGNORED
 from model_ops.errors import ModelError
 from model_ops.heap import keep_freed_memory
+from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.lean_layers import make_lean
 from model_ops.models.lora import add_adapters
 from model_ops.models.model_directory import load_tokenizer
+from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
-from model_ops.specs import SftSettings
-from model_ops.training.batch import IGNORED
 from model_ops.training.conversations import tokenize
 from model_ops.training.documents import Document, Documents
 from model_ops.training.flops import matrix_work, needed_flops
-from model_ops.training.linear_cross_entropy import next_token_loss
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.packing import PackedPlan
 from model_ops.training.step import optimizer_step

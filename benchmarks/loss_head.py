@@ -3,7 +3,7 @@
     python -m benchmarks.loss_head [--quick]     # about two minutes on 2 cores; --quick: small vocabularies
 
 Seconds of one forward and backward pass in bfloat16 (the best of five), the loss's relative error against float64, and the
-memory that grows meanwhile, each in a process of its own. model_ops.training.loss_heads takes on a CPU what is fastest here.
+memory that grows meanwhile, each in a process of its own. model_ops.losses.loss_heads takes on a CPU what is fastest here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _case(name: str, vocab: int, width: int, tokens: int) -> dict[str, float]:
     from torch.nn import functional as F
 
     from model_ops.heap import keep_freed_memory
-    from model_ops.training.loss_heads import KERNELS, TIMES, error_of, loss_and_gradients, seconds_of
+    from model_ops.losses.loss_heads import KERNELS, TIMES, error_of, loss_and_gradients, seconds_of
 
     keep_freed_memory()
     torch.set_num_threads(THREADS)

@@ -20,12 +20,12 @@ from pathlib import Path  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks.speculators_peer import peak_mb  # noqa: E402
-from model_ops.models.target import load_runner  # noqa: E402
+from model_ops.decoding.target import load_runner  # noqa: E402
 from model_ops.models.target_digest import target_digest  # noqa: E402
+from model_ops.operations.speculator import new_drafter  # noqa: E402
 from model_ops.progress import Progress  # noqa: E402
-from model_ops.specs import SpeculatorSettings  # noqa: E402
-from model_ops.speculator import new_drafter  # noqa: E402
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates  # noqa: E402
+from model_ops.speculators.settings import SpeculatorSettings  # noqa: E402
 from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource  # noqa: E402
 from model_ops.speculators.teacher import Teacher  # noqa: E402
 from model_ops.speculators.training_loss import SpeculatorLoss  # noqa: E402

@@ -33,12 +33,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from benchmarks.record import record
+from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.parallel.gather import whole_tensors
+from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.training.linear_cross_entropy import next_token_loss
 from model_ops.training.packing import Document, PackedPlan
-from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 
 STEPS = 10

@@ -94,7 +94,7 @@ def _config(case: Case):
 
 
 def _predict(case: Case) -> float:
-    from model_ops.planning.devices import this_machine
+    from model_ops.devices import this_machine
     from model_ops.planning.memory_plan import Mesh, Setup, memory_of
     from model_ops.planning.needs import Training, needs_of
 
@@ -126,12 +126,12 @@ def _train(case: Case) -> None:
     from transformers import AutoModelForCausalLM
 
     import model_ops.models.attention  # noqa: F401  registers "packed"
+    from model_ops.losses.linear_cross_entropy import next_token_loss
     from model_ops.models.lora import add_adapters
+    from model_ops.models.lora_settings import LoraSettings
+    from model_ops.operations.sft_settings import SftSettings
     from model_ops.progress import Progress
-    from model_ops.specs import SftSettings
-    from model_ops.training.linear_cross_entropy import next_token_loss
     from model_ops.training.packing import Document, PackedPlan
-    from model_ops.training.settings import LoraSettings
     from model_ops.training.trainer import train
 
     config = _config(case)

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from model_ops.batch import IGNORED
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.training.batch import IGNORED
 from model_ops.training.conversations import Row, tokenize
 from model_ops.training.documents import Documents
 

@@ -14,13 +14,12 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
 
-if TYPE_CHECKING:
-    from model_ops.answering.settings import EndpointSettings
+from model_ops.endpoint_settings import EndpointSettings
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 """Statuses of a server that may do better a moment later."""

@@ -15,10 +15,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from model_ops.models.tensor_files import TensorFileError, read_directory
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
 from model_ops.speculators.target_stamp import mismatches
 from model_ops.speculators.verify_drafter import check_of, is_twin, verify_draft_model, verify_twin
+from model_ops.tensor_files import TensorFileError, read_directory
 
 SCRATCH = ".work"
 

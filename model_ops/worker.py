@@ -1,6 +1,6 @@
 """The process in which weights change.
 
-    python -m model_ops.worker JOB.json   one specs.Job
+    python -m model_ops.worker JOB.json   one Job (model_ops.job)
     python -m model_ops.worker --stdin    one JSON line per job, {"job": "JOB.json", "pipes": {...} or null}; stays warm
     torchrun --nproc-per-node 4 -m model_ops.worker JOB.json    one job over several processes; the first of them reports
 
@@ -27,16 +27,18 @@ from typing import Any, TextIO
 
 from pydantic import ValidationError
 
+from model_ops.errors import ModelError
 from model_ops.heap import give_back_memory, keep_freed_memory
+from model_ops.job import Job
+from model_ops.operations.table import OPERATIONS
 from model_ops.parallel.processes import local_threads, process_group, rank, report_failure, started_by_torchrun
 from model_ops.progress import Progress, Stopped
-from model_ops.specs import Job
 from model_ops.torch_environment import set_torch_environment
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m model_ops.worker", description="Carries out model_ops jobs.")
-    parser.add_argument("job", nargs="?", type=Path, help="a job file (model_ops.specs.Job as JSON)")
+    parser.add_argument("job", nargs="?", type=Path, help="a job file (model_ops.job.Job as JSON)")
     parser.add_argument("--stdin", action="store_true", help="read one job per line from standard input")
     given = parser.parse_args(arguments)
     if given.stdin == (given.job is not None):
@@ -71,11 +73,13 @@ def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress, erro
     name = str(path)
     try:
         job = Job.model_validate_json(path.read_text())
+        if job.operation not in OPERATIONS:
+            raise ModelError(f"{path}: unknown operation {job.operation!r}; known: {', '.join(OPERATIONS)}")
         import torch
 
         torch.set_num_threads(local_threads(job.threads))
         job.output.mkdir(parents=True, exist_ok=True)
-        operation = importlib.import_module(f"model_ops.{job.operation}")
+        operation = importlib.import_module(f"model_ops.operations.{job.operation}")
         with process_group():
             metrics = operation.run(job, progress)
         if pipes is not None:
@@ -139,7 +143,7 @@ def _lines(descriptor: int, progress: Progress):
 
 def _import_heavy_libraries() -> None:
     """Paid once, before the first job arrives."""
-    importlib.import_module("model_ops.sft")
+    importlib.import_module("model_ops.operations.sft")
 
 
 def _pipes_of_environment() -> dict[str, str] | None:

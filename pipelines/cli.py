@@ -48,7 +48,7 @@ def _carry_out() -> int | str | None:
         ending = _ending(error)
         if ending is None:
             raise
-        from pipelines.commands.terminal import say_error
+        from pipelines.terminal.shared_options import say_error
 
         code, sentence = ending
         say_error(sentence)
@@ -58,7 +58,7 @@ def _carry_out() -> int | str | None:
 
 def _whole_app() -> typer.Typer:
     """The typer app with all commands: importing a file adds its own, in the order in which help shows them."""
-    from pipelines.commands.terminal import app
+    from pipelines.terminal.shared_options import app
 
     for name in ("prepare", "build", "ask", "release", "describe"):
         import_module(f"pipelines.commands.{name}")
@@ -75,8 +75,8 @@ def __getattr__(name: str) -> typer.Typer:
 
 def _ending(error: Exception) -> tuple[int, str] | None:
     """Exit code and sentence for an error that a person can mend; None for a bug."""
-    from pipelines.mistakes import FOUND_WRONG, MISUSE  # imports half of the project: only once something went wrong
-    from pipelines.storage_errors import storage_sentence
+    from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE  # imports half of the project: only once something went wrong
+    from pipelines.storage.storage_errors import storage_sentence
 
     if isinstance(error, MISUSE):
         return 2, str(error)

@@ -2,8 +2,8 @@
 
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload="math-tutor", days=[date(2026, 6, 1)])
-        run(connection, "clean/texts")                      # sql/clean/texts.sql, one statement, named parameters
-        rows(connection, "clean/facts", drop_empty=True)    # the same, as an Arrow table
+        run(connection, "curating/clean/texts")                      # sql/clean/texts.sql, one statement, named parameters
+        rows(connection, "curating/clean/facts", drop_empty=True)    # the same, as an Arrow table
 
 A slice is a view of the same name as its table. DuckDB works in memory and spills to a folder of its own.
 """

@@ -100,7 +100,7 @@ def make_release():
         registry = Registry(lake, workload)
 
         def finished(kind, name, config, inputs, fill):
-            draft = registry.draft(kind, name, name, ("model_ops/specs.py",), config, [item.as_input() for item in inputs])
+            draft = registry.draft(kind, name, name, ("model_ops/job.py",), config, [item.as_input() for item in inputs])
             if draft.finished is None:
                 fill(draft.directory)
             return draft.finished or registry.finish(draft, {})
@@ -129,7 +129,7 @@ class Toy:
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory) -> Toy:
     """The whole graph through Dagster, by the command line, once for all tests that look at its results."""
-    from pipelines.demo_traffic import write_traffic
+    from pipelines.demo.traffic import write_traffic
 
     home = tmp_path_factory.mktemp("toy")
     write_traffic(home / "traffic", interactions=400, days=2, first_day=date(2026, 6, 1))

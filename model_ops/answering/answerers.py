@@ -20,11 +20,12 @@ from typing import Protocol
 
 from model_ops.answering.completions_endpoint import CompletionsEndpoint, Reply
 from model_ops.answering.sampling_parameters import Sampling
+from model_ops.answering.settings import GenerateSettings
 from model_ops.answering.turns import Conversation
 from model_ops.decoding.decode import decode
+from model_ops.decoding.target import load_runner
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import read_config
-from model_ops.models.target import end_of_text_ids, load_runner
-from model_ops.specs import GenerateSettings
 
 CHUNK_BATCHES = 4
 """Batches in a chunk: what a kill can lose."""

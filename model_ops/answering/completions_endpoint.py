@@ -18,9 +18,9 @@ from typing import Any, Literal
 import urllib3
 
 from model_ops.answering.sampling_parameters import Sampling
+from model_ops.endpoint_settings import EndpointSettings
 from model_ops.errors import ModelError
 from model_ops.openai_api import MissingKeyError, OpenAiApi
-from model_ops.specs import EndpointSettings
 
 
 @dataclass(frozen=True)

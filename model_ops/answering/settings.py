@@ -1,35 +1,13 @@
-"""Who answers for a drafter to learn from, and how a server is asked. Importing this module imports no torch."""
+"""Settings of operation `generate`: the answers that a drafter learns from. Importing this file imports no torch."""
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from model_ops.server_address import plain_address
-from model_ops.training.settings import Seed, Settings
-
-
-class EndpointSettings(Settings):
-    """A server that speaks the OpenAI API."""
-
-    base_url: str = Field(description="Address of the API, such as http://localhost:8000/v1, without credentials")
-    model: str = Field(min_length=1, description="Name of the model at the server")
-    api_key_env: str | None = Field(
-        None, description="Name of the environment variable that holds the API key. Left out: no key is sent")
-    concurrency: int = Field(32, ge=1, le=1024, description="Requests at a time")
-    timeout_s: float = Field(600, gt=0, le=86_400, description="Seconds to wait for one answer")
-    retries: int = Field(4, ge=0, le=20, description="How often a request that met a busy or failing server is repeated")
-
-    @field_validator("api_key_env")
-    @classmethod
-    def _name_of_a_variable(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):  # it may be the key itself: not shown
-            raise ValueError("this is no name of an environment variable; give one such as JUDGE_API_KEY, not the key itself")
-        return value
-
-    _plain_address = field_validator("base_url")(plain_address)
+from model_ops.endpoint_settings import EndpointSettings
+from model_ops.settings import Seed, Settings
 
 
 class GenerateSettings(Settings):

@@ -21,9 +21,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
+from model_ops.batch import IGNORED
 from model_ops.decoding.prompts import render_prompt
 from model_ops.errors import ModelError
-from model_ops.training.batch import IGNORED
 from model_ops.training.conversations import Row, Split, read_rows
 
 THOUGHTS = ("reasoning_content", "reasoning")

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from model_ops.decoding.ragged_cache import RaggedCache
 from model_ops.errors import ModelError
-from model_ops.models.quantized import SUPPORTED_MODEL_TYPES, Int8Linear
+from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES, Int8Linear
 
 FINAL = -1
 """In `capture`: the state after the final norm, beside the boundaries 0 to n."""

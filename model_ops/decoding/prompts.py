@@ -8,6 +8,7 @@ would generate.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,3 +65,11 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, row: Row) -> list[int]:
     if not isinstance(tokenizer.chat_template, str):
         raise ModelError("the target's tokenizer has no chat template; put a chat_template.jinja beside it")
     return tokenizer(render(row, tokenizer, add_generation_prompt=True), add_special_tokens=False)["input_ids"]
+
+
+def choose_prompts(prompts: list[Prompt], limit: int | None, seed: int) -> list[Prompt]:
+    """At most `limit` prompts, a seeded choice that does not depend on their order in the file."""
+    if limit is None or len(prompts) <= limit:
+        return prompts
+    by_id = sorted(prompts, key=lambda prompt: prompt.row_id)
+    return random.Random(seed).sample(by_id, limit)

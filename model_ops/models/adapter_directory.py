@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
 from model_ops.models.lora import AdapterCounts, LoraLinear, adapted_layers, add_adapters
-from model_ops.training.settings import LoraSettings
+from model_ops.models.lora_settings import LoraSettings
 
 PREFIX = "base_model.model."
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

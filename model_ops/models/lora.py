@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
-from model_ops.training.settings import LoraSettings
+from model_ops.models.lora_settings import LoraSettings
 
 ROUTERS = ("gate", "router", "shared_expert_gate")
 """Last part of the names of linear layers that choose experts."""

@@ -1,7 +1,6 @@
-"""Do a model, its tokenizer and the documents belong together? Asked before weights are loaded.
+"""Whether a model and its tokenizer belong together, read before weights are loaded.
 
     refuse_misfit(directory, tokenizer)
-    refuse_long_documents(directory, documents)
 
 What sizes cannot tell is not claimed: two vocabularies of one size look alike here. The tokenizer is read from the
 model's own directory, which is what keeps them together.
@@ -9,15 +8,12 @@ model's own directory, which is what keeps them together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import headers, read_config
-from model_ops.training.documents import Document, Documents
 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 HEADS = ("lm_head.weight", "embed_out.weight")
@@ -46,21 +42,6 @@ def refuse_misfit(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     if highest >= rows:
         raise ModelError(f"{directory}: the tokenizer has {len(tokenizer)} tokens with ids up to {highest}, the model's "
                          f"embedding {rows} rows; put the tokenizer it was trained with beside it, or resize the embedding")
-
-
-def refuse_long_documents(directory: Path, documents: Sequence[Document]) -> None:
-    """Raises ModelError naming the longest document where it is longer than the model's context."""
-    config = read_config(directory)
-    context = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
-    lengths = documents.lengths if isinstance(documents, Documents) else [len(document) for document in documents]
-    if not len(lengths) or type(context) is not int:
-        return
-    longest = documents[int(np.argmax(lengths))]
-    if len(longest) > context:
-        too_long = int((np.asarray(lengths) > context).sum())
-        raise ModelError(f"row {longest.row_id} has {len(longest)} tokens, the model's context holds {context} "
-                         f"(max_position_embeddings); {too_long} rows are longer: set max_length to at most {context}, and "
-                         "they are cut and counted, or leave them out of the dataset")
 
 
 def _rows(shapes: dict[str, tuple[int, ...]], ends: tuple[str, ...]) -> int | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.errors import ModelError
-from model_ops.models.tensor_files import TensorFileError, TensorHeader, read_directory, write_stream
+from model_ops.tensor_files import TensorFileError, TensorHeader, read_directory, write_stream
 
 LAYER = "model.mtp_layers.0."
 """Where the names of the first layer's tensors begin."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.models.tensor_files import TensorHeader
+from model_ops.tensor_files import TensorHeader
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 """Architectures whose tensors are known by name and shape; others are checked by their headers and files alone."""

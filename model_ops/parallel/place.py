@@ -23,8 +23,8 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
+from model_ops.blocks import blocks_of
 from model_ops.errors import ModelError
-from model_ops.models.blocks import blocks_of
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.sharding import plan_sharding
 from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters

@@ -22,7 +22,7 @@ from typing import Any
 
 from model_ops.errors import ModelError
 from model_ops.parallel.logical_axes import Axes, axes_of, unit_of
-from model_ops.training.settings import MeshSettings
+from model_ops.parallel.mesh_settings import MeshSettings
 
 Rule = tuple[str, str | None]
 

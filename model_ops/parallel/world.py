@@ -26,13 +26,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from model_ops.batch import Batch, Loss, LossOutput
 from model_ops.errors import ModelError
 from model_ops.parallel.context_parallel import cut, pad
 from model_ops.parallel.mesh import Mesh
+from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place
 from model_ops.parallel.place_as_one import place_as_one
-from model_ops.training.batch import Batch, Loss, LossOutput
-from model_ops.training.settings import MeshSettings
 
 
 @dataclass(frozen=True, eq=False)

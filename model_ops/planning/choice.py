@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from model_ops.planning.devices import Device
+from model_ops.devices import Device
 from model_ops.planning.memory_plan import GIB, Mesh, Needs, Plan, Setup, memory_of
 from model_ops.planning.reasons import reasons_for
 from model_ops.planning.speed import is_thin, speed_of, tokens_per_second

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol
 
-from model_ops.planning.devices import Device
+from model_ops.devices import Device
 
 GIB = 2**30
 Method = Literal["full", "lora", "qlora"]

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig
 
+from model_ops.blocks import blocks_of
 from model_ops.errors import ModelError
-from model_ops.models.blocks import blocks_of
 from model_ops.planning.memory_plan import Counts, Method, Needs, Setup, Trace
 from model_ops.planning.step_trace import MicroBatchMemory, Traced, trace_micro_batch
 from model_ops.training.flops import MatrixWork, attention_widths, needed_flops

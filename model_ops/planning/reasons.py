@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from model_ops.planning.devices import Device
+from model_ops.devices import Device
 from model_ops.planning.memory_plan import GIB, MemoryOf, Needs, Setup, memory_of
 from model_ops.planning.speed import is_thin, is_too_small
 from model_ops.wording import counted

@@ -31,16 +31,17 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from model_ops.blocks import blocks_of
+from model_ops.losses import chunked_head as head_code
+from model_ops.losses.chunked_head import Head, chunked_head
+from model_ops.losses.linear_cross_entropy import cross_entropy_rows
 from model_ops.models.attention import packed_attention
-from model_ops.models.blocks import blocks_of
 from model_ops.models.lean_layers import make_lean
 from model_ops.models.lora import add_adapters
+from model_ops.models.lora_settings import LoraSettings
 from model_ops.planning.live_bytes import LiveBytes
-from model_ops.training import chunked_head as head_code
 from model_ops.training.activations import keep_less
-from model_ops.training.chunked_head import Head, chunked_head
-from model_ops.training.linear_cross_entropy import cross_entropy_rows
-from model_ops.training.settings import ActivationCheckpointing, LoraSettings
+from model_ops.training.settings import ActivationCheckpointing
 
 
 @dataclass(frozen=True)

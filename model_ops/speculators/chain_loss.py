@@ -6,7 +6,7 @@
 A piece of the teacher's positions goes through at a time. Its distribution is computed once and serves every draft step
 (step k's position j has the teacher of position j + k), together with the logits of all steps that meet it; both are made
 into losses and gradients and forgotten. Gradients are made in the forward pass, the backward pass scales them, as in
-model_ops.training.chunked_head. Products run in autocast's dtype, softmaxes and losses in float32. Held at once: LOGITS_HELD
+model_ops.losses.chunked_head. Products run in autocast's dtype, softmaxes and losses in float32. Held at once: LOGITS_HELD
 logits, whatever the vocabularies (as long as that is a few dozen positions: FEWEST_ROWS).
 """
 
@@ -21,9 +21,9 @@ from jaxtyping import Float, Float32, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from model_ops.losses.chunked_head import add_product
 from model_ops.speculators.speculator_losses import ETA, LossKind, TargetRows, loss_and_gradient
 from model_ops.speculators.teacher import Teacher, TeacherLogits
-from model_ops.training.chunked_head import add_product
 
 LOGITS_HELD = {"cpu": 1 << 23, "cuda": 1 << 27}
 """Logits of a piece, teacher and all steps together, by kind of device: 16 MiB or 256 MiB in bfloat16."""

@@ -36,10 +36,10 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel, rotate
 from model_ops.errors import ModelError
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_attention import WindowLayout, draft_attention
 from model_ops.speculators.draft_layers import Mlp, Norm
 from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.training_time_test import Documents
 
 if TYPE_CHECKING:

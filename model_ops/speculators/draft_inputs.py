@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from model_ops.errors import ModelError
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import read_config
 from model_ops.models.mtp_tensors import BODY_TYPES, takes_layer_for_quantized
-from model_ops.models.target import end_of_text_ids
 from model_ops.models.target_digest import target_digest, vocabulary_digest
-from model_ops.models.tensor_files import TensorFileError, read_directory
 from model_ops.speculators.dflash import captured_boundaries
 from model_ops.speculators.eagle3 import default_layer_ids
 from model_ops.speculators.hidden_states import AnswerRow
+from model_ops.tensor_files import TensorFileError, read_directory
 
 
 def check_target(target: Path, architecture: str) -> None:

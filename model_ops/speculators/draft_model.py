@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from model_ops.decoding.drafters import Drafter
 from model_ops.errors import ModelError
-from model_ops.models.tensor_files import order_metadata
-from model_ops.specs import SpeculatorSettings
+from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.tensor_files import order_metadata
 
 if TYPE_CHECKING:
     from model_ops.decoding.incremental import IncrementalModel

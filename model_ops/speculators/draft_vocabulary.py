@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
-from model_ops.models.target import end_of_text_ids
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.speculators.hidden_states import AnswerRow
 
 FULL_ABOVE = 0.9

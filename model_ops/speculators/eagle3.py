@@ -33,9 +33,9 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_layers import DraftLayer, Norm
 from model_ops.speculators.repeated_body import RepeatedBody
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_drafter import mask_token
 
 CAPTURED = 3

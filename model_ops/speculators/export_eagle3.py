@@ -16,7 +16,7 @@ pard_token, then ptd_token_id (the speculators layout's mask_token_id becomes pa
 In the midlayer layout it must be asked for, "parallel_drafting": true; of the speculators layout's peagle vLLM knows it.
 
 In the speculators layout `verifier.name_or_path` names the target, as vLLM reads it: a Hub id or a path from where the
-server is started. `model_ops.speculator` writes the path from the folder that holds both target and drafter.
+server is started. `model_ops.operations.speculator` writes the path from the folder that holds both target and drafter.
 """
 
 from __future__ import annotations

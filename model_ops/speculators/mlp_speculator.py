@@ -31,9 +31,9 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import DraftModel, in_dtype, name_of, write_directory
 from model_ops.speculators.last_state_drafter import LastStateDrafter
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.training_time_test import Documents
 
 EPSILON = 1e-6

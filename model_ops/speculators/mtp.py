@@ -33,10 +33,10 @@ from model_ops.decoding.incremental import FINAL, IncrementalModel, rotate
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import read_config
 from model_ops.models.mtp_tensors import LAYER
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_layers import BodyLayer, Mlp, Norm
 from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
 from model_ops.speculators.repeated_body import RepeatedBody
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_mtp import MTP
 
 SMALLEST_NORM = 1e-3

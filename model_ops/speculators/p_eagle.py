@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.eagle3 import CAPTURED, Eagle3, Eagle3Config
 from model_ops.speculators.masked_drafts import unroll_masked
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.training_time_test import Documents
 from model_ops.speculators.verify_drafter import mask_token
 
@@ -65,7 +65,7 @@ class PEagle(Eagle3):
     @classmethod
     def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
             target_ids: Int[Tensor, " draft_vocab"]) -> PEagle:
-        """mask_token_id, where it is open: the last id. `model_ops.speculator.new_drafter` has chosen one by the texts."""
+        """mask_token_id, where it is open: the last id. `new_drafter` has chosen one by the texts."""
         vocab = target.embedding.shape[0]
         mask = vocab - 1 if settings.mask_token_id is None else settings.mask_token_id
         if mask >= vocab:

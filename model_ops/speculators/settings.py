@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from model_ops.answering.settings import GenerateSettings
-from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.training.settings import TrainingSettings
 
 ETA = {"medusa": 10.0}
 """LK-lambda's eta by architecture, where it is not 3 (arXiv 2602.23881)."""

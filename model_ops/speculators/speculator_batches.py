@@ -15,10 +15,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from model_ops.specs import SpeculatorSettings
+from model_ops.batch import IGNORED, Batch
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.training_time_test import Documents
-from model_ops.training.batch import IGNORED, Batch
 from model_ops.training.packing import share
 
 StateSource = HiddenStates | OnlineStates
@@ -34,7 +34,7 @@ PADDING_ALLOWED = 1.5
 
 
 class SpeculatorPlan:
-    """See `model_ops.training.batch.BatchPlan`. settings are resolved."""
+    """See `model_ops.batch.BatchPlan`. settings are resolved."""
 
     def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings):
         self.rows, self.states, self.seed = rows, states, settings.seed

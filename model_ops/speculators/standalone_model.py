@@ -27,10 +27,10 @@ from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import headers, load_model, load_tokenizer, read_config, save_model
-from model_ops.models.quantized import SUPPORTED_MODEL_TYPES
 from model_ops.models.target_digest import target_digest
-from model_ops.specs import SpeculatorSettings
+from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES
 from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.target_stamp import WEIGHTS
 from model_ops.speculators.training_time_test import Documents
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from model_ops.errors import ModelError
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.hidden_states import AnswerRow, bytes_of
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.wording import counted
 
 GIB = 2**30

@@ -24,12 +24,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from model_ops.batch import IGNORED, Batch, LossOutput
 from model_ops.parallel.world import World
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.chain_loss import ChainLoss, Draft, chain_loss
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.hidden_states import AnswerRow
 from model_ops.speculators.masked_drafts import sampled_entries
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import (
     StateSource,
     chosen_anchors,
@@ -40,7 +41,6 @@ from model_ops.speculators.speculator_batches import (
 )
 from model_ops.speculators.speculator_losses import expected_acceptance_length
 from model_ops.speculators.teacher import Teacher
-from model_ops.training.batch import IGNORED, Batch, LossOutput
 
 FOLLOWED = 0.9
 """Weight of the past in the running mean of alpha, which is so one of about ten optimizer steps."""

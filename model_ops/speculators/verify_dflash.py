@@ -13,9 +13,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from model_ops.models.tensor_files import TensorHeader, read_metadata
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
 from model_ops.speculators.verify_layers import NUMBERS, TRAINED_WITH, verify_against_target, verify_rope
+from model_ops.tensor_files import TensorHeader, read_metadata
 
 Tensors = Mapping[str, TensorHeader]
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.models.tensor_files import TensorHeader, read_metadata
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
 from model_ops.speculators.verify_dflash import verify_dflash, verify_dflash_twin
 from model_ops.speculators.verify_last_state import verify_ends, verify_medusa, verify_mlp
 from model_ops.speculators.verify_layers import NUMBERS, TRAINED_WITH, verify_against_target, verify_proposals, verify_rope
 from model_ops.speculators.verify_mtp import MTP, verify_mtp
+from model_ops.tensor_files import TensorHeader, read_metadata
 
 MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Where vLLM looks for the mask token of a drafter that drafts all tokens in one pass, in its order; EAGLE-3 has none."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.models.tensor_files import TensorHeader
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
+from model_ops.tensor_files import TensorHeader
 
 
 def verify_medusa(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],

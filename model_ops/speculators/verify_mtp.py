@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from model_ops.models.mtp_tensors import LAYER, takes_layer_for_quantized, unquantized_layer
-from model_ops.models.tensor_files import TensorHeader
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
 from model_ops.speculators.verify_layers import NUMBERS, verify_against_target, verify_rope
+from model_ops.tensor_files import TensorHeader
 
 MTP = "MiMoForCausalLM"
 """What vLLM calls the model whose multi-token-prediction layer a directory holds."""

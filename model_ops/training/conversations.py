@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from model_ops.batch import IGNORED
 from model_ops.errors import ModelError
-from model_ops.training.batch import IGNORED
 from model_ops.training.documents import Document, Documents
 from model_ops.training.settings import Overflow
 

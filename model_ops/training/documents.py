@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int, Shaped
 
-from model_ops.training.batch import IGNORED, Batch
+from model_ops.batch import IGNORED, Batch
 
 GATHERED_AT_ONCE = 4_096
 

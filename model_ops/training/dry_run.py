@@ -14,9 +14,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from model_ops.batch import IGNORED, Batch, BatchPlan, Loss
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
-from model_ops.training.batch import IGNORED, Batch, BatchPlan, Loss
 from model_ops.training.optimizers import state_bytes
 from model_ops.training.settings import TrainingSettings
 

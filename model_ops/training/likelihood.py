@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.progress import Progress
 from model_ops.training.documents import Document
-from model_ops.training.linear_cross_entropy import token_nll
 from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
 

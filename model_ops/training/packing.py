@@ -1,6 +1,6 @@
 """Documents into rows, rows into steps: what a training run sees, and when.
 
-    plan = PackedPlan(documents, settings)         # a BatchPlan (model_ops.training.batch)
+    plan = PackedPlan(documents, settings)         # a BatchPlan (model_ops.batch)
     plan.step(0)                                   # the micro-batches of the first step
     to_batches(documents)                          # every document once, for an evaluation
 
@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Int
 
-from model_ops.training.batch import Batch
+from model_ops.batch import Batch
 from model_ops.training.bin_packing import pack
 from model_ops.training.documents import Document, lengths_and_targets, to_batch
 from model_ops.training.settings import TrainingSettings

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from model_ops.batch import Batch, Loss
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World, local_part
 from model_ops.progress import Progress
-from model_ops.specs import TrainingSettings
-from model_ops.training.batch import Batch, Loss
 from model_ops.training.recovery import Recovery, some
+from model_ops.training.settings import TrainingSettings
 
 
 def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, optimizer: torch.optim.Optimizer,

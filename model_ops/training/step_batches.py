@@ -16,8 +16,8 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from model_ops.batch import IGNORED, Batch, BatchPlan
 from model_ops.parallel.world import World
-from model_ops.training.batch import IGNORED, Batch, BatchPlan
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from model_ops.devices import peak_bf16_flops
 from model_ops.parallel.world import World
-from model_ops.planning.devices import peak_bf16_flops
 from model_ops.training.flops import matrix_work, needed_flops
 from model_ops.training.memory import peak_memory_mb
 from model_ops.training.step_batches import StepData

@@ -15,21 +15,21 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
+from model_ops.batch import BatchPlan, LearningLoss, Loss
 from model_ops.errors import ModelError
 from model_ops.heap import give_back_memory
 from model_ops.models.lean_layers import make_lean
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import keep_less
-from model_ops.training.batch import BatchPlan, LearningLoss, Loss
 from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.dry_run import dry_run
 from model_ops.training.memory import peak_memory_mb
@@ -64,6 +64,17 @@ class TrainingResult:
     peak_memory_mb: float
     validation: dict[str, float]
     skipped_steps: int = 0
+
+    def metrics(self, counts: Mapping[str, float | int]) -> dict[str, float | int]:
+        """What an operation that trained reports: the run's numbers, validation, and `counts` of its own.
+
+        Raises ValueError where two of them share a name."""
+        numbers = asdict(self)
+        numbers.update(numbers.pop("validation"))
+        taken = numbers.keys() & counts.keys()
+        if taken:
+            raise ValueError(f"two metrics share the names {', '.join(sorted(taken))}")
+        return {**numbers, **counts}
 
 
 def train(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.models.mtp_tensors import BODY_TYPES, has_layers
-from model_ops.models.tensor_files import TensorFileError, read_directory
 from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
-from pipelines.base_choice import Base, BaseModelError, look_at_base
+from model_ops.tensor_files import TensorFileError, read_directory
 from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
-from pipelines.recipe import Recipe
+from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
+from pipelines.contract.recipe import Recipe
 
 CHECK = "base model"
 HUB_SECONDS = 5
@@ -58,7 +58,7 @@ def _hub(name: str) -> Path | Finding:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-    from model_ops.import_base import TAKEN
+    from model_ops.operations.import_base import TAKEN
 
     try:
         return Path(snapshot_download(name, local_files_only=True, allow_patterns=list(TAKEN)))

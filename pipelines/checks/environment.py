@@ -14,12 +14,12 @@ from pathlib import Path
 
 import urllib3
 
+from model_ops.devices import DRIVER_NAMES, parse_devices
+from model_ops.endpoint_settings import EndpointSettings
 from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
-from model_ops.planning.devices import DRIVER_NAMES, parse_devices
-from model_ops.specs import EndpointSettings
 from pipelines.checks.finding import Finding, ok, problem, warning
-from pipelines.planning import METHODS
-from pipelines.recipe import Recipe
+from pipelines.contract.recipe import Recipe
+from pipelines.planning.training_plan import METHODS
 from resources.artefacts.source_digest import PROJECT
 from resources.curating.presidio import PresidioError, presidio_finder
 from resources.releasing.signature import SignatureError, sign

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from pipelines.checks.finding import Finding, ok, problem, warning
-from pipelines.recipe import Recipe
+from pipelines.contract.recipe import Recipe
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.inspecting.first_look import FirstLook, first_look
 from resources.reading.formats import FORMATS

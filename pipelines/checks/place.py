@@ -7,9 +7,9 @@ import os
 import shutil
 from pathlib import Path
 
-from pipelines.base_choice import Base, look_at_base
 from pipelines.checks.finding import Finding, ok, problem, warning
-from pipelines.recipe import Recipe
+from pipelines.contract.base_choice import Base, look_at_base
+from pipelines.contract.recipe import Recipe
 from resources.inspecting.first_look import FirstLook
 from resources.lake import Lake, LakeError
 from resources.launching.run_history import running

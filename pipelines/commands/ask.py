@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import Format, LakeOption, ReportFormat, WidthOption, app, console, open_lake
+from pipelines.terminal.shared_options import Format, LakeOption, ReportFormat, WidthOption, app, console, open_lake
 
 PANEL = "Ask a lake"
 
@@ -20,13 +20,13 @@ def status(
     format: Annotated[ReportFormat, typer.Option(help="tables, or everything as JSON for a monitor")] = ReportFormat.table,
 ) -> None:
     """What is current, what is stale and why, what runs, and who is waited for. Writes nothing; works while a run does."""
-    from pipelines.status import status_of
-    from pipelines.status_text import print_status
+    from pipelines.status.lake_status import status_of
+    from pipelines.status.status_text import print_status
 
     read = None
     if recipe is not None:
-        from pipelines.recipe import load_recipe
-        from pipelines.settings import lake_location
+        from pipelines.contract.recipe import load_recipe
+        from pipelines.storage.locations import lake_location
 
         read = load_recipe(recipe)
         lake = str(lake_location(recipe, lake))
@@ -49,8 +49,8 @@ def sql(
                                                  show_default="4, or half of the machine's")] = None,
 ) -> None:
     """Asks the lake in SQL: one query, which reads the lake and nothing else. Works while a run is writing."""
-    from pipelines.asking import print_answer
-    from pipelines.printing import print_rows
+    from pipelines.asking.sql_answer import print_answer
+    from pipelines.terminal.printing import print_rows
 
     print_answer(open_lake(lake), statement, timeout, memory, lambda answer: print_rows(answer, format.value, console, width))
 
@@ -64,7 +64,7 @@ def lineage(
 ) -> None:
     """What an artefact was made from, down to the tables of log lines."""
     from model_ops.wording import counted
-    from pipelines.printing import print_lineage
+    from pipelines.terminal.printing import print_lineage
     from resources.catalog.catalog import lineage_of, log_lines_of
 
     place = open_lake(lake)
@@ -89,7 +89,7 @@ def why(
     width: WidthOption = None,
 ) -> None:
     """What became of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
-    from pipelines.story import print_fate
+    from pipelines.asking.why_text import print_fate
     from resources.catalog.why import fate_of
 
     print_fate(fate_of(open_lake(lake), identifier), format.value, console, width)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import LakeOption, app, console, say_error
+from pipelines.terminal.shared_options import LakeOption, app, console, say_error
 
 PANEL = "Run"
 
@@ -20,7 +20,7 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="a small run of every stage, in one or two minutes")] = False,
 ) -> None:
     """Runs the full pipeline on Python's own source, in ./demo: logs in, a release out. Needs no network."""
-    from pipelines.demo import FULL, QUICK, run_demo
+    from pipelines.demo.run_demo import FULL, QUICK, run_demo
 
     raise typer.Exit(run_demo(console, lake, approve, QUICK if quick else FULL))
 
@@ -37,16 +37,11 @@ def run(
     ] = None,
 ) -> None:
     """Runs a recipe, or part of it. What is finished already is not repeated."""
-    from pipelines.follow import follow
-    from pipelines.recipe import load_recipe
-    from pipelines.settings import lake_location
+    from pipelines.running.follow import follow
+    from pipelines.running.submit import submit
 
-    load_recipe(recipe)  # a mistake in the recipe is said at once, before anything is started
-    request = {
-        "recipe": recipe.resolve(), "lake": lake_location(recipe, lake), "select": select,
-        "partition": partition.date() if partition else None,
-    }
-    outcome = follow(request, console)
+    started = submit(recipe, lake, select, partition.date() if partition else None)
+    outcome = follow(started, console)
     for message in outcome.messages:
         say_error(message)
     raise typer.Exit(outcome.exit_code)
@@ -60,6 +55,6 @@ def ui(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
 ) -> None:
     """Opens the Dagster UI on a lake: the graph, its history, its schedules."""
-    from pipelines.ui import serve
+    from pipelines.running.ui import serve
 
     raise typer.Exit(serve(recipe or [], lake, host, port, console))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.commands.terminal import app
+from pipelines.terminal.shared_options import app
 
 PANEL = "Reference"
 
@@ -16,16 +16,16 @@ def schema(
     markdown: Annotated[bool, typer.Option(help="the reference of all keys for people, instead of JSON Schema")] = False,
 ) -> None:
     """Prints the recipe's JSON schema, with which editors complete and check recipes."""
+    from pipelines.contract.recipe import Recipe
     from pipelines.contract.reference import reference
     from pipelines.contract.schema import as_text, json_schema
-    from pipelines.recipe import Recipe
 
     print(reference(Recipe) if markdown else as_text(json_schema(Recipe)), end="")
 
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        from pipelines.version import version_line
+        from pipelines.commands.version import version_line
 
         print(version_line())
         raise typer.Exit

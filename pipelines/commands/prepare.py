@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from pipelines.commands.terminal import LakeOption, ReportFormat, WidthOption, app, console, errors
+from pipelines.terminal.shared_options import LakeOption, ReportFormat, WidthOption, app, console, errors
 
 PANEL = "Before a run"
 
@@ -24,8 +24,8 @@ def inspect(
     width: WidthOption = None,
 ) -> None:
     """Looks at logs before anything is built: formats, errors, duplicates, and whether a drafter would pay. No recipe."""
-    from pipelines.inspection_text import print_inspection
-    from pipelines.storage_errors import require_writable
+    from pipelines.storage.storage_errors import require_writable
+    from pipelines.terminal.inspection_text import print_inspection
     from resources.inspecting.inspection import inspect as look
     from resources.inspecting.inspection_page import write_page
 
@@ -54,8 +54,8 @@ def init(
     """Writes a recipe for your logs: looks at them, and gives every value its reason in a comment."""
     import sys
 
-    from pipelines.init_recipe import Wanted, write_recipe
-    from pipelines.init_text import ask, print_made
+    from pipelines.init.questions import ask, print_made
+    from pipelines.init.write_recipe import Wanted, write_recipe
 
     wanted = Wanted(list(uris or []), output, base_model or "tiny", workload, force, limit_objects)
     if not wanted.uris:
@@ -74,10 +74,10 @@ def check(
     format: Annotated[ReportFormat, typer.Option(help="lines to read, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Checks what can be known before anything is spent: logs, base model, template, disk, memory, servers. Writes nothing."""
-    from pipelines.check_recipe import check as look
-    from pipelines.check_text import print_check
+    from pipelines.checks.check_recipe import check as look
+    from pipelines.checks.check_text import print_check
     from pipelines.checks.finding import leave
-    from pipelines.settings import lake_location
+    from pipelines.storage.locations import lake_location
 
     with errors.status("") as status:
         report = look(recipe, lake_location(recipe, lake), plan, lambda doing: status.update(f"looking at {doing} ..."))
@@ -96,8 +96,8 @@ def plan(
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Predicts a stage's memory and speed on given devices, picks mesh, micro-batch and checkpointing, and says why."""
-    from pipelines.planning import as_json, plan_recipe, print_plan
-    from pipelines.recipe import load_recipe
+    from pipelines.contract.recipe import load_recipe
+    from pipelines.planning.training_plan import as_json, plan_recipe, print_plan
 
     read = load_recipe(recipe)
     with errors.status("looking at the model ..."):
@@ -120,16 +120,17 @@ def sweep(
     lake: LakeOption = None,
 ) -> None:
     """Tries learning rates in short trainings on the lake's own data, and says which is best and how sure that is."""
-    from pipelines.recipe import load_recipe
-    from pipelines.settings import lake_location
-    from pipelines.sweep import STAGES, SweepError, rates_around, read_rates
-    from pipelines.sweep import sweep as try_rates
-    from pipelines.sweep_text import print_sweep
+    from pipelines.contract.recipe import load_recipe
+    from pipelines.planning.sweep import SweepError, rates_around, read_rates
+    from pipelines.planning.sweep import sweep as try_rates
+    from pipelines.planning.sweep_text import print_sweep
+    from pipelines.storage.locations import lake_location
     from resources.lake import Lake
+    from resources.stages import sections
 
     read = load_recipe(recipe)
-    if stage not in STAGES:
-        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
+    if stage not in sections():
+        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
     if learning_rates is not None and around is not None:
         raise SweepError("give --learning-rates or --around, not both")
     centre = getattr(read, stage).resolved().learning_rate if around is None else around

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from pipelines.commands.terminal import LakeOption, ReportFormat, app, console, errors, open_lake
+from pipelines.terminal.shared_options import LakeOption, ReportFormat, app, console, errors, open_lake
 
 PANEL = "Check and release"
 
@@ -24,7 +24,7 @@ def verify(
     lake: LakeOption = None,
 ) -> None:
     """Checks a directory: files, digests, tensors, tokenizer, template, a drafter's traps, endpoints' logs."""
-    from pipelines.verification import verify_directory
+    from pipelines.releasing.verification import verify_directory
 
     if lake is not None and not directory.is_absolute() and not directory.exists():
         directory = Path(lake) / directory
@@ -41,7 +41,7 @@ def approve(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
     """Lets a release through: re-checks its gates and digests, records who approved and why, moves the endpoint's alias."""
-    from pipelines import release_text
+    from pipelines.releasing import release_text
     from resources.releasing.approvals import approve as record_approval
     from resources.releasing.approvals import is_approved
     from resources.releasing.signature import sign
@@ -61,7 +61,7 @@ def withdraw(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
     """Takes a release's approval back, or refuses a candidate: no run serves it and no rollback leads to it by itself."""
-    from pipelines import release_text
+    from pipelines.releasing import release_text
     from resources.releasing.approvals import withdraw as record_withdrawal
     from resources.releasing.signature import sign
 
@@ -84,7 +84,7 @@ def rollback(
     lake: LakeOption = None,
 ) -> None:
     """Makes an earlier champion the champion again, and withdraws the release that it replaces."""
-    from pipelines import release_text
+    from pipelines.releasing import release_text
     from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
     from resources.releasing.release_names import find_release
     from resources.releasing.rollback import roll_back, rollback_target
@@ -117,7 +117,7 @@ def measure(
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Times a server on held-out prompts: tokens/s, latency, and how many drafts it accepts. Shows what it says, too."""
-    from pipelines.measuring import as_json, compare, print_comparison, read_concurrency, read_prompts
+    from pipelines.releasing.measuring import as_json, compare, print_comparison, read_concurrency, read_prompts
 
     asked = read_prompts(prompts, count)
     levels = read_concurrency(concurrency)
@@ -132,7 +132,7 @@ def measure(
 def _asked_about(lake, release: str, yes: bool, what: str):
     """The release that a person names, shown in full and, where its name leaves room for doubt, asked about: its directory, its
     endpoint, and the aliases that were shown."""
-    from pipelines import release_text
+    from pipelines.releasing import release_text
     from resources.releasing.endpoints import Endpoint
     from resources.releasing.release_names import find_release
 
@@ -168,7 +168,7 @@ def _publish(lake, aliases) -> None:
     """Shows what moved to SQL, and to Dagster's history, so that the UI shows it."""
     import dagster as dg
 
-    from pipelines.instance import open_instance
+    from pipelines.running.instance import open_instance
     from resources.catalog.build import publish
 
     publish(lake)

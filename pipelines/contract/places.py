@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from pipelines.contract.fields import RecipeFields
 from resources.composing.eval_suite import EvalSettings
 from resources.reading.local_path import absolute_uri, is_local
 from resources.reading.sources import SourceSettings
 
-if TYPE_CHECKING:
-    from pipelines.recipe import Recipe
-
+DRAFTERS_OUTSIDE = (
+    ("continue_from", "last", "a drafter"), ("draft_model", "student", "a small language model"),
+    ("mtp_layer", "base", "a model with a multi-token-prediction layer"),
+)
+"""Keys of `speculator` that name a directory: the key, the word that names a model of the lake instead, what the directory
+holds."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -22,7 +27,7 @@ class _NoPathError(Exception):
     """A text that cannot be a path on this machine."""
 
 
-def settle_places(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     """Makes the paths of `recipe` absolute, relative ones from `home`; yields what is wrong with them."""
     named: dict[str, dict[str, SourceSettings] | dict[str, EvalSettings]] = {
         "sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
@@ -37,7 +42,23 @@ def settle_places(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
     yield from _layers_of_the_teacher(recipe)
 
 
-def _settle_directories(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[str, Any]:
+    """A recipe's values as they were given, with each path as `settle_places` made it: absolute."""
+    found = copy.deepcopy(dict(content))
+    for section in ("sources", "seeds", "evals"):
+        for name, settings in getattr(recipe, section).items():
+            found[section][name]["uri"] = settings.uri
+    found["base_model"] = recipe.base_model
+    if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
+        semantic["model"] = recipe.curation.semantic_duplicates.model
+    drafter = found.get("speculator") or {}
+    for field, _, _ in DRAFTERS_OUTSIDE:
+        if field in drafter:
+            drafter[field] = getattr(recipe.speculator, field)
+    return found
+
+
+def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     semantic = recipe.curation.semantic_duplicates
     if semantic.model:
         key = "curation.semantic_duplicates.model"
@@ -47,8 +68,7 @@ def _settle_directories(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]
                 yield key, f"there is no directory {semantic.model}; give that of an embedding model"
         except (_NoPathError, OSError):
             yield key, "this is no path on this machine; give the directory of an embedding model"
-    for field, word, what in (("continue_from", "last", "a drafter"), ("draft_model", "student", "a small language model"),
-                              ("mtp_layer", "base", "a model with a multi-token-prediction layer")):
+    for field, word, what in DRAFTERS_OUTSIDE:
         given = getattr(recipe.speculator, field)
         if given in (None, word):
             continue
@@ -61,7 +81,7 @@ def _settle_directories(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]
             yield f"speculator.{field}", f"this is no path on this machine; give the directory of {what}, or `{word}`"
 
 
-def _settle_base(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     name = recipe.base_model
     if name == "tiny":
         return
@@ -81,7 +101,7 @@ def _settle_base(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
                              "Qwen/Qwen3-0.6B, or `tiny`")
 
 
-def _layers_of_the_teacher(recipe: Recipe) -> Iterator[tuple[str, str]]:
+def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:
     """A student of more layers than its teacher; how many an id on the Hub has is known once it is fetched."""
     student, has = recipe.student, recipe.tiny.layers if recipe.base_model == "tiny" else _layers_of(recipe.base_model)
     if has is not None and student.enabled and student.layers > has:

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.training.settings import TrainingSettings
 from pipelines.contract.keys import ANY_NAME, accepted, keys_of, kind_at, options, section_in, takes_null
 from pipelines.contract.sections import INTRODUCTION, SECTIONS, TRAINING, Section
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
+from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
-
-if TYPE_CHECKING:
-    from pipelines.recipe import Recipe
+from resources.stages import stage
 
 Broken = Iterator[tuple[str | Place, str]]
 
 
-def broken_rules(recipe: Recipe) -> Broken:
+def broken_rules(recipe: RecipeFields) -> Broken:
     """Rules that need nothing but the recipe."""
     yield from _what_is_measured(recipe)
     yield from _what_drafts(recipe)
@@ -23,7 +21,7 @@ def broken_rules(recipe: Recipe) -> Broken:
     yield from _the_data(recipe)
 
 
-def _what_is_measured(recipe: Recipe) -> Broken:
+def _what_is_measured(recipe: RecipeFields) -> Broken:
     served, measured = recipe.speculator.num_speculative_tokens, recipe.evaluation.num_speculative_tokens
     if "num_speculative_tokens" in recipe.evaluation.model_fields_set and served != measured:
         yield "evaluation.num_speculative_tokens", (
@@ -31,9 +29,10 @@ def _what_is_measured(recipe: Recipe) -> Broken:
             "measured must be what is served; leave the first out")
 
 
-def _what_drafts(recipe: Recipe) -> Broken:
+def _what_drafts(recipe: RecipeFields) -> Broken:
     drafter = recipe.speculator
-    if recipe.student_drafts and not recipe.student.enabled:
+    begun = stage(recipe.drafter_from) if recipe.drafter_from else None
+    if begun and begun.switch in recipe.policy.off:
         yield "speculator.architecture", (
             "it is draft_model, which begins from the student, and student.enabled is false; enable the student, or name a "
             "directory in speculator.draft_model")
@@ -56,14 +55,14 @@ def _what_drafts(recipe: Recipe) -> Broken:
             "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out")
 
 
-def _what_is_trained(recipe: Recipe) -> Broken:
+def _what_is_trained(recipe: RecipeFields) -> Broken:
     if recipe.sft.lora is not None and not recipe.sft.lora.merge:
         yield "sft.lora.merge", (
             "it is false, but student, quantization, drafter and endpoint take a whole model; leave it true, since the adapter "
             "is kept in adapter/ beside the merged weights")
 
 
-def _the_data(recipe: Recipe) -> Broken:
+def _the_data(recipe: RecipeFields) -> Broken:
     known = [*recipe.sources, *recipe.seeds]
     for name in recipe.datasets.sft.mix:
         if name not in known:

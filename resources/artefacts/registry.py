@@ -1,6 +1,6 @@
 """The registry of artefacts: datasets, models and releases, found and finished by their manifests.
 
-    draft = registry.draft("model", "sft_model", op="sft", sources=("model_ops/sft.py",), config=..., inputs=[...])
+    draft = registry.draft("model", "sft_model", op="sft", sources=("model_ops/operations/sft.py",), config=..., inputs=[...])
     if draft.finished is None:
         ...                                  # fill draft.directory; what a killed run left there may be continued
         manifest = registry.finish(draft, metrics)

@@ -1,6 +1,6 @@
 """The digest of an operation's code: what of the project's files can change the operation's result.
 
-    source_digest("model_ops/sft.py")            # 64 hex digits
+    source_digest("model_ops/operations/sft.py")            # 64 hex digits
     files_used("resources/curating/clean.py")    # the files behind it, paths relative to the project
 
 Only text is read; nothing is imported. From the named files on, these count:

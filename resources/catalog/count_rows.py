@@ -11,8 +11,8 @@ from resources.sql_files import sql_text
 def row_fates(lake: Lake, workload: str, curate_version: str) -> RowFates:
     """The fates of a workload's records at one version of its curation. Raises CountsError unless they add up."""
     parameters = {"workload": workload, "curate_version": curate_version}
-    rows = query(lake, sql_text("report/row_fates"), parameters).to_pylist()
-    read = query(lake, sql_text("report/records_read"), {"workload": workload}).to_pylist()[0]["records"]
+    rows = query(lake, sql_text("curating/record_counts/by_decision"), parameters).to_pylist()
+    read = query(lake, sql_text("curating/record_counts/records_read"), {"workload": workload}).to_pylist()[0]["records"]
 
     def by_rule(fate: str) -> dict[str, int]:
         return {f"{row['stage']}: {row['rule']}": row["records"] for row in rows if row["fate"] == fate}

@@ -114,39 +114,39 @@ def build_sft_dataset(
             attach_parquet(connection, "seeds", seeds)
         for macro in MACROS:
             run(connection, macro)
-        run(connection, "datasets/curated_as_conversations")
-        run(connection, "clean/messages")
-        run(connection, "datasets/beginnings")
-        run(connection, "datasets/held")
-        run(connection, "datasets/chains")
+        run(connection, "composing/datasets/curated_as_conversations")
+        run(connection, "curating/clean/messages")
+        run(connection, "composing/datasets/prefixes")
+        run(connection, "composing/datasets/contained_rows")
+        run(connection, "composing/datasets/conversations")
         run(
-            connection, "datasets/placed", seed=seed, test_share=settings.test_share,
+            connection, "composing/datasets/split", seed=seed, test_share=settings.test_share,
             validation_share=settings.validation_share,
         )
-        run(connection, "datasets/clustered", balance=settings.balance)
+        run(connection, "composing/datasets/clustered", balance=settings.balance)
         clusters: dict[str, dict[str, int]] = {}
-        for source, cluster, count in run(connection, "datasets/available").fetchall():
+        for source, cluster, count in run(connection, "composing/datasets/available").fetchall():
             clusters.setdefault(source, {})[cluster] = count
         available = {source: sum(sizes.values()) for source, sizes in clusters.items()}
         quotas = sampling_quotas(available, settings.mix, settings.max_rows)
         connection.register("quotas", _quota_table(clusters, quotas, settings.balance))
-        run(connection, "datasets/sampled", seed=seed)
-        straddling = run(connection, "datasets/straddling").fetchall()[0][0]
+        run(connection, "composing/datasets/sampled", seed=seed)
+        straddling = run(connection, "composing/datasets/count_split_sessions").fetchall()[0][0]
         if straddling:
             raise RuntimeError(f"{straddling} sessions lie in two splits of {output.name}")
         for split in SPLITS:
             report.rows[split] = write_rows(
-                stream(connection, "datasets/split_rows", split=split), output / f"{split}.parquet", SFT_ROWS
+                stream(connection, "composing/datasets/split_rows", split=split), output / f"{split}.parquet", SFT_ROWS
             )
             report.sessions[split] = 0
-        for part in rows(connection, "datasets/report").to_pylist():
+        for part in rows(connection, "composing/datasets/report").to_pylist():
             report.sessions[part["split"]] += part["sessions"] if part["origin"] == "interaction" else 0
             if part["split"] == "train":
                 report.sources[part["source"]] = report.sources.get(part["source"], 0) + part["rows"]
-        report.decisions = rows(connection, "datasets/decisions", version=output.name).cast(SCHEMAS["decisions"])
+        report.decisions = rows(connection, "composing/datasets/decisions", version=output.name).cast(SCHEMAS["decisions"])
         connection.register("decisions", report.decisions)
-        report.fates = dict(run(connection, "datasets/fates").fetchall())
-        curated_rows = run(connection, "datasets/count_curated").fetchall()[0][0]
+        report.fates = dict(run(connection, "composing/datasets/decision_counts").fetchall())
+        curated_rows = run(connection, "composing/datasets/count_curated").fetchall()[0][0]
     if len(report.decisions) != curated_rows:
         raise RuntimeError(f"dataset {output.name}: {curated_rows} curated rows, {len(report.decisions)} decisions")
     if not report.rows["train"]:
@@ -164,7 +164,7 @@ def sessions_in_two_splits(dataset: Path) -> int:
     """How many sessions have rows in more than one split of a finished dataset. Anything but 0 is a leak."""
     files = [str(dataset / f"{split}.parquet") for split in SPLITS]
     with workbench() as connection:
-        return run(connection, "datasets/sessions_in_two_splits", files=files).fetchall()[0][0]
+        return run(connection, "composing/datasets/sessions_in_two_splits", files=files).fetchall()[0][0]
 
 
 def sampling_quotas(available: dict[str, int], mix: dict[str, float], max_rows: int | None) -> dict[str, int]:

@@ -30,11 +30,11 @@ def drop_contaminated_seeds(seeds: Path, eval_items: Path, settings: Decontamina
         connection.register("eval_items", items)
         for macro in MACROS:
             run(connection, macro)
-        run(connection, "seeds/searched_rows")
+        run(connection, "composing/seeds/searched_rows")
         find_items(connection, settings)
-        counts = dict(run(connection, "seeds/contaminated_by_source").fetchall())
-        write_rows(stream(connection, "seeds/contaminated"), seeds / "contaminated_seeds.parquet")
+        counts = dict(run(connection, "composing/seeds/contaminated_by_source").fetchall())
+        write_rows(stream(connection, "composing/seeds/contaminated"), seeds / "contaminated_seeds.parquet")
         if counts:
-            kept = rows(connection, "seeds/kept")
+            kept = rows(connection, "composing/seeds/kept")
             write_rows(kept.to_reader(), seeds / "seeds.parquet", pq.read_schema(seeds / "seeds.parquet"))
     return counts

@@ -112,8 +112,8 @@ def _examples(source: str, settings: SourceSettings) -> Iterator[tuple[dict[str,
         for batch in stage.batches(entries):
             if batch.failed:
                 raise SeedError(f"seed file {batch.failed[0].uri} cannot be read to its end")
-            run(stage.connection, "datasets/labels_of")
-            for example in rows(stage.connection, "seeds/examples", turns=turns).to_pylist():
+            run(stage.connection, "curating/macros/labels_of")
+            for example in rows(stage.connection, "composing/seeds/examples", turns=turns).to_pylist():
                 yield {name: example.pop(name) for name in ("source", "source_uri", "source_row")}, example
 
 

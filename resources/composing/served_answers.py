@@ -54,7 +54,7 @@ def build_served_answers(tables: Tables, workload: str, dataset: Path, output: P
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
             attach_slice(connection, tables, name, workload)
-        found = stream(connection, "datasets/served_answers", files=files)
+        found = stream(connection, "composing/served_answers", files=files)
         write_rows(pa.RecordBatchReader.from_batches(SERVED, examined(found)), output / "served.parquet")
     return dict(counts)
 

@@ -6,9 +6,9 @@ Reads `interactions` and `feedback`; replaces those days of `cleaned_interaction
 `decisions` of stage "clean" (one for each row). Nothing here looks at another day's rows, so days can be cleaned in any
 order, together or apart, and again, with the same result; what compares rows with each other is `resources.curating.curate`.
 
-The rules, one file of sql/clean/rules each, in order: status, tools, language, repetition, length, refusals in words. A
-row's verdict is the first rule it breaks. `cleaned_with` holds the digest of the settings and the code that made a
-row: `stale_days` finds the days that other rules would judge differently.
+The rules run in this order, one file of sql/curating/clean/rules each: status, tools, language, repetition, length, refusals
+in words. The first rule that a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made
+a row; `stale_days` compares it with today's to find days that must be cleaned again.
 
 Placeholders are numbered by first appearance within the session's day. A conversation that goes on after midnight
 keeps its numbers as long as its requests repeat their history, as chat requests do.
@@ -47,11 +47,14 @@ from resources.tables import SCHEMAS, Tables
 BYTES_AT_A_TIME = 256 << 20
 """Days are cleaned in groups of about this much text; a larger day in parts, each of whole sessions."""
 
+SQL = ("sql/curating/clean", "sql/curating/macros", "sql/reading/ties")
+"""The SQL that cleaning runs, for the digest of its source."""
+
 MACROS = tuple(
-    f"clean/macros/{name}"
+    f"curating/macros/{name}"
     for name in (
-        "one_line", "one_spacing", "message_text", "message_identity", "told_in", "conversation_of", "new_messages",
-        "beginning", "shape_of",
+        "one_line", "one_spacing", "message_text", "message_identity", "conversation_texts", "conversation_with_identities",
+        "new_messages", "beginning", "shape_of",
     )
 )
 
@@ -78,7 +81,7 @@ class CleanReport:
 
     def count(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Adds the rows of the tables `facts` and `decisions`."""
-        for day, rule, count in run(connection, "clean/counts").fetchall():
+        for day, rule, count in run(connection, "curating/clean/counts").fetchall():
             fates = self.days.setdefault(day, {"rows": 0})
             fates["rows"] += count
             fates[rule] = fates.get(rule, 0) + count
@@ -87,7 +90,7 @@ class CleanReport:
                 self.kept += count
             else:
                 self.dropped[rule] = self.dropped.get(rule, 0) + count
-        for kind, values in run(connection, "clean/pii_counts").fetchall():
+        for kind, values in run(connection, "curating/clean/pii_counts").fetchall():
             self.pii[kind] = self.pii.get(kind, 0) + values
 
 
@@ -109,7 +112,7 @@ def cleaned_with(settings: CurationSettings) -> str:
     })
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
-    code = source_digest("resources/curating/clean.py", "sql/clean")
+    code = source_digest("resources/curating/clean.py", *SQL)
     return hashlib.sha256(f"{json.dumps(asked, sort_keys=True)}{code}".encode()).hexdigest()[:16]
 
 
@@ -134,7 +137,7 @@ def _stale_rows(tables: Tables, workload: str, days: Sequence[date], digest: str
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
             attach_slice(connection, tables, name, workload, days)
-        return {day for (day,) in run(connection, "clean/stale_days", cleaned_with=digest).fetchall()}
+        return {day for (day,) in run(connection, "curating/clean/stale_days", cleaned_with=digest).fetchall()}
 
 
 def _stale_opinions(tables: Tables, workload: str) -> set[date]:
@@ -142,16 +145,16 @@ def _stale_opinions(tables: Tables, workload: str) -> set[date]:
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
-        run(connection, "clean/cleaned_as_heard")
+        run(connection, "curating/clean/cleaned_with_ids")
         hear(connection)
-        return {day for (day,) in run(connection, "clean/stale_opinions").fetchall()}
+        return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
 
 
 def _groups(tables: Tables, workload: str, days: list[date]) -> Iterator[tuple[list[date], int]]:
     """Days to clean together, and in how many parts."""
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
-        sizes = dict(run(connection, "clean/bytes_by_day").fetchall())
+        sizes = dict(run(connection, "curating/clean/bytes_by_day").fetchall())
     group: list[date] = []
     size = 0
     for day in days:
@@ -174,7 +177,7 @@ def _clean(
                     attach_slice(connection, tables, "interactions", workload, days)
                     attach_slice(connection, tables, "feedback", workload)
                     facts.add(_facts(connection, part, parts, settings))
-                    decisions.add(rows(connection, "clean/decisions"))
+                    decisions.add(rows(connection, "curating/clean/decisions"))
                     report.count(connection)
         tables.replace("cleaned_interactions", facts.read(), workload=workload, dt=days)
         tables.replace("decisions", decisions.read(), workload=workload, stage="clean", dt=days)
@@ -184,24 +187,24 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
     """The cleaned rows of one part of the sessions; they and their verdicts stay as the tables `facts` and `judged`."""
     for macro in MACROS:
         run(connection, macro)
-    run(connection, "clean/arrived", part=part, parts=parts)
-    run(connection, "clean/arrived_as_conversations")
+    run(connection, "curating/clean/arrived", part=part, parts=parts)
+    run(connection, "curating/clean/arrived_as_conversations")
     hear(connection)
     connection.register("redactions", _redactions(connection, settings))
-    run(connection, "clean/cleaned")
-    run(connection, "clean/cleaned_as_conversations")
-    run(connection, "clean/texts")
+    run(connection, "curating/clean/cleaned")
+    run(connection, "curating/clean/cleaned_as_conversations")
+    run(connection, "curating/clean/texts")
     connection.register("measured", _measured(connection, settings))
     status = settings.status.model_dump()
     in_words = status.pop("drop_refused_in_words")
-    run(connection, "clean/rules/status", **status)
-    run(connection, "clean/rules/tools", **settings.tools.model_dump())
-    run(connection, "clean/rules/language", allow=settings.language.allow)
-    run(connection, "clean/rules/repetition", **settings.repetition.model_dump(exclude={"min_words"}))
-    run(connection, "clean/rules/length", **settings.length.model_dump())
-    run(connection, "clean/rules/refusal", drop_refused_in_words=in_words)
-    run(connection, "clean/judged", keep_thumbs_up=settings.feedback.keep_thumbs_up)
-    facts = rows(connection, "clean/facts", cleaned_with=cleaned_with(settings))
+    run(connection, "curating/clean/rules/status", **status)
+    run(connection, "curating/clean/rules/tools", **settings.tools.model_dump())
+    run(connection, "curating/clean/rules/language", allow=settings.language.allow)
+    run(connection, "curating/clean/rules/repetition", **settings.repetition.model_dump(exclude={"min_words"}))
+    run(connection, "curating/clean/rules/length", **settings.length.model_dump())
+    run(connection, "curating/clean/rules/refusal", drop_refused_in_words=in_words)
+    run(connection, "curating/clean/broken_rules", keep_thumbs_up=settings.feedback.keep_thumbs_up)
+    facts = rows(connection, "curating/clean/facts", cleaned_with=cleaned_with(settings))
     connection.register("facts", facts)
     return facts
 
@@ -210,7 +213,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
     """The rows in which something was replaced, with their new messages, tools and answer."""
     if settings.pii != "redact":
         return _REDACTIONS.empty_table()
-    columns = rows(connection, "clean/pii_columns")
+    columns = rows(connection, "curating/clean/pii_columns")
     suspects = np.ones(len(columns), dtype=bool)
     if settings.pii_engine == "builtin":
         suspects = might_hold(columns["messages"]) | might_hold(columns["tools"]) | might_hold(columns["completion"])
@@ -218,7 +221,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
     del columns
     find = finder(settings.pii_engine)
     changed = []
-    each = (row for batch in stream(connection, "clean/pii_candidates") for row in batch.to_pylist())
+    each = (row for batch in stream(connection, "curating/clean/pii_candidates") for row in batch.to_pylist())
     for _, session in groupby(each, key=lambda row: (row["session_id"], row["dt"])):
         redactor = Redactor(find)
         for row in session:
@@ -236,7 +239,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """What is measured outside SQL: language, repetition, the MinHash signature of every row's new text."""
-    texts = rows(connection, "clean/measured_texts")
+    texts = rows(connection, "curating/clean/measured_texts")
     found = measures(texts["spoken"], settings.repetition.min_words)
     if settings.language.detect:
         language, confidence = detect(texts["spoken"], settings.language.min_confidence)

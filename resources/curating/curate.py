@@ -90,34 +90,35 @@ def curate(
             attach_slice(connection, tables, name, workload)
         for macro in MACROS:
             run(connection, macro)
-        run(connection, "datasets/labels_of")
-        run(connection, "curate/entrants_as_conversations")
+        run(connection, "curating/macros/labels_of")
+        run(connection, "curating/curate/candidates_with_ids")
         hear(connection)
         judge = settings.judge
-        run(connection, "curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
+        run(connection, "curating/curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
         run(
-            connection, "curate/entrants", drop_thumbs_down=settings.feedback.drop_thumbs_down, min_quality=settings.min_quality
+            connection, "curating/curate/candidates", drop_thumbs_down=settings.feedback.drop_thumbs_down,
+            min_quality=settings.min_quality,
         )
         suites = _decontaminate(connection, tables, workload, settings, eval_items)
-        run(connection, "curate/standing", exact_duplicates=settings.exact_duplicates)
+        run(connection, "curating/curate/unique_rows", exact_duplicates=settings.exact_duplicates)
         _find_near_duplicates(connection, settings.near_duplicates)
         _find_semantic_duplicates(connection, settings.semantic_duplicates, output, embed)
         prefer = settings.feedback.thumbs_down == "prefer"
         if prefer:
-            run(connection, "curate/prompts")
+            run(connection, "curating/curate/prompts")
         else:
             connection.register("prompts", _PROMPTS.empty_table())
-        run(connection, "curate/pairs", prefer=prefer)
-        run(connection, "curate/decisions")
+        run(connection, "curating/curate/preferred", prefer=prefer)
+        run(connection, "curating/curate/decisions")
         _group_sessions(connection)
-        kept = write_rows(stream(connection, "curate/curated"), output / "curated.parquet")
+        kept = write_rows(stream(connection, "curating/curate/curated"), output / "curated.parquet")
         if prefer:
             beside = output / "preferences"   # apart: the catalog shows a dataset's own Parquet files as one table
             beside.mkdir(exist_ok=True)
-            write_rows(stream(connection, "curate/preferences"), beside / "preferences.parquet")
-        decisions = rows(connection, "curate/decision_rows", workload=workload, version=output.name)
-        counts = dict(run(connection, "curate/counts").fetchall())
-        read = run(connection, "curate/count_entrants").fetchall()[0][0]
+            write_rows(stream(connection, "curating/curate/preferences"), beside / "preferences.parquet")
+        decisions = rows(connection, "curating/curate/decision_rows", workload=workload, version=output.name)
+        counts = dict(run(connection, "curating/curate/counts").fetchall())
+        read = run(connection, "curating/curate/count_candidates").fetchall()[0][0]
     report = CurateReport(read, kept, {rule: count for rule, count in counts.items() if rule != "kept"}, suites)
     if not read == len(decisions) == kept + sum(report.dropped.values()):
         raise RuntimeError(f"curate {workload}: {read} rows read, but {kept} kept and {report.dropped}")
@@ -139,7 +140,7 @@ def _decontaminate(
         return {}
     connection.register("eval_items", items.cast(EVAL_ITEMS))
     find_contamination(connection, tables, workload, settings.decontamination)
-    return {suite.pop("suite"): suite for suite in rows(connection, "curate/suite_report").to_pylist()}
+    return {suite.pop("suite"): suite for suite in rows(connection, "curating/decontaminate/suite_report").to_pylist()}
 
 
 def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> None:
@@ -147,19 +148,19 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     if not settings.enabled:
         connection.register("near", _NEAR.empty_table())
         return
-    strangers = run(connection, "curate/other_signatures", stamp=stamp(settings)).fetchall()[0][0]
+    strangers = run(connection, "curating/curate/other_signatures", stamp=stamp(settings)).fetchall()[0][0]
     if strangers:
         raise CurationError(
             f"near_duplicates asks for {settings.bands} bands of {settings.rows} hashes of {settings.ngram}-grams, and "
             f"{strangers} rows were cleaned with other settings: materialize cleaned_interactions again for all days"
         )
-    signed = rows(connection, "curate/signed").combine_chunks()
+    signed = rows(connection, "curating/curate/signatures").combine_chunks()
     places = signed["place"].to_numpy()
     bands = band_hashes(signed["signature"].combine_chunks(), settings.bands)
     suspects = share_a_bucket(bands)
     connection.register("suspects", pa.table({"place": places[suspects]}))
     with ShingleFile() as sets:
-        for batch in stream(connection, "curate/suspect_texts"):
+        for batch in stream(connection, "curating/curate/texts_to_compare"):
             for group in shingle_sets(text_buffer(batch["new_turn"]), text_buffer(batch["answer"]), settings.ngram):
                 sets.add(*group)
         links = link(bands, suspects, sets.read(), settings.similarity)
@@ -184,9 +185,9 @@ def _find_semantic_duplicates(
         raise CurationError("semantic_duplicates is enabled, and nothing was given that makes embeddings")
     folder = output / SCRATCH / "semantic"
     folder.mkdir(parents=True, exist_ok=True)
-    places = rows(connection, "curate/survivors")["place"].to_numpy()
+    places = rows(connection, "curating/curate/remaining_rows")["place"].to_numpy()
     connection.register("suspects", pa.table({"place": places}))
-    write_rows(stream(connection, "curate/survivor_texts"), folder / "texts.parquet")
+    write_rows(stream(connection, "curating/curate/remaining_texts"), folder / "texts.parquet")
     best, likeness = group_vectors(embed(folder), settings.similarity)
     found = likeness > 0
     connection.register(
@@ -196,8 +197,8 @@ def _find_semantic_duplicates(
 
 def _group_sessions(connection: duckdb.DuckDBPyConnection) -> None:
     """Leaves `session_groups` (place, first): each session and the oldest that it shares texts with."""
-    run(connection, "curate/sessions")
-    edges = rows(connection, "curate/session_edges")
-    sessions = run(connection, "curate/count_sessions").fetchall()[0][0]
+    run(connection, "curating/curate/sessions")
+    edges = rows(connection, "curating/curate/session_edges")
+    sessions = run(connection, "curating/curate/count_sessions").fetchall()[0][0]
     first = groups_of(edges["a"].to_numpy(), edges["b"].to_numpy(), sessions + 1)
     connection.register("session_groups", pa.table({"place": np.arange(1, sessions + 1), "first": first[1:]}))

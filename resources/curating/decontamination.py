@@ -44,18 +44,18 @@ def find_contamination(
 ) -> None:
     """Leaves the temp table `contaminated` (interaction_id, suite, item_id, part, share) for all of a workload's rows."""
     attach_slice(connection, tables, "contamination", workload)
-    searched = _digest(rows(connection, "curate/eval_parts"), settings)
-    run(connection, "curate/day_contents")
-    run(connection, "curate/days_to_search", searched=searched)
-    days = [day for (day,) in run(connection, "curate/days_to_search_listed").fetchall()]
+    searched = _digest(rows(connection, "curating/decontaminate/eval_parts"), settings)
+    run(connection, "curating/decontaminate/day_contents")
+    run(connection, "curating/decontaminate/days_to_search", searched=searched)
+    days = [day for (day,) in run(connection, "curating/decontaminate/days_to_search_listed").fetchall()]
     if not days:
-        run(connection, "curate/contaminated_before", searched=searched)
+        run(connection, "curating/decontaminate/contaminated_before", searched=searched)
         return
-    run(connection, "curate/searched_rows")
+    run(connection, "curating/decontaminate/searched_rows")
     find_items(connection, settings)
-    found = rows(connection, "curate/found_by_day", workload=workload, searched=searched)
+    found = rows(connection, "curating/decontaminate/found_by_day", workload=workload, searched=searched)
     tables.replace("contamination", found.cast(SCHEMAS["contamination"]), workload=workload, dt=days)
-    run(connection, "curate/contaminated_too", searched=searched)
+    run(connection, "curating/decontaminate/add_contaminated_before", searched=searched)
 
 
 def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination) -> None:
@@ -63,14 +63,14 @@ def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination)
 
     Leaves the temp table `contaminated` (interaction_id, suite, item_id, part, share), interaction_id being the row's id.
     """
-    items, grams = _grams_of_items(rows(connection, "curate/eval_parts"), settings)
+    items, grams = _grams_of_items(rows(connection, "curating/decontaminate/eval_parts"), settings)
     connection.register("items", items)
     connection.register("grams", grams)
     wanted = _Wanted.of(grams)
-    hits = [_hits(batch, wanted) for batch in stream(connection, "curate/spoken")]
+    hits = [_hits(batch, wanted) for batch in stream(connection, "curating/decontaminate/searched_texts")]
     empty = pa.schema([("row_id", pa.string()), ("gram", pa.uint64())]).empty_table()
     connection.register("hits", pa.concat_tables([empty, *hits]))
-    run(connection, "curate/contaminated", threshold=settings.threshold)
+    run(connection, "curating/decontaminate/contaminated", threshold=settings.threshold)
 
 
 def _digest(parts: pa.Table, settings: Decontamination) -> str:

@@ -56,15 +56,15 @@ def judge(
     with workbench() as connection:
         attach_slice(connection, tables, "cleaned_interactions", workload)
         attach_slice(connection, tables, "judgements", workload)
-        run(connection, "judge/wanted", max_rows=settings.max_rows, **asked_with)
-        report.wanted, report.known = run(connection, "judge/counts").fetchall()[0]
-        waiting = rows(connection, "judge/waiting")
+        run(connection, "curating/judge/texts_to_judge", max_rows=settings.max_rows, **asked_with)
+        report.wanted, report.known = run(connection, "curating/judge/counts").fetchall()[0]
+        waiting = rows(connection, "curating/judge/not_scored")
         if not len(waiting):
             return report
         with JudgeEndpoint(settings) as endpoint, ThreadPoolExecutor(settings.concurrency) as threads:
             for first in range(0, len(waiting), AT_A_TIME):
                 ids = waiting["interaction_id"].slice(first, AT_A_TIME).to_pylist()
-                part = rows(connection, "judge/texts", ids=ids).to_pylist()
+                part = rows(connection, "curating/judge/texts", ids=ids).to_pylist()
                 _judge_part(tables, endpoint, threads, part, report)
                 tell(f"{counted(report.scored, 'row')} judged, {report.unscored:,} without a score, "
                      f"{report.wanted - report.known:,} wanted")
@@ -122,6 +122,6 @@ def _keep_one_each(tables: Tables, workload: str) -> None:
     """Of several judgements of one row by one model and prompt, one with a score stays, else the newest."""
     with workbench() as connection:
         attach_slice(connection, tables, "judgements", workload)
-        days = [day for (day,) in run(connection, "judge/crowded_days").fetchall()]
+        days = [day for (day,) in run(connection, "curating/judge/days_with_repeats").fetchall()]
         for day in days:
-            tables.replace("judgements", rows(connection, "judge/one_each", dt=day), workload=workload, dt=day)
+            tables.replace("judgements", rows(connection, "curating/judge/without_repeats", dt=day), workload=workload, dt=day)

@@ -19,8 +19,8 @@ from typing import Any
 import urllib3
 from pydantic import Field
 
+from model_ops.endpoint_settings import EndpointSettings
 from model_ops.openai_api import AGAIN, MissingKeyError, OpenAiApi
-from model_ops.specs import EndpointSettings
 
 PROMPT = """You judge examples that a language model may be trained on. You are given a conversation and the answer to it.
 Rate two things from 1 to 10. quality: is the answer correct, complete, and what was asked for? 1 is useless or wrong,

@@ -13,11 +13,11 @@ from resources.sql_files import run
 
 def name(connection: duckdb.DuckDBPyConnection) -> None:
     """Views of feedback by its most telling id, and of the ids by which it may name each of `conversations`."""
-    run(connection, "clean/feedback_said")
-    run(connection, "clean/feedback_names")
+    run(connection, "reading/ties/feedback_with_id")
+    run(connection, "reading/ties/interaction_ids")
 
 
 def hear(connection: duckdb.DuckDBPyConnection) -> None:
     """Leaves the table `verdicts`."""
     name(connection)
-    run(connection, "clean/feedback")
+    run(connection, "curating/clean/row_feedback")

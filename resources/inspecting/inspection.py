@@ -142,10 +142,10 @@ def _counted(tables: Tables, uris: list[str], report: IngestReport, limit: int |
     with workbench() as connection:
         for name in ("objects", "interactions", "quarantine", "decisions", "feedback"):
             attach_slice(connection, tables, name, WORKLOAD)
-        run(connection, "inspect/sized")
+        run(connection, "inspecting/sized")
 
         def listed(name: str) -> list[dict[str, Any]]:
-            return rows(connection, f"inspect/{name}").to_pylist()
+            return rows(connection, f"inspecting/{name}").to_pylist()
 
         found = Inspection(
             uris=uris, sampled=False, sample_rows=0, read=report.total.read, totals=listed("totals")[0],
@@ -183,7 +183,7 @@ def _sample(everything: Tables, into: Tables, share: float) -> Tables:
     for day in sorted(everything.rows_by_day("interactions", WORKLOAD)):
         with workbench() as connection:
             attach_slice(connection, everything, "interactions", WORKLOAD, [day])
-            drawn = rows(connection, "inspect/sample", share=share)
+            drawn = rows(connection, "inspecting/sample", share=share)
         if len(drawn):
             into.replace("interactions", drawn, workload=WORKLOAD, dt=day)
     with workbench() as connection:
@@ -200,12 +200,12 @@ def _looked_at(tables: Tables, found: Inspection) -> None:
         for macro in MACROS:
             run(connection, macro)
         for name in ("fates", "pii", "languages", "shapes"):
-            setattr(found, name, rows(connection, f"inspect/{name}").to_pylist())
-        found.sessions = rows(connection, "inspect/sessions").to_pylist()[0]
-        found.heard = rows(connection, "inspect/with_feedback").to_pylist()[0]
-        run(connection, "inspect/drawn", characters=DRAFTED_CHARACTERS)
-        run(connection, "clean/messages")
-        answers = rows(connection, "inspect/answers")
+            setattr(found, name, rows(connection, f"inspecting/{name}").to_pylist())
+        found.sessions = rows(connection, "inspecting/sessions").to_pylist()[0]
+        found.heard = rows(connection, "inspecting/with_feedback").to_pylist()[0]
+        run(connection, "inspecting/drawn", characters=DRAFTED_CHARACTERS)
+        run(connection, "curating/clean/messages")
+        answers = rows(connection, "inspecting/answers")
     found.acceptance = _acceptance(answers)
     by_shape = found.acceptance["shapes"]
     total = sum(shape["rows"] for shape in found.shapes)

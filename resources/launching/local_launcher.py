@@ -30,7 +30,8 @@ import dagster as dg
 from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR
 
-from model_ops.specs import Job
+from model_ops.job import Job
+from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.wording import counted
 from resources.artefacts.manifest import SCRATCH
 from resources.atomic import write_text
@@ -131,7 +132,7 @@ class LocalLauncher:
             environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: pipes["context"], DAGSTER_PIPES_MESSAGES_ENV_VAR: pipes["messages"]}
         worker = self._start(
             python_module("model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
-                          str(job.typed_settings().mesh.restarts)), environment)
+                          str(_mesh(job).restarts)), environment)
         self._worker = worker
         ends: dict[str, dict] = {}
         try:
@@ -211,13 +212,16 @@ class LocalLauncher:
             worker.wait()
 
 
+def _mesh(job: Job) -> MeshSettings:
+    """The processes that the job's settings ask for: one, unless they name a mesh."""
+    return MeshSettings.model_validate(job.settings.get("mesh") or {})
+
+
 def laid_out(job: Job) -> tuple[Job, int]:
     """The job with its mesh in numbers, and how many processes it takes.
 
     Raises WorkerError for a mesh that this machine cannot have."""
-    mesh = getattr(job.typed_settings(), "mesh", None)
-    if mesh is None:
-        return job, 1
+    mesh = _mesh(job)
     devices = accelerators()
     try:
         mesh = mesh.resolved(devices)

@@ -1,7 +1,7 @@
 """A staged batch into the tables interactions, feedback, quarantine and decisions.
 
     attach_tables(tables, stage, workloads_of(workload, sources))    # the tables as they are, beside the batch
-    commit(tables, stage)                                            # after sql/ingest/{reread,met,judged}
+    commit(tables, stage)                                            # after sql/reading/commit/{reread,known_ids,row_decisions}
 
 Partitions that only gain rows are appended to; those that lose rows (of an object read anew, or beaten by an earlier copy)
 are replaced. Decisions are written first: a run that is killed between two commits leaves rows of objects that the
@@ -40,12 +40,12 @@ def attach(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, wor
 def commit(tables: Tables, stage: Staging) -> None:
     """Writes what the batch brings, and takes out what gives way to it."""
     connection = stage.connection
-    run(connection, "ingest/new_quarantine", workload=stage.workload)
+    run(connection, "reading/commit/new_quarantine", workload=stage.workload)
     for view in ("new_decisions", "new_feedback", "new_interactions"):
-        run(connection, f"ingest/{view}")
+        run(connection, f"reading/commit/{view}")
     for table in ORDER:
-        run(connection, f"ingest/commit/{table}_rewritten")
-        tables.append(table, stream(connection, f"ingest/commit/{table}_added"))
+        run(connection, f"reading/commit/{table}_rewritten")
+        tables.append(table, stream(connection, f"reading/commit/{table}_added"))
         for values in connection.table("rewritten").fetchall():
             partition = dict(zip(PARTITIONS[table], values, strict=True))
-            tables.replace(table, stream(connection, f"ingest/commit/{table}_partition", **partition), **partition)
+            tables.replace(table, stream(connection, f"reading/commit/{table}_partition", **partition), **partition)

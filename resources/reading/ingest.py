@@ -156,15 +156,15 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
     workloads = workloads_of(workload, sources).union(*(entry.mapped_to for entry in wanted))
     attach_tables(tables, stage, workloads)
     stage.connection.register("waiting", pa.table({"uri": pa.array([entry.uri for entry in wanted], pa.string())}))
-    run(stage.connection, "ingest/earlier")
+    run(stage.connection, "reading/commit/read_before")
     for batch in stage.batches(wanted):
         attach_tables(tables, stage, workloads)
-        for query in ("reread", "met", "judged"):
-            run(stage.connection, f"ingest/{query}")
+        for query in ("reread", "known_ids", "row_decisions"):
+            run(stage.connection, f"reading/commit/{query}")
         _count(stage, batch, report)
         commit(tables, stage)
-        found = {uri: counted for uri, *counted in run(stage.connection, "ingest/object_days").fetchall()}
-        aside = run(stage.connection, "ingest/set_aside").fetchall()
+        found = {uri: counted for uri, *counted in run(stage.connection, "reading/batch/object_days").fetchall()}
+        aside = run(stage.connection, "reading/batch/quarantined_objects").fetchall()
         done = []
         for entry in batch.read:
             records, own_days = found[entry.uri]
@@ -207,7 +207,7 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
         looked = True
         with staging(ledger.workload, sources) as stage:
             for batch in stage.batches(dayless):
-                found = {uri: days for uri, _, days in run(stage.connection, "ingest/object_days").fetchall()}
+                found = {uri: days for uri, _, days in run(stage.connection, "reading/batch/object_days").fetchall()}
                 ledger.put(replace(entry, days=tuple(found[entry.uri] or (entry.fallback_day,))) for entry in batch.read)
                 ledger.put(replace(entry, days=(entry.fallback_day,)) for entry in batch.failed)
     if new or looked:
@@ -224,7 +224,7 @@ def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[s
         attach(connection, tables, "decisions", workloads)
         while waiting:
             connection.register("asked", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
-            waiting = {uri for (uri,) in run(connection, "ingest/lost_to").fetchall()} - chosen
+            waiting = {uri for (uri,) in run(connection, "reading/commit/objects_with_removed_copies").fetchall()} - chosen
             chosen |= waiting
             lost |= waiting
     return ledger.named(lost, sources) if lost else []
@@ -233,7 +233,7 @@ def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[s
 def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
     """Adds the batch to the report. The reader's own count of records has to be the sum of what became of them."""
     counted = Counts()
-    fates = run(stage.connection, "ingest/counts").fetchall()
+    fates = run(stage.connection, "reading/batch/counts").fetchall()
     for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in fates:
         counts = Counts(objects=objects, kept=kept, repeated=repeated, erased=erased, skipped=skipped,
                         quarantined=quarantined, feedback=feedback, attached_feedback=attached)

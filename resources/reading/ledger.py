@@ -87,9 +87,9 @@ class Ledger:
     def open(cls, tables: Tables, workload: str) -> Iterator[Ledger]:
         with workbench() as connection:
             attach_slice(connection, tables, "objects", workload)
-            run(connection, "ledger/create")
-            run(connection, "ledger/seen")
-            run(connection, "ledger/fresh")
+            run(connection, "reading/ledger/create")
+            run(connection, "reading/ledger/listed_objects")
+            run(connection, "reading/ledger/new_objects")
             yield cls(workload, connection)
 
     def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
@@ -99,23 +99,23 @@ class Ledger:
         Raises SourceError for an object that another source, noticed before, lists too: its rows would stand there twice.
         """
         items, total, new = iter(listed), 0, 0
-        run(self._connection, "ledger/unsee", sources=[source])
-        run(self._connection, "ledger/forget_fresh", sources=[source])
+        run(self._connection, "reading/ledger/delete_listed", sources=[source])
+        run(self._connection, "reading/ledger/delete_new", sources=[source])
         while page := list(islice(items, LISTED_TOGETHER)):
             total += len(page)
             self._connection.register("listed", listed_table(page))
-            for uri, other in run(self._connection, "ledger/in_two_sources").fetchall():
+            for uri, other in run(self._connection, "reading/ledger/in_two_sources").fetchall():
                 raise SourceError(f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
                                   "that is read twice would leave its rows twice")
-            run(self._connection, "ledger/note_fresh")
-            changed = run(self._connection, "ledger/new_or_changed", read_as=read_as).fetchall()
+            run(self._connection, "reading/ledger/add_new")
+            changed = run(self._connection, "reading/ledger/new_or_changed", read_as=read_as).fetchall()
             self.put([Entry(source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then,
                             partners=tuple(partners))
                       for source, uri, size, etag, modified, was, then, partners in changed])
-            run(self._connection, "ledger/see")
+            run(self._connection, "reading/ledger/add_listed")
             self._connection.unregister("listed")
             new += len(changed)
-        vanished = run(self._connection, "ledger/drop_vanished", sources=[source]).fetchall() if total else []
+        vanished = run(self._connection, "reading/ledger/drop_vanished", sources=[source]).fetchall() if total else []
         return total, new + len(vanished)
 
     def follow_moved(self, source: str, read_as: str = "") -> tuple[pa.Table, set[str]]:
@@ -126,10 +126,10 @@ class Ledger:
         moved = find_moved(self._connection, source)
         if not len(moved):
             return moved, set()
-        read = run(self._connection, "ledger/mapped_to").fetchall()
-        run(self._connection, "ledger/relocated", read_as=read_as)
-        for query in ("forget_moved", "put_relocated", "rename_partners"):
-            run(self._connection, f"ledger/{query}")
+        read = run(self._connection, "reading/ledger/mapped_to").fetchall()
+        run(self._connection, "reading/ledger/relocated", read_as=read_as)
+        for query in ("delete_moved", "add_relocated", "rename_partners"):
+            run(self._connection, f"reading/ledger/{query}")
         return moved, {name for (text,) in read if text for name in json.loads(text)["workloads"].values()}
 
     def put(self, entries: Iterable[Entry]) -> None:
@@ -139,8 +139,8 @@ class Ledger:
         self._connection.register(
             "arriving", pa.table([pa.array(columns[field.name], field.type) for field in _COLUMNS], schema=_COLUMNS)
         )
-        run(self._connection, "ledger/give_way")
-        run(self._connection, "ledger/put")
+        run(self._connection, "reading/ledger/delete_replaced")
+        run(self._connection, "reading/ledger/add")
         self._connection.unregister("arriving")
 
     def portions(
@@ -148,39 +148,39 @@ class Ledger:
     ) -> Iterator[list[Entry]]:
         """Entries that wait to be read, by day and uri: of some days only, or only those without any. Each is given
         once, whatever became of it; one that was read since the first portion was asked for is left out."""
-        run(self._connection, "ledger/waiting", sources=list(sources), days=None if days is None else list(days),
+        run(self._connection, "reading/ledger/waiting", sources=list(sources), days=None if days is None else list(days),
             dayless=dayless)
         [[waiting]] = self._connection.execute("select count(*) from waiting_objects").fetchall()
         for after in range(0, waiting, READ_TOGETHER):
-            if portion := self._entries("ledger/portion", after=after, count=READ_TOGETHER):
+            if portion := self._entries("reading/ledger/portion", after=after, count=READ_TOGETHER):
                 yield portion
 
     def named(self, uris: Collection[str], sources: Collection[str]) -> list[Entry]:
         self._connection.register("asked", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
-        return self._entries("ledger/named", sources=list(sources))
+        return self._entries("reading/ledger/entries", sources=list(sources))
 
     def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[Entry]:
         """Objects of some formats, of those that the listings of now hold."""
-        return self._entries("ledger/of_formats", formats=list(formats), sources=list(sources))
+        return self._entries("reading/ledger/of_formats", formats=list(formats), sources=list(sources))
 
     def entries(self) -> Iterator[Entry]:
         """Everything, by source and uri."""
-        for batch in stream(self._connection, "ledger/objects", workload=self.workload):
+        for batch in stream(self._connection, "reading/ledger/objects", workload=self.workload):
             for row in batch.drop_columns("workload").to_pylist():
                 yield Entry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])})
 
     def days(self) -> list[date]:
         """The days that objects are known to be of, in order."""
-        return [day for (day,) in run(self._connection, "ledger/days").fetchall()]
+        return [day for (day,) in run(self._connection, "reading/ledger/days").fetchall()]
 
     def unread_days(self) -> list[date]:
         """The days of objects that wait to be read, in order."""
-        return [day for (day,) in run(self._connection, "ledger/unread_days").fetchall()]
+        return [day for (day,) in run(self._connection, "reading/ledger/unread_days").fetchall()]
 
     def unread(self) -> tuple[int, str]:
         """How many objects wait to be read, and a digest that names them with their contents."""
         digest, count = hashlib.sha256(), 0
-        for batch in stream(self._connection, "ledger/unread"):
+        for batch in stream(self._connection, "reading/ledger/unread"):
             count += len(batch)
             digest.update("".join(f"{source}\0{uri}\0{etag}\n" for source, uri, etag in zip(
                 *(batch[name].to_pylist() for name in ("source", "uri", "etag")), strict=True)).encode())
@@ -188,7 +188,8 @@ class Ledger:
 
     def save(self, tables: Tables) -> None:
         """Replaces the workload's ledger, in one commit."""
-        tables.replace("objects", stream(self._connection, "ledger/objects", workload=self.workload), workload=self.workload)
+        entries = stream(self._connection, "reading/ledger/objects", workload=self.workload)
+        tables.replace("objects", entries, workload=self.workload)
 
     def _entries(self, query: str, **parameters) -> list[Entry]:
         found = run(self._connection, query, **parameters)

@@ -31,16 +31,16 @@ _MOVED = pa.schema([("old_uri", pa.string()), ("uri", pa.string())])
 
 def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
     """Pairs (old_uri, uri) of a source's objects, which stay in the connection as the table `moved`."""
-    run(connection, "ledger/moved")
-    run(connection, "ledger/gone", source=source)
+    run(connection, "reading/ledger/moved")
+    run(connection, "reading/ledger/gone", source=source)
     if not connection.table("gone").shape[0]:
         return _MOVED.empty_table()
-    run(connection, "ledger/arrived", source=source)
-    found = rows(connection, "ledger/to_digest").to_pylist()
+    run(connection, "reading/ledger/arrived", source=source)
+    found = rows(connection, "reading/ledger/to_digest").to_pylist()
     connection.register("digests", pa.Table.from_pylist(list(_digests(found)), schema=_DIGESTS))
     for by_content in (True, False):
         for depth in SAME_PARTS if by_content else SAME_PARTS[:-1]:
-            run(connection, "ledger/match_moved", by_content=by_content, depth=depth)
+            run(connection, "reading/ledger/match_moved", by_content=by_content, depth=depth)
     connection.unregister("digests")
     return connection.table("moved").to_arrow_table()
 
@@ -63,17 +63,17 @@ def rename_rows(tables: Tables, moved: pa.Table, workloads: Collection[str]) -> 
             connection.register("moved", moved)
             for table in ("decisions", "quarantine", "feedback", "interactions"):
                 attach_slice(connection, tables, table, workload)
-            run(connection, "moved/ingest_decisions")
+            run(connection, "reading/moved/ingest_decisions")
             if any(_names(connection, "ingest_decisions", f"detail ->> '$.{key}'") for key in ("uri", "kept_uri")):
-                tables.replace("decisions", stream(connection, "moved/decisions"), workload=workload, stage="ingest")
+                tables.replace("decisions", stream(connection, "reading/moved/decisions"), workload=workload, stage="ingest")
             if _names(connection, "quarantine", "source_uri"):
-                tables.replace("quarantine", stream(connection, "moved/quarantine"), workload=workload)
+                tables.replace("quarantine", stream(connection, "reading/moved/quarantine"), workload=workload)
             for table in ("feedback", "interactions"):
-                days = [day for (day,) in connection.execute(sql_text("moved/days").format(table=table)).fetchall()]
+                days = [day for (day,) in connection.execute(sql_text("reading/moved/days").format(table=table)).fetchall()]
                 if days:
-                    renamed = connection.sql(sql_text("moved/rows").format(table=table), params={"days": days})
+                    renamed = connection.sql(sql_text("reading/moved/rows").format(table=table), params={"days": days})
                     tables.replace(table, renamed.to_arrow_reader(10_000), workload=workload, dt=days)
 
 
 def _names(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> bool:
-    return connection.execute(sql_text("moved/are_named").format(table=table, column=column)).fetchall()[0][0]
+    return connection.execute(sql_text("reading/moved/are_named").format(table=table, column=column)).fetchall()[0][0]

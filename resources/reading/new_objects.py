@@ -48,7 +48,7 @@ def new_objects(
             if len(page) == limit:
                 after[name] = page[-1].uri
             connection.register("listed", listed_table(page))
-            found = run(connection, "ledger/not_read", read_as=source.read_as).fetchall()
+            found = run(connection, "reading/ledger/not_read", read_as=source.read_as).fetchall()
             new += [LogObject(*row) for row in found]
     new.sort(key=lambda item: item.uri)
     lines = "".join(f"{item.uri}\0{item.etag}\0{sources[item.source].read_as}\n" for item in new)

@@ -108,7 +108,7 @@ def _batches(watched: _Watched) -> Iterator[pa.RecordBatch]:
 def _records(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, first_row: int) -> Records:
     texts = [field.name for field in batch.schema if _is_text(field.type)]
     connection.register("batch", pa.Table.from_batches([batch]))
-    written = connection.sql(sql_text("ingest/parquet_records"), params={
+    written = connection.sql(sql_text("reading/extraction/parquet_records"), params={
         **_null_patterns(batch.schema),
         "structures": [name for name in STRUCTURES if name in texts]
         + [name for name, beside in BESIDE.items() if name in texts and beside & set(batch.schema.names)],

@@ -5,7 +5,7 @@
             batch.read, batch.failed
 
 Records of many small objects are parsed together; of a large object, a part at a time, while a thread reads the next
-ones. Python sees bytes and Arrow buffers; JSON is taken apart by sql/ingest/<format>/.
+ones. Python sees bytes and Arrow buffers; JSON is taken apart by sql/reading/formats/<format>/.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ USER_HASH_KEY = "MILLRACE_USER_HASH_KEY"
 BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
 
-MACROS = ("ingest/moment", *(f"ingest/macros/{name}" for name in (
-    "record_digest", "role_called", "spoken", "turns", "offered", "called", "otlp_items", "transcript", "untemplated",
-    "fault", "choice_number", "parameters"
+MACROS = ("reading/macros/moment", *(f"reading/macros/{name}" for name in (
+    "record_digest", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_items",
+    "transcript_messages", "templated_messages", "error_text", "choice_number", "parameters"
 )))
 
 _LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -145,9 +145,9 @@ class Staging:
         # One transaction for a batch: DuckDB copies a table's last rows anew with every insert that is committed by itself
         self.connection.begin()
         for table in (
-            "batch", "quarantined", "skipped", "halves", "staged", "staged_feedback", "no_interactions", "no_feedback"
+            "batch", "quarantined", "skipped", "pair_sides", "staged", "staged_feedback", "no_interactions", "no_feedback"
         ):
-            run(self.connection, f"ingest/{table}")
+            run(self.connection, f"reading/batch/{table}")
         self._ended: dict[int, bool] = {}  # by object: whether it was read to its end
         self._digests: dict[int, str] = {}
         self._failures: dict[int, str] = {}
@@ -168,12 +168,12 @@ class Staging:
         failed = [index for index, whole in self._ended.items() if not whole]
         for name in sorted(self._halved):
             self._pair(FORMATS[name], failed)
-        self._records.update(dict(run(self.connection, "ingest/further_parts").fetchall()))
-        run(self.connection, "ingest/skip", workload=self.workload)
-        run(self.connection, "ingest/drop_checked")
+        self._records.update(dict(run(self.connection, "reading/batch/further_parts").fetchall()))
+        run(self.connection, "reading/extraction/insert_skipped", workload=self.workload)
+        run(self.connection, "reading/extraction/delete_faulty")
         if failed:
             for table in ("staged", "staged_feedback", "quarantined", "skipped", "batch"):
-                self.connection.execute(sql_text("ingest/forget").format(table=table), {"objects": failed})
+                self.connection.execute(sql_text("reading/batch/delete_objects").format(table=table), {"objects": failed})
             for index in failed:
                 del self._records[index]
         self.connection.commit()
@@ -285,30 +285,31 @@ class Staging:
 
     def _extract(self, form: Format, lines: pa.Table) -> None:
         self.connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
-        run(self.connection, "ingest/records")
+        run(self.connection, "reading/extraction/records")
         if "interactions" in form.fills:
             self._stage(form)
         if form.halves:
             self._halved.add(form.name)
-            run(self.connection, f"ingest/{form.name}/halves")
-        self._view("extracted_feedback", f"ingest/{form.name}/feedback" if "feedback" in form.fills else None)
+            run(self.connection, f"reading/formats/{form.name}/pair_sides")
+        self._view("extracted_feedback", f"reading/formats/{form.name}/feedback" if "feedback" in form.fills else None)
         others = {name for source in self.sources.values() for name in source.workloads.values()} - {self.workload}
-        run(self.connection, "ingest/checked_feedback", workload=self.workload, workloads=[self.workload, *sorted(others)])
+        run(self.connection, "reading/extraction/checked_feedback", workload=self.workload,
+            workloads=[self.workload, *sorted(others)])
         self._send_on(form)
         if "interactions" in form.fills:
-            run(self.connection, "ingest/quarantine_checked")
+            run(self.connection, "reading/extraction/quarantine_checked")
         if "feedback" in form.fills:
-            run(self.connection, "ingest/stage_feedback")
-            run(self.connection, "ingest/quarantine_feedback")
+            run(self.connection, "reading/extraction/stage_feedback")
+            run(self.connection, "reading/extraction/quarantine_feedback")
         self._mend(form)
-        run(self.connection, "ingest/quarantine_lines")
+        run(self.connection, "reading/extraction/quarantine_lines")
         self.connection.unregister("lines")
 
     def _mend(self, form: Format) -> None:
         """Lines that are no JSON for half a character only are read once more, with U+FFFD in its place."""
-        run(self.connection, "ingest/rowless")
-        torn = [(index, row, whole) for index, row, text in run(self.connection, "ingest/torn").fetchall()
-                if (whole := mended(text)) is not None]
+        run(self.connection, "reading/extraction/lines_without_record")
+        found = run(self.connection, "reading/extraction/surrogate_lines").fetchall()
+        torn = [(index, row, whole) for index, row, text in found if (whole := mended(text)) is not None]
         if torn:
             self._take_out([(index, row) for index, row, _ in torn], "rowless")
             for index, row, whole in torn:
@@ -318,7 +319,7 @@ class Staging:
         """Records of the part that are of another format go there; those of none, to quarantine."""
         if form.streamed:  # what was put together from a stream's pieces is of no other format
             return
-        found = run(self.connection, "ingest/wanting").fetchall()
+        found = run(self.connection, "reading/extraction/faulty_records").fetchall()
         owners = [stray(text, form, self._named_format(index) is not None) for index, _, text in found]
         others = [(place, own) for place, own in zip(found, owners, strict=True) if own is not form]
         if not others:
@@ -342,12 +343,12 @@ class Staging:
                           "row": pa.array([row for _, row in places], pa.int64())})
         self.connection.register("other_records", taken)
         for table in tables:
-            self.connection.execute(sql_text("ingest/astray").format(table=table))
+            self.connection.execute(sql_text("reading/extraction/delete_records").format(table=table))
         self.connection.unregister("other_records")
 
     def _pair(self, form: Format, failed: list[int]) -> None:
         """Puts sides of pairs together. A pair is one record, at the place of its response."""
-        self.connection.execute(sql_text("ingest/forget").format(table="halves"), {"objects": failed})
+        self.connection.execute(sql_text("reading/batch/delete_objects").format(table="halves"), {"objects": failed})
         objects = sorted(self._ended)
         places = [place_of(self._entries[index].uri) for index in objects]
         self.connection.register("places", pa.table({
@@ -356,37 +357,37 @@ class Staging:
             "folder": pa.array([folder for folder, _ in places], pa.string()),
             "stem": pa.array([stem for _, stem in places], pa.string()),
         }))
-        for query in ("pairing", "pairs", "quarantine_halves"):
-            run(self.connection, f"ingest/{form.name}/{query}")
+        for query in ("pairing/matches", f"formats/{form.name}/pairs", "pairing/quarantine_unpaired"):
+            run(self.connection, f"reading/{query}")
         self.connection.unregister("places")
-        for index, number in run(self.connection, f"ingest/{form.name}/joined").fetchall():
+        for index, number in run(self.connection, "reading/pairing/paired_requests").fetchall():
             self._records[index] -= number
-        for index, other in run(self.connection, f"ingest/{form.name}/partners").fetchall():
+        for index, other in run(self.connection, "reading/pairing/partners").fetchall():
             self._partners.setdefault(index, set()).add(self._entries[other].uri)
         begin = 0
-        while page := rows(self.connection, f"ingest/{form.name}/page", begin=begin, number=PAIRS_TOGETHER).cast(_LINES):
+        while page := rows(self.connection, "reading/pairing/page", begin=begin, number=PAIRS_TOGETHER).cast(_LINES):
             self._rows_of(form, page)
             begin += PAIRS_TOGETHER
 
     def _rows_of(self, form: Format, lines: pa.Table) -> None:
         self.connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
-        run(self.connection, "ingest/records")
+        run(self.connection, "reading/extraction/records")
         self._stage(form)
-        run(self.connection, "ingest/quarantine_checked")
+        run(self.connection, "reading/extraction/quarantine_checked")
         self.connection.unregister("lines")
 
     def _stage(self, form: Format) -> None:
-        self._view("extracted", f"ingest/{form.rows_as or form.name}/interactions")
+        self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
         key = os.environ.get(USER_HASH_KEY, "")
-        run(self.connection, "ingest/stage", workload=self.workload, user_hash_key=key)
+        run(self.connection, "reading/extraction/stage", workload=self.workload, user_hash_key=key)
 
     def _view(self, name: str, select: str | None) -> None:
         select = sql_text(select) if select else "select * from no_feedback"
-        self.connection.execute(sql_text(f"ingest/{name}").format(rows=select))
+        self.connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select))
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         self.connection.register("arriving", rows)
-        self.connection.execute(sql_text("ingest/insert").format(table=table))
+        self.connection.execute(sql_text("reading/batch/insert").format(table=table))
         self.connection.unregister("arriving")
 
 

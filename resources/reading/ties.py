@@ -43,17 +43,17 @@ def tie(tables: Tables, workloads: Collection[str]) -> Ties:
         # all workloads: what is about another one's interaction is said to be
         files = tables.files("interactions")
         attach_files(connection, "interactions", SCHEMAS["interactions"], files, PARTITIONS["interactions"])
-        run(connection, "feedback/conversations")
+        run(connection, "reading/ties/conversations")
         name(connection)
         for query in ("ties", "tied"):
-            run(connection, f"feedback/{query}")
-        found = run(connection, "feedback/news").fetchall()
+            run(connection, f"reading/ties/{query}")
+        found = run(connection, "reading/ties/changed_days").fetchall()
         news = {workload: [day for _, day in rows] for workload, rows in groupby(found, key=lambda row: row[0])}
         counted: dict[str, dict[date, dict[str, int]]] = {workload: {} for workload in told}
         for workload, days in counted.items():
-            for day, by, records in run(connection, "feedback/counts", workload=workload).fetchall():
+            for day, by, records in run(connection, "reading/ties/counts", workload=workload).fetchall():
                 days.setdefault(day, {})[by] = records
         for workload, days in news.items():
-            tables.replace("feedback", stream(connection, "feedback/of_days", workload=workload, days=days),
+            tables.replace("feedback", stream(connection, "reading/ties/feedback_of_days", workload=workload, days=days),
                            workload=workload, dt=days)
     return Ties(counted, news)

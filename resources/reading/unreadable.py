@@ -4,7 +4,7 @@
     found = kind_of(head)               # what else it is: UTF-16, Latin-1, CSV, HTML, a picture, ...
     found.error_code, found.message     # "the file is UTF-16 text; convert it ...: iconv -f UTF-16 -t UTF-8 old > new"
 
-A message is "reason; remedy": the reason alone tells kinds of problems apart (sql/inspect/quarantined.sql). It holds no text
+A message is "reason; remedy": the reason alone tells kinds of problems apart (sql/inspecting/quarantined.sql). It holds no text
 of the file.
 """
 

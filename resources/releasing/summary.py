@@ -21,12 +21,9 @@ from resources.artefacts.registry import Registry
 from resources.atomic import write_text
 from resources.curating.row_fates import RowFates
 from resources.lake import Lake
+from resources.stages import model_chain, stage
 
 TEMPLATES = Path(__file__).with_name("templates")
-STAGES = {
-    "base_model": "base", "sft_model": "sft", "student_model": "student", "quantized_model": "quantized",
-}
-"""Asset of a model -> its role in the evaluation report."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +69,10 @@ class Summary:
 
     def _models(self) -> Section:
         rows = []
-        for stage, manifest in self.models.items():
-            name = self.evaluation["same_directory"][STAGES[stage]]
-            loss = self.evaluation["models"][name]["loss"]
-            rows.append([stage, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
+        for name, manifest in self.models.items():
+            measured_as = self.evaluation["same_directory"][stage(name).role]
+            loss = self.evaluation["models"][measured_as]["loss"]
+            rows.append([name, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
         return Section(
             "Models on held-out sessions", ["model", "loss (nats/token)", "weights", "version"], rows,
             f"Recovery of the served model: {self.evaluation['recovery']:.4f}{self._recovery_interval()} "
@@ -123,14 +120,15 @@ def summarise(lake: Lake, workload: str) -> Summary:
         fates=RowFates.of(registry.current("dataset", "curated_interactions")),
         dataset=registry.current("dataset", "sft_dataset").metrics,
         evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
-        models={stage: registry.version("model", stage, used[stage]) for stage in STAGES if stage in used},
+        models={model.name: registry.version("model", model.name, used[model.name]) for model in model_chain()
+                if model.name in used},
         speculator=registry.version("model", "speculator", used["speculator"]) if "speculator" in used else None,
     )
 
 
 def _stage_and_rule(name: str) -> list[str]:
-    stage, _, rule = name.partition(": ")
-    return [stage, rule]
+    where, _, rule = name.partition(": ")
+    return [where, rule]
 
 
 def _weights_mb(manifest: Manifest) -> float:

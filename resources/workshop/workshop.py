@@ -17,8 +17,8 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from model_ops.specs import Job
-from model_ops.training.settings import Settings
+from model_ops.job import Job
+from model_ops.settings import Settings
 from resources.artefacts.current import step_of, up_to_date, warm_start_parent
 from resources.artefacts.manifest import Input, Kind, Manifest, external_input
 from resources.artefacts.registry import Registry

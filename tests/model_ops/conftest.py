@@ -11,8 +11,8 @@ TEXTS = {f"file{i}": f"def add_{i}(a, b):\n    return a + b * {i}\n\nclass Thing
 def tiny_model(tmp_path_factory):
     """Untrained, 4 layers, hidden 32; its tokenizer is the tiny base's."""
     from model_ops.models.model_directory import save_model
-    from model_ops.specs import TinyBaseSettings
-    from model_ops.tiny_base import new_model, train_tokenizer
+    from model_ops.operations.tiny_base import new_model, train_tokenizer
+    from model_ops.operations.tiny_base_settings import TinyBaseSettings
 
     settings = TinyBaseSettings(vocab_size=512, hidden_size=32, layers=4, heads=2, kv_heads=1, head_dim=16, mlp_size=48,
                                 max_position_embeddings=256)
@@ -34,7 +34,7 @@ def chats(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_tokenizer():
     """A byte-level BPE of at most 300 tokens with the house's chat template."""
-    from model_ops.specs import TinyBaseSettings
-    from model_ops.tiny_base import train_tokenizer
+    from model_ops.operations.tiny_base import train_tokenizer
+    from model_ops.operations.tiny_base_settings import TinyBaseSettings
 
     return train_tokenizer(list(TEXTS.values()), TinyBaseSettings(vocab_size=512).model_copy(update={"vocab_size": 300}))

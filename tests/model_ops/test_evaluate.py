@@ -11,15 +11,16 @@ import pytest
 import torch
 from tiny_models import write_dataset, write_target
 
-from model_ops import evaluate, generate, quantize, speculator
 from model_ops.decoding.acceptance import tau_of
 from model_ops.decoding.decode import decode
 from model_ops.decoding.prompts import read_prompts
+from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.models.target import end_of_text_ids, load_runner
+from model_ops.operations import evaluate, generate, quantize, speculator
 from model_ops.progress import Progress
-from model_ops.specs import Job
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import held_out_loss, mean_loss
 

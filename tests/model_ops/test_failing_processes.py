@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from model_ops.job import Job
 from model_ops.parallel.processes import lost_another
-from model_ops.specs import Job
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"steps": 12, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "mesh": {"dp_shard": 2}}

@@ -15,13 +15,14 @@ from model_ops.answering.completions_endpoint import Reply
 from model_ops.answering.served_answers import COLUMNS
 from model_ops.answering.turns import _said
 from model_ops.decoding.decode import decode
+from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
-from model_ops.generate import SCHEMA, run
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.models.target import end_of_text_ids, load_runner
 from model_ops.models.target_digest import target_digest, vocabulary_digest
+from model_ops.operations.generate import SCHEMA, run
 from model_ops.progress import Progress, Stopped
-from model_ops.specs import Job
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 

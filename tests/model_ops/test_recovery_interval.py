@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from model_ops import recovery_interval as module
 from model_ops.errors import ModelError
-from model_ops.recovery_interval import recovery_interval
+from model_ops.evaluation import recovery_interval as module
+from model_ops.evaluation.recovery_interval import recovery_interval
 from model_ops.training.likelihood import RowLoss, mean_loss
 
 

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from tiny_models import write_dataset, write_target
 
-from model_ops import generate, speculator
-from model_ops.models.target import load_runner
+from model_ops.decoding.target import load_runner
+from model_ops.job import Job
+from model_ops.operations import generate, speculator
 from model_ops.progress import Progress, Stopped
-from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.draft_model import load_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, make_batch, plan_steps, supervised
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import measure_alpha

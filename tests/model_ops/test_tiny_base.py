@@ -4,11 +4,11 @@ import json
 
 import torch
 
-from model_ops import tiny_base
-from model_ops.import_base import check_base
+from model_ops.job import Job
 from model_ops.models.model_directory import load_model, load_tokenizer
+from model_ops.operations import tiny_base
+from model_ops.operations.import_base import check_base
 from model_ops.progress import Progress
-from model_ops.specs import Job
 from model_ops.standard_library import modules
 from model_ops.training.conversations import end_of_turn_ids
 

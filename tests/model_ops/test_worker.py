@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from model_ops.specs import Job
+from model_ops.job import Job
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"steps": 30, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 5}

@@ -6,10 +6,10 @@ import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from model_ops.models.mtp_tensors import LAYER
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import new_draft_model
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
 from model_ops.speculators.p_eagle import PEagle, PEagleConfig
+from model_ops.speculators.settings import SpeculatorSettings
 
 DRAFT_VOCABULARY = "medusa with a draft vocabulary"
 FORMS = {

@@ -27,8 +27,8 @@ def tiny_model(model_type: str = "qwen3", layers: int = 8, vocab_size: int = 96,
 def write_target(directory, layers: int = 8, vocab_size: int = 300, seed: int = 0, **changes):
     """A tiny model directory as servers load it: weights, tokenizer, chat template, generation config (bf16)."""
     from model_ops.models.model_directory import save_model
-    from model_ops.specs import TinyBaseSettings
-    from model_ops.tiny_base import train_tokenizer
+    from model_ops.operations.tiny_base import train_tokenizer
+    from model_ops.operations.tiny_base_settings import TinyBaseSettings
 
     tokenizer = train_tokenizer(["def add(a, b):\n    return a + b\n" * 5, "print('hello world')\n" * 5],
                                 TinyBaseSettings(vocab_size=512).model_copy(update={"vocab_size": vocab_size}))

@@ -21,13 +21,13 @@ PAIR = {
 FACTS = """
 import json
 from pathlib import Path
-import pipelines, pipelines.definitions as definitions, pipelines.instance as instance, resources.artefacts.registry as registry
-from pipelines.settings import RECIPES
+import pipelines, pipelines.definitions as definitions, pipelines.running.instance as instance, resources.artefacts.registry as registry
+from pipelines.storage.locations import RECIPES
 from resources.artefacts.source_digest import source_digest
 print(json.dumps({
     "home": str(Path(pipelines.__file__).parents[1]), "recipes": sorted(path.name for path in RECIPES.glob("*.yaml")),
     "assets": sorted(key.path[-1] for key in definitions.demo.resolve_asset_graph().get_all_asset_keys()),
-    "digest": source_digest("model_ops/sft.py", "resources/curating/clean.py", "sql/clean", "resources/reading/ingest.py"),
+    "digest": source_digest("model_ops/operations/sft.py", "resources/curating/clean.py", "sql/curating/clean", "resources/reading/ingest.py"),
     "instance": instance.SHIPPED.read_text(), "revision": registry._code().model_dump(),
 }))
 """
@@ -80,7 +80,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == shipped_files()
-    assert {"pipelines/dagster.yaml", "recipes/demo.yaml", "model_ops/chatml.jinja"} <= held
+    assert {"pipelines/running/dagster.yaml", "recipes/demo.yaml", "model_ops/operations/chatml.jinja"} <= held
 
 
 def test_the_source_distribution_can_be_built_and_tested(wheel):
@@ -120,8 +120,8 @@ def test_the_command_works_from_a_wheel(python, tmp_path):
 
 
 def test_the_demo_puts_its_recipe_and_traffic_in_the_current_folder(tmp_path, monkeypatch):
-    from pipelines.demo import FULL, QUICK, demo_recipe
-    from pipelines.recipe import load_recipe
+    from pipelines.contract.recipe import load_recipe
+    from pipelines.demo.run_demo import FULL, QUICK, demo_recipe
 
     monkeypatch.chdir(tmp_path)
     for size in (FULL, QUICK):

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from pipelines.instance import fail_dead_runs, open_instance
+from pipelines.running.instance import fail_dead_runs, open_instance
 from resources.artefacts.manifest import describe_files, files_digest
 from resources.artefacts.registry import Registry
 from resources.lake import Lake

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from model_ops import speculator
+from model_ops.job import Job
+from model_ops.operations import speculator
 from model_ops.progress import Progress
-from model_ops.specs import Job
 from resources.releasing.serving_scripts import vllm_drafts
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
 

@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import save_file
 
-from model_ops import generate, quantize, speculator
+from model_ops.job import Job
 from model_ops.models.model_directory import load_model
+from model_ops.operations import generate, quantize, speculator
 from model_ops.progress import Progress
-from model_ops.specs import Job
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.release import write_release
@@ -35,7 +35,7 @@ def released(tmp_path_factory):
     write_dataset(root / "dataset", rows=200)
 
     def made(name, operation, settings, **inputs):
-        draft = registry.draft("model", name, operation, ("model_ops/specs.py",), {}, [])
+        draft = registry.draft("model", name, operation, ("model_ops/job.py",), {}, [])
         work = {"quantize": quantize, "speculator": speculator}[operation]
         work.run(Job(operation=operation, output=draft.directory, inputs=inputs, settings=settings), Progress())
         return draft.directory, registry.finish(draft, {})

@@ -3,9 +3,9 @@
     FORMATS["litellm"].recognises(record)      # one parsed record
     detect(sample)                             # the format that most of a file's first records have
 
-A new format is one file here and one line in FORMATS, with its SQL under sql/ingest/<name>/: `interactions.sql` and
-`feedback.sql`, each one select from `records` (object, row, raw) that names its columns as sql/ingest/no_interactions
-and sql/ingest/no_feedback list them; those it leaves out are null. It is run once over each part of the text, by several
+A new format is one file here and one line in FORMATS, with its SQL under sql/reading/formats/<name>/: `interactions.sql` and
+`feedback.sql`, each one select from `records` (object, row, raw) that names its columns as sql/reading/batch/no_interactions
+and sql/reading/batch/no_feedback list them; those it leaves out are null. It is run once over each part of the text, by several
 threads. Every record must give at least one row; what it lacks is said in `error_code` and `message`. (An expression
 that parses `raw` again belongs into one `case` of its own, named once: where DuckDB finds it twice, it computes it for all.)
 """

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """`fills` names the SQL files under sql/ingest/<name>/: interactions, feedback, or both.
+    """`fills` names the SQL files under sql/reading/formats/<name>/: interactions, feedback, or both.
 
     turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is no JSON is one
     record {text}, where the recipe names the format. streamed: its lines are pieces of answers, put together before all
     else. rows_as: the format whose SQL is used. halves: its records are sides of pairs that lie in different objects;
-    sql/ingest/<name>/ puts them together. when_named: how it recognises records where the recipe names the format, if not
-    as elsewhere.
+    sql/reading/formats/<name>/ puts them together. when_named: how it recognises records where the recipe names the format,
+    if not as elsewhere.
     """
 
     name: str

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.parallel import documents, tiny
+from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.progress import Progress
-from model_ops.training.linear_cross_entropy import next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train

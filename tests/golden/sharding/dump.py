@@ -19,9 +19,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from model_ops.parallel.mesh import Mesh
+from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import describe, place
 from model_ops.parallel.sharding import plan_sharding
-from model_ops.training.settings import MeshSettings
 
 HERE = Path(__file__).parent
 

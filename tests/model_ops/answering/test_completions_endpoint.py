@@ -7,13 +7,14 @@ import pytest
 from loopback import loopback
 from tiny_models import write_dataset, write_target
 
-from model_ops import generate
 from model_ops.answering.completions_endpoint import CompletionsEndpoint, Reply
 from model_ops.answering.sampling_parameters import Sampling, sampling_of
 from model_ops.decoding.truncation import Truncation
+from model_ops.endpoint_settings import EndpointSettings
 from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.operations import generate
 from model_ops.progress import Progress
-from model_ops.specs import EndpointSettings, Job
 
 
 @pytest.fixture

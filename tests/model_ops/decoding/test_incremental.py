@@ -8,9 +8,9 @@ from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.models.quantized import load_quantized
+from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
-from model_ops.quantize import quantize_directory
+from model_ops.quantization.quantized import load_quantized
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 

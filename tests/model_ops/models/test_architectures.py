@@ -5,10 +5,10 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 
+from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.progress import Progress
 from model_ops.training.documents import Document, to_batch
-from model_ops.training.linear_cross_entropy import next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train

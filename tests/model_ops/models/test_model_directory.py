@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model_ops.errors import ModelError
-from model_ops.import_base import check_base, run
+from model_ops.job import Job
 from model_ops.models.model_directory import check_model, load_model, load_tokenizer, save_model
+from model_ops.operations.import_base import check_base, run
 from model_ops.progress import Progress
-from model_ops.specs import Job
 
 HOUSE = Path(__file__).parents[4] / "shared" / "models" / "house"
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tiny_models import tiny_model
 
 from model_ops.errors import ModelError
-from model_ops.models.quantized import (
+from model_ops.operations.quantize import quantize_directory
+from model_ops.progress import Progress
+from model_ops.quantization.quantized import (
     Int8Linear,
     int8_product,
     int8_product_portable,
     load_quantized,
     quantize_symmetric,
 )
-from model_ops.models.tensor_files import read_directory
-from model_ops.progress import Progress
-from model_ops.quantize import quantize_directory
+from model_ops.tensor_files import read_directory
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 

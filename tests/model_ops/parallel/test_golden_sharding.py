@@ -8,7 +8,7 @@ import json
 import pytest
 
 from model_ops.parallel import sharding
-from model_ops.training.settings import MeshSettings
+from model_ops.parallel.mesh_settings import MeshSettings
 from tests.golden.sharding.dump import CASES, golden, path_of, placed, planned, written
 
 IDS = [path_of(name, mesh).stem for name, mesh in CASES]

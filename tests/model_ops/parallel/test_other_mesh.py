@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
-from model_ops.training.linear_cross_entropy import next_token_loss
+from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import MeshSettings, TrainingSettings
 from model_ops.training.trainer import train

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_ops.devices import DEVICES, UnknownDevice, parse_devices
 from model_ops.planning.choice import PLANNED_FOR, NothingFits, candidates, choose, meshes
-from model_ops.planning.devices import DEVICES, UnknownDevice, parse_devices
 from model_ops.planning.memory_plan import GIB, Counts, Mesh, Needs, Setup, memory_of
 from model_ops.planning.speed import LEAST_WIDTH, speed_of, tokens_per_second
 

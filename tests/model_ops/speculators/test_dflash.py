@@ -16,12 +16,12 @@ from tiny_models import tiny_model
 from model_ops.decoding.decode import decode
 from model_ops.decoding.incremental import IncrementalModel, rotate
 from model_ops.errors import ModelError
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators import draft_attention
 from model_ops.speculators.continue_training import check_fit, take_over
 from model_ops.speculators.dflash import captured_boundaries, default_mask_token
 from model_ops.speculators.draft_model import load_draft_model, new_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, chosen_anchors, documents_of, make_batch
 from model_ops.speculators.speculator_losses import acceptance, speculator_loss
 from model_ops.speculators.teacher import Teacher

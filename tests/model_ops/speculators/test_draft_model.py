@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_models import write_target
 
-from model_ops.models.target import load_runner
-from model_ops.specs import SpeculatorSettings
+from model_ops.decoding.target import load_runner
 from model_ops.speculators.draft_model import load_draft_model, new_draft_model
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.target_stamp import stamp
 
 FAR = torch.tensor([[1, 100, 8_000]])

@@ -10,16 +10,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import write_dataset, write_target
 
-from model_ops import generate, speculator
+from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
-from model_ops.models.target import load_runner
+from model_ops.job import Job
 from model_ops.models.target_digest import target_digest, vocabulary_digest
+from model_ops.operations import generate, speculator
 from model_ops.progress import Progress
-from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.continue_training import SHARES, begin_between, check_fit, take_over
 from model_ops.speculators.draft_model import load_draft_model, new_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary, count_answers, coverage_report, forced_ids
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import make_batch
 from model_ops.speculators.state_budget import choose_states, fitting
 from model_ops.verify import verify
@@ -67,7 +68,7 @@ def test_states_are_the_same_from_the_disk_and_at_once(place, tmp_path):
 
 
 def test_a_quantized_targets_own_states_are_used(tmp_path):
-    from model_ops import quantize
+    from model_ops.operations import quantize
 
     write_target(tmp_path / "whole")
     quantize.run(Job(operation="quantize", output=tmp_path / "target", inputs={"model": tmp_path / "whole"}), Progress())
@@ -77,7 +78,7 @@ def test_a_quantized_targets_own_states_are_used(tmp_path):
         cache = HiddenStates(tmp_path / "states", row, (2, 4, 5), name)
         cache.compute(load_runner(tmp_path / name), Progress())
         states[name] = cache.of([0])[0][1].float()
-    from model_ops.models.quantized import load_quantized
+    from model_ops.quantization.quantized import load_quantized
 
     model = load_quantized(tmp_path / "target", torch.float32)
     with torch.no_grad():

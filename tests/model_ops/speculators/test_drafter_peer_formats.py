@@ -18,13 +18,13 @@ from benchmarks.drafter_peer_formats import (
 from benchmarks.drafter_peers import Run, compared, index_target, rows_for, specforge_draft
 from benchmarks.our_drafter import GivenSteps
 from model_ops.decoding.incremental import FINAL
+from model_ops.decoding.target import load_runner
 from model_ops.models.model_directory import read_config
-from model_ops.models.target import load_runner
 from model_ops.progress import Progress
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
 from model_ops.speculators.export_eagle3 import midlayer_config
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
+from model_ops.speculators.settings import SpeculatorSettings
 
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 

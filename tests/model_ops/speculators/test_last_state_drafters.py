@@ -16,8 +16,8 @@ from tiny_models import tiny_model
 from model_ops.decoding.decode import decode
 from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import load_draft_model, new_draft_model
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.training_time_test import Documents
 from model_ops.training.optimizers import parameter_groups
 

@@ -14,15 +14,16 @@ from tiny_drafters import mtp_layer_tensors
 from tiny_models import tiny_model, write_dataset, write_target
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
-from model_ops import generate, import_base, quantize, speculator
 from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.errors import ModelError
+from model_ops.job import Job
 from model_ops.models.model_directory import load_model
 from model_ops.models.mtp_tensors import LAYER
+from model_ops.operations import generate, import_base, quantize, speculator
 from model_ops.progress import Progress
-from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.draft_model import load_draft_model
 from model_ops.speculators.mtp import Mtp
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.training_time_test import Documents
 from model_ops.verify import verify
 

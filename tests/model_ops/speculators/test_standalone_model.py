@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import load_file
 from tiny_models import tiny_model, write_dataset, write_target
 
-from model_ops import evaluate, generate, quantize, speculator
 from model_ops.errors import ModelError
+from model_ops.job import Job
 from model_ops.models.model_directory import load_model
+from model_ops.operations import evaluate, generate, quantize, speculator
 from model_ops.progress import Progress
-from model_ops.specs import Job, SpeculatorSettings
 from model_ops.speculators.draft_model import load_draft_model
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.standalone_model import StandaloneModel
 from model_ops.speculators.training_time_test import Documents
 from model_ops.verify import verify

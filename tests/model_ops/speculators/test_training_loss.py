@@ -15,10 +15,10 @@ from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.progress import Progress, Stopped
-from model_ops.specs import SpeculatorSettings
 from model_ops.speculators.draft_model import new_draft_model
 from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
 from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
+from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, documents_of, make_batch, supervised
 from model_ops.speculators.speculator_losses import acceptance, expected_acceptance_length, speculator_loss
 from model_ops.speculators.teacher import Teacher

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, processors
 
+from model_ops.batch import IGNORED
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.training.batch import IGNORED
 from model_ops.training.conversations import Row, end_of_turn_ids, read_documents, read_rows, split_document, tokenize
 from model_ops.training.documents import Document
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from model_ops.batch import IGNORED, LossOutput
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.training.batch import IGNORED, LossOutput
 from model_ops.training.documents import Document
 from model_ops.training.dry_run import dry_run
 from model_ops.training.optimizers import build_optimizer

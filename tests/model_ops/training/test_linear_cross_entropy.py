@@ -7,9 +7,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
-from model_ops.training.batch import IGNORED
-from model_ops.training.chunked_head import Head, chunked_head
-from model_ops.training.linear_cross_entropy import cross_entropy_rows, next_token_loss, token_nll
+from model_ops.batch import IGNORED
+from model_ops.losses.chunked_head import Head, chunked_head
+from model_ops.losses.linear_cross_entropy import cross_entropy_rows, next_token_loss, token_nll
 from model_ops.training.packing import Document, to_batch
 
 torch.set_num_threads(2)

@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from model_ops.batch import Batch, LossOutput
 from model_ops.errors import ModelError
 from model_ops.progress import Progress, Stopped
-from model_ops.training.batch import Batch, LossOutput
 from model_ops.training.muon import Muon, orthogonal
 from model_ops.training.optimizers import build_optimizer, parameter_groups, state_bytes
 from model_ops.training.settings import TrainingSettings

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.training.batch import IGNORED
+from model_ops.batch import IGNORED
 from model_ops.training.documents import Document, Documents, to_batch
 from model_ops.training.packing import PackedPlan, to_batches
 from model_ops.training.settings import TrainingSettings

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from model_ops.batch import Batch, LossOutput
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
-from model_ops.training.batch import Batch, LossOutput
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.recovery import SKIPS_IN_A_ROW, Recovery
 from model_ops.training.settings import TrainingSettings

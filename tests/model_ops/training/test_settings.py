@@ -2,7 +2,7 @@
 
 import pytest
 
-from model_ops.specs import OPERATIONS
+from model_ops.operations.table import OPERATIONS
 from model_ops.training.settings import TrainingSettings
 
 STAGES = {name: kind for name, kind in OPERATIONS.items() if issubclass(kind, TrainingSettings)}

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
+from model_ops.devices import peak_bf16_flops
 from model_ops.parallel.world import World
-from model_ops.planning.devices import peak_bf16_flops
 from model_ops.training.flops import MatrixWork, attention_widths, matrix_work, needed_flops
 from model_ops.training.packing import Document, PackedPlan, to_batch
 from model_ops.training.settings import TrainingSettings

@@ -12,10 +12,10 @@ from stop_after import StopAfter
 from torch import nn
 from torch.nn import functional as F
 
+from model_ops.batch import IGNORED, Batch, LossOutput
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
-from model_ops.training.batch import IGNORED, Batch, LossOutput
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import TrainingSettings

@@ -18,12 +18,13 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
 from benchmarks.parallel import documents, tiny
+from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.processes import process_group
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
-from model_ops.training.linear_cross_entropy import next_token_loss
 from model_ops.training.packing import PackedPlan
-from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 
 torch.set_num_threads(1)

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from pipelines.contract.keys import ANY_NAME, accepted, keys_of
-from pipelines.recipe import Recipe, RecipeError, load_recipe
-from pipelines.settings import RECIPES
+from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
+from pipelines.storage.locations import RECIPES
 from tests.pipelines.contract.wrong_recipes import SMALLEST, VALUES, recipe_with, unlike_keys
 
 UNCLEAN = re.compile(r"pydantic|Input should|\bNone\b|Settings|: ?:|::|<class|\n|\bdict\b|\bstr\b|\bint\b|Traceback")

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from pipelines.cli import app
 from pipelines.contract.keys import keys_of
+from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
 from pipelines.contract.reference import reference
 from pipelines.contract.schema import as_text, json_schema
 from pipelines.contract.sections import SECTIONS
 from pipelines.contract.text import read_text
-from pipelines.recipe import Recipe, RecipeError, load_recipe
-from pipelines.settings import RECIPES
+from pipelines.storage.locations import RECIPES
 from tests.pipelines.contract.wrong_recipes import recipe_with, unlike_keys
 
 PROJECT = Path(__file__).resolve().parents[3]

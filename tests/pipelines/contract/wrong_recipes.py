@@ -1,7 +1,7 @@
 """Recipes with one key set to one value, for tests that try all of them."""
 
 from pipelines.contract.keys import ANY_NAME, Key, keys_of
-from pipelines.recipe import Recipe
+from pipelines.contract.recipe import Recipe
 
 SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
 VALUES = (None, "", "x", -1, 0, 1.5, 99999999999, True, [], {}, {"nope": 1}, [[]], "2026-02-30", 1e308)

@@ -53,7 +53,7 @@ def unfinished(lake, where="models/tutor/sft_model/1a2b3c4d5e6f", days=8.0):
 
 def finished(lake, name="sft_model", config=None):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", name, "sft", ("model_ops/specs.py",), config or {}, [Input(kind="external", name="a", digest="b")])
+    draft = registry.draft("model", name, "sft", ("model_ops/job.py",), config or {}, [Input(kind="external", name="a", digest="b")])
     (draft.directory / "weights").write_text("w")
     registry.finish(draft, {})
     return draft.directory
@@ -237,7 +237,7 @@ def test_what_cannot_be_removed_stays_and_breaks_nothing(lake, monkeypatch):
 
 def test_a_draft_is_held_until_it_is_finished(lake):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
+    draft = registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), {}, [])
     aged(draft.directory, 400)
     assert remove_leftovers(lake, "tutor", 0.0) == [], "held by this process"
     (draft.directory / "weights").write_text("w")
@@ -299,7 +299,7 @@ def test_many_that_work_and_many_that_clean_lose_nothing_that_is_held(lake):
         thread.start()
     registry = Registry(lake, "tutor")
     for number in range(40):
-        draft = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {"steps": number}, [])
+        draft = registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), {"steps": number}, [])
         (draft.directory / "weights").write_text(str(number))
         registry.finish(draft, {})
         if (draft.directory / "weights").read_text() != str(number):

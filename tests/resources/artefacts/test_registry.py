@@ -26,7 +26,7 @@ def registry(tmp_path):
 
 
 def draft(registry, config=None, inputs=(OUTSIDE,)):
-    return registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), config or {"steps": 3}, list(inputs))
+    return registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), config or {"steps": 3}, list(inputs))
 
 
 def test_same_inputs_same_version_and_another_input_another_version(registry):
@@ -116,7 +116,7 @@ def test_reading_a_lake_that_does_not_exist_creates_nothing(tmp_path):
 
 def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
     def train(lake, seconds):
-        draft = Registry(Lake.open(tmp_path / lake), "tutor").draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
+        draft = Registry(Lake.open(tmp_path / lake), "tutor").draft("model", "sft_model", "sft", ("model_ops/job.py",), {}, [])
         (draft.directory / "model.safetensors").write_bytes(b"weights")
         (draft.directory / "metrics.jsonl").write_text(f'{{"step": 1, "tokens_per_second": {seconds}}}\n')
         return draft.directory, Registry(Lake.open(tmp_path / lake), "tutor").finish(draft, {"seconds": seconds})
@@ -132,7 +132,7 @@ def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
 
 def test_a_manifest_whose_digest_was_edited_is_noticed_and_one_of_an_earlier_version_holds(tmp_path):
     registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
-    draft = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {}, [])
+    draft = registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), {}, [])
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     (draft.directory / "metrics.jsonl").write_text("{}\n")
     manifest = registry.finish(draft, {})

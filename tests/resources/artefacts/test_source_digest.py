@@ -109,9 +109,9 @@ def test_another_function_of_the_same_name_from_another_file_counts(project):
 
 
 OPERATIONS = {
-    "tiny_base": ["model_ops/tiny_base.py"], "import_base": ["model_ops/import_base.py"], "sft": ["model_ops/sft.py"],
-    "distill": ["model_ops/distill.py"], "quantize": ["model_ops/quantize.py"], "generate": ["model_ops/generate.py"],
-    "speculator": ["model_ops/speculator.py"], "evaluate": ["model_ops/evaluate.py"], "embed": ["model_ops/embed.py"],
+    "tiny_base": ["model_ops/operations/tiny_base.py"], "import_base": ["model_ops/operations/import_base.py"], "sft": ["model_ops/operations/sft.py"],
+    "distill": ["model_ops/operations/distill.py"], "quantize": ["model_ops/operations/quantize.py"], "generate": ["model_ops/operations/generate.py"],
+    "speculator": ["model_ops/operations/speculator.py"], "evaluate": ["model_ops/operations/evaluate.py"], "embed": ["model_ops/operations/embed.py"],
     "clean": ["resources/curating/clean.py"], "curate": ["resources/curating/curate.py"],
 }
 

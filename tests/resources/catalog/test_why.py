@@ -249,7 +249,7 @@ def test_an_object_that_could_not_be_read_says_why(tmp_path, monkeypatch):
 def test_the_story_of_an_object_and_of_a_line_reads_well(read, tmp_path):
     from rich.console import Console
 
-    from pipelines.story import print_fate
+    from pipelines.asking.why_text import print_fate
 
     console = Console(width=200, record=True)
     print_fate(fate_of(read, "gateway.jsonl"), "table", console)

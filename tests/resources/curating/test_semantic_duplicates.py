@@ -98,7 +98,7 @@ def test_a_worker_embeds_and_equal_texts_are_equal_vectors(tmp_path, monkeypatch
     import pyarrow as pa
     from tiny_models import write_target
 
-    from model_ops.specs import Job
+    from model_ops.job import Job
     from resources.launching.launcher import WorkerError
     from resources.launching.local_launcher import LocalLauncher
 

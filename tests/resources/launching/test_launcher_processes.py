@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from model_ops.specs import Job
+from model_ops.job import Job
 from resources.launching.launcher import WorkerError
 from resources.launching.local_launcher import LocalLauncher, accelerators, laid_out
 

@@ -75,9 +75,9 @@ def test_nothing_is_tracked_unless_asked(tmp_path):
 
 def test_a_recipe_that_wants_what_is_not_installed_is_refused(tmp_path, monkeypatch):
     import resources.launching.tracking
-    from pipelines.recipe import RecipeError, load_recipe
+    from pipelines.contract.recipe import RecipeError, load_recipe
 
-    monkeypatch.setattr(resources.tracking.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(resources.launching.tracking.importlib.util, "find_spec", lambda name: None)
     path = tmp_path / "recipe.yaml"
     path.write_text("workload: shop\nbase_model: tiny\nsources: {logs: {uri: .}}\ntracking: tensorboard\n")
     with pytest.raises(RecipeError, match="tensorboard is not installed"):

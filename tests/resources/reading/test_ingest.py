@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from interaction_rows import heard
 
-from pipelines.demo_traffic import write_traffic
+from pipelines.demo.traffic import write_traffic
 from resources.lake import Lake
 from resources.reading import ingest as ingest_module
 from resources.reading import staging as staging_module
@@ -277,7 +277,7 @@ def test_counts_that_do_not_add_up_stop_the_run_before_any_commit(tables, tmp_pa
     real = ingest_module.run
 
     def losing(connection, name, **parameters):
-        if name == "ingest/judged":
+        if name == "reading/commit/row_decisions":
             connection.execute("delete from staged where request_id = '1'")
         return real(connection, name, **parameters)
 

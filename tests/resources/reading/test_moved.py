@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.recipe import load_recipe
+from pipelines.contract.recipe import load_recipe
 from resources.curating.clean import clean, stale_days
 from resources.curating.curation import CurationSettings
 from resources.lake import Lake

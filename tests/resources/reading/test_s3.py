@@ -280,7 +280,7 @@ def test_a_missing_extra_names_the_command(bucket, monkeypatch):
     "s3://bucket/x?AWSAccessKeyId=hunter2", "https://host/x?a=1;token=hunter2",
 ])
 def test_a_uri_with_credentials_is_refused_and_not_shown(uri, tmp_path):
-    from pipelines.recipe import RecipeError, load_recipe
+    from pipelines.contract.recipe import RecipeError, load_recipe
 
     with pytest.raises(ValueError, match="carries credentials") as refused:
         SourceSettings(uri=uri)

@@ -124,8 +124,8 @@ def test_a_mixed_folder_has_a_row_for_each_reason(folder, tmp_path):
     with workbench() as connection:
         for name in ("quarantine", "objects"):
             attach_slice(connection, tables, name, "w")
-        found = rows(connection, "inspect/quarantined").to_pylist()
-        formats = {row["format"] for row in rows(connection, "inspect/formats").to_pylist()}
+        found = rows(connection, "inspecting/quarantined").to_pylist()
+        formats = {row["format"] for row in rows(connection, "inspecting/formats").to_pylist()}
     reasons = {row["message"].split(";")[0]: row for row in found}
     assert len(reasons) == len(found) == 25 and formats == {"openai_pairs", "not recognised", "empty"}
     assert reasons["the file is compressed with bzip2"]["lines"] == 2

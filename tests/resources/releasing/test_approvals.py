@@ -80,7 +80,7 @@ def test_a_superseded_release_gets_no_first_approval_but_the_champion_gets_more(
     serving = make_release(lake, 2)
     approve(lake, serving, ANA)
     Endpoint(lake, "tutor").promote(subject_of(serving), ANA)
-    model = Registry(lake, "tutor").draft("model", "sft_model", "sft", ("model_ops/specs.py",), {"steps": 2}, [])
+    model = Registry(lake, "tutor").draft("model", "sft_model", "sft", ("model_ops/job.py",), {"steps": 2}, [])
     (model.directory / "config.json").write_text('{"steps": 2}')
     Registry(lake, "tutor").finish(model, {})
     with pytest.raises(ReleaseError, match=r"cannot be approved: .*sft_model"):

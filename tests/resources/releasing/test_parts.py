@@ -14,7 +14,7 @@ def registry(tmp_path):
 
 def make(registry, kind, name, text, *inputs):
     """An artefact whose one file holds `text` and what it was made from."""
-    draft = registry.draft(kind, name, name, ("model_ops/specs.py",), {"text": text}, [item.as_input() for item in inputs])
+    draft = registry.draft(kind, name, name, ("model_ops/job.py",), {"text": text}, [item.as_input() for item in inputs])
     (draft.directory / "content.txt").write_text(f"{text} {[item.digest for item in inputs]}")
     return draft.finished or registry.finish(draft, {})
 
@@ -78,7 +78,7 @@ def test_an_older_release_still_agrees_with_itself_though_newer_parts_exist(regi
 
 def test_the_same_content_under_another_version_is_current(registry):
     made = graph(registry)
-    draft = registry.draft("model", "sft_model", "sft_model", ("model_ops/specs.py",), {"text": "same bytes"}, [])
+    draft = registry.draft("model", "sft_model", "sft_model", ("model_ops/job.py",), {"text": "same bytes"}, [])
     (draft.directory / "content.txt").write_text("1 []")
     again = registry.finish(draft, {})
     assert again.version != made["sft"].version and again.digest == made["sft"].digest

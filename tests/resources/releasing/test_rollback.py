@@ -99,7 +99,7 @@ def test_a_target_whose_files_changed_is_refused_and_nothing_moves(lake, served)
 
 def test_a_rollback_leads_to_what_a_newer_training_has_superseded(lake, served):
     registry = Registry(lake, "tutor")
-    model = registry.draft("model", "sft_model", "sft", ("model_ops/specs.py",), {"steps": 2}, [])
+    model = registry.draft("model", "sft_model", "sft", ("model_ops/job.py",), {"steps": 2}, [])
     (model.directory / "config.json").write_text('{"steps": 2}')
     registry.finish(model, {})
     assert [back(lake), back(lake)] == [served[1].name, served[0].name]

@@ -1,0 +1,1 @@
+"""What an evaluation adds to its measurements: intervals and plots."""

@@ -1,0 +1,46 @@
+"""A job: one operation for one worker, where its inputs lie, where its output goes, and its settings.
+
+    Job(operation="sft", output=folder, inputs={"model": base, "dataset": rows}, settings={"steps": 3})
+
+A job is a JSON file: assets write it, `python -m model_ops.worker JOB.json` carries it out. Importing this file imports no
+torch, and no operation: what an operation's version is made from must not hold the settings of the others.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from model_ops.errors import ModelError
+from model_ops.settings import Settings
+
+Kind = TypeVar("Kind", bound=Settings)
+
+
+class Job(BaseModel):
+    """One operation for one worker.
+
+    inputs name directories: models (`model`, `teacher`, `target`, `base`, ...) in the Hugging Face layout and
+    datasets of Parquet files. `output` is a directory that may hold the unfinished work of a killed worker: the
+    operation continues it. `output/.work` is scratch (checkpoints, caches) and is removed once the artefact exists.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    operation: str = Field(description="a name in model_ops.operations.table")
+    output: Path
+    inputs: dict[str, Path] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    threads: int = Field(2, ge=1, description="CPU threads for torch")
+
+    def settings_as(self, kind: type[Kind]) -> Kind:
+        """The settings as an operation's own model, open values filled from the preset. Raises pydantic's ValidationError."""
+        return TypeAdapter(kind).validate_python(self.settings).resolved()
+
+    def input(self, name: str) -> Path:
+        """An input directory. Raises ModelError where the job names none."""
+        if name not in self.inputs:
+            raise ModelError(f"job {self.operation} has no input {name!r}; it has {', '.join(self.inputs) or 'none'}")
+        return self.inputs[name]

@@ -1,0 +1,100 @@
+"""The loss of supervised training: cross-entropy of the tokens that are to be predicted, and of those alone.
+
+    output = next_token_loss(model, batch)                # LossOutput of a causal language model
+    output = next_token_loss(model, batch, z_loss=1e-4)   # holds the softmax's normaliser near 1
+    nll, kept = token_nll(model, batch)                   # the same per token, for evaluation
+
+Positions without a label are dropped before the head; what is left goes through it in chunks
+(`model_ops.losses.chunked_head`), so that memory does not grow with tokens times vocabulary. The formula is
+logsumexp(h W^T) - h W_y per token, its gradient softmax - onehot. z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311,
+section 5). Beside the loss: token_accuracy, the share of labels that had the highest logit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from model_ops.batch import IGNORED, Batch, LossOutput
+from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
+from model_ops.losses.vocabulary_shards import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
+from model_ops.parallel.context_parallel import pad
+
+HeadLoss = Callable[[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"], Int[Tensor, " rows"], Float[Tensor, " rows"]],
+                    Float[Tensor, ""]]
+"""(hidden, the head's weight, labels, weights) -> the weighted sum of cross-entropies, differentiable in the first two."""
+
+
+def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel: HeadLoss | None = None) -> LossOutput:
+    """Weighted cross-entropy of the labels; count is the sum of their weights.
+
+    With a `kernel` (model_ops.losses.loss_heads) the head is that one's, and no accuracy is told.
+    """
+    kept = (batch.labels != IGNORED).nonzero()[:, 0]
+    labels, weights = batch.labels[kept], batch.weights[kept]
+    if kernel is not None:
+        hidden = last_hidden(model, batch)[kept]
+        return LossOutput(kernel(hidden, model.get_output_embeddings().weight, labels, weights), weights.sum())
+    hits = torch.zeros_like(weights)
+    head, shard = local_head(Head.of(model))
+    if head is not None:
+        rows = cross_entropy_rows(labels, weights, z_loss, hits, shard)
+        total, _ = chunked_head(last_hidden(model, batch)[kept], head, rows)
+    else:
+        logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float()
+        losses = nn.functional.cross_entropy(logits, labels, reduction="none") + z_loss * logits.logsumexp(-1).square()
+        total = (losses * weights).sum()
+        hits = (logits.detach().argmax(-1) == labels).float()
+    return LossOutput(total, weights.sum(), {"token_accuracy": (hits * weights).sum()})
+
+
+@torch.no_grad()
+def token_nll(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
+    """Negative log-likelihood of each label in nats, and the positions that have one."""
+    kept = (batch.labels != IGNORED).nonzero()[:, 0]
+    labels = batch.labels[kept]
+    head, shard = local_head(Head.of(model))
+    if head is None:
+        logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float()
+        return nn.functional.cross_entropy(logits, labels, reduction="none"), kept
+    rows = cross_entropy_rows(labels, torch.ones_like(labels, dtype=torch.float32), shard=shard)
+    _, losses = chunked_head(last_hidden(model, batch)[kept], head, rows)
+    return losses, kept
+
+
+def last_hidden(model: nn.Module, batch: Batch) -> Float[Tensor, "tokens hidden"]:
+    """What the head sees, for a model loaded with attention="packed"."""
+    padded = pad(batch, row_multiple(model))
+    hidden = model.base_model(**padded.model_inputs).last_hidden_state[0]
+    return hidden if padded is batch else hidden[:batch.tokens]
+
+
+def cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float = 0.0,
+                       hits: Float[Tensor, " rows"] | None = None, shard: VocabularyShard | None = None) -> RowsLoss:
+    """Cross-entropy of each row, plus z_loss times the square of its log-normaliser, times its weight.
+
+    `hits` receives 1 where the label had the highest logit, else 0. With a `shard`, the logits are those of its tokens.
+    """
+    if shard is not None:
+        return cut_cross_entropy_rows(labels, weights, z_loss, hits, shard)
+
+    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        label, weight = labels[where, None], weights[where]
+        chosen = logits.gather(1, label)[:, 0]
+        highest = logits.amax(-1)
+        if hits is not None:
+            hits[where] = (chosen >= highest).float()
+        exponentials = logits.sub_(highest[:, None]).exp_()
+        sums = exponentials.sum(-1)
+        normaliser = sums.log() + highest
+        losses = (normaliser - chosen + z_loss * normaliser.square()) * weight
+        if not gradient_wanted:
+            return losses, None
+        softmax_weight = weight * (1 + 2 * z_loss * normaliser)
+        gradient = exponentials.mul_((softmax_weight / sums)[:, None])
+        return losses, gradient.scatter_add_(1, label, -weight[:, None])
+
+    return rows

@@ -1,0 +1,106 @@
+"""Losses over a vocabulary that is cut: each process has the logits of its own tokens, and [tokens, vocab] is nowhere.
+
+    head, shard = local_head(Head.of(model))               # shard: None where the head is whole
+    rows = cut_cross_entropy_rows(labels, weights, 0.0, None, shard)  # a RowsLoss for chunked_head, with the head's local part
+
+Three numbers a row are shared: the maximum, the sum of exponentials, the label's logit (Megatron-LM's vocabulary
+parallel cross entropy, arXiv 1909.08053). The gradient of the local logits needs nothing more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial
+
+from model_ops.losses.chunked_head import Head, RowsLoss
+
+
+@dataclass(frozen=True, eq=False)
+class VocabularyShard:
+    """Token ids [start, start + size) are this process's."""
+
+    group: dist.ProcessGroup
+    start: int
+    size: int
+
+    def logsumexp(self, logits: Float[Tensor, "rows size"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+        """Over the whole vocabulary; and the highest logit of it."""
+        top = logits.amax(-1)
+        dist.all_reduce(top, dist.ReduceOp.MAX, group=self.group)
+        total = (logits - top[:, None]).exp_().sum(-1)
+        dist.all_reduce(total, group=self.group)
+        return total.log_().add_(top), top
+
+    def sum(self, values: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+        """Over the processes, in place."""
+        dist.all_reduce(values, group=self.group)
+        return values
+
+    def places(self, labels: Int[Tensor, " rows"]) -> tuple[Int[Tensor, " rows"], Tensor]:
+        """Where each label lies in the local logits, and which of them do at all."""
+        held = (labels >= self.start) & (labels < self.start + self.size)
+        return (labels - self.start).masked_fill(~held, 0), held
+
+
+def local_head(head: Head | None) -> tuple[Head | None, VocabularyShard | None]:
+    """What a loss multiplies with: the head itself, or this process's rows of it and which tokens they are."""
+    if head is None or not isinstance(head.weight, DTensor):
+        return head, None
+    weight, shard = _local(head.weight)
+    bias = None if head.bias is None else _local(head.bias)[0]
+    return replace(head, weight=weight, bias=bias), shard
+
+
+def _local(weight: DTensor) -> tuple[Tensor, VocabularyShard | None]:
+    over, placement = weight.device_mesh, weight.placements[-1]
+    if placement.is_shard():
+        part = weight.to_local(grad_placements=weight.placements)
+        return part, VocabularyShard(over.get_group(), over.get_local_rank() * len(part), len(part))
+    # Every process computes the whole loss: each counts for its share of the gradient of what all of them hold.
+    part = weight.to_local(grad_placements=[Partial()] * len(weight.placements))
+    return _Share.apply(part, over.size()), None
+
+
+def cut_cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float,
+                           hits: Float[Tensor, " rows"] | None, shard: VocabularyShard) -> RowsLoss:
+    """What `linear_cross_entropy.cross_entropy_rows` says; logits are those of the shard's tokens."""
+
+    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        weight = weights[where]
+        place, held = shard.places(labels[where])
+        lse, top = shard.logsumexp(logits)
+        of_label = shard.sum(logits.gather(1, place[:, None])[:, 0].masked_fill_(~held, 0))
+        if hits is not None:
+            hits[where] = (of_label >= top).float()
+        losses = (lse - of_label + z_loss * lse.square()) * weight
+        if not gradient_wanted:
+            return losses, None
+        gradient = logits.sub_(lse[:, None]).exp_().mul_((1 + 2 * z_loss * lse)[:, None])
+        gradient.scatter_add_(1, place[:, None], -held[:, None].to(gradient.dtype))
+        return losses, gradient.mul_(weight[:, None])
+
+    return rows
+
+
+class _Share(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weight: Tensor, size: int) -> Tensor:
+        ctx.size = size
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient / ctx.size, None
+
+
+def row_multiple(model: nn.Module) -> int:
+    """What the tokens of a row must be a multiple of: the processes that cut the residual stream among them."""
+    weight = model.get_input_embeddings().weight
+    if not isinstance(weight, DTensor) or "tp" not in weight.device_mesh.mesh_dim_names:
+        return 1
+    return weight.device_mesh.size(weight.device_mesh.mesh_dim_names.index("tp"))

@@ -1,0 +1,57 @@
+"""A shallower copy of a model: evenly spaced layers of it, with their weights.
+
+    student = make_student(teacher, student_layers(teacher.config.num_hidden_layers, 0.5))
+"""
+
+from __future__ import annotations
+
+import copy
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from model_ops.errors import ModelError
+
+
+def student_layers(teacher_layers: int, wanted: float) -> list[int]:
+    """Which layers of the teacher the student keeps: evenly spaced, the first and the last among them.
+
+    `wanted` below 1 is a share, else a number. Raises ModelError where it is more than the teacher has.
+    """
+    count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
+    if count > teacher_layers:
+        raise ModelError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to at "
+                         f"most {teacher_layers}, or to a share below 1")
+    if count == 1:
+        return [teacher_layers - 1]
+    return [round(i * (teacher_layers - 1) / (count - 1)) for i in range(count)]
+
+
+def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
+    """A copy of the teacher with only `layers`, all of its weights to be trained; per-layer config entries follow."""
+    config = copy.deepcopy(teacher.config)
+    depth = config.num_hidden_layers
+    for name, value in config.to_dict().items():
+        if isinstance(value, list) and len(value) == depth:
+            setattr(config, name, [value[layer] for layer in layers])
+    config.num_hidden_layers = len(layers)
+    if getattr(config, "max_window_layers", None) is not None:
+        config.max_window_layers = min(config.max_window_layers, len(layers))
+    parameter = next(teacher.parameters())
+    student = type(teacher)(config)
+    prefix = next((name for name, module in teacher.named_modules()
+                   if isinstance(module, nn.ModuleList) and len(module) == depth), None)
+    if prefix is None:
+        raise ModelError(f"teacher {type(teacher).__name__} has no list of its {depth} layers to choose from")
+    weights = {}
+    for name, value in teacher.state_dict().items():
+        if not name.startswith(f"{prefix}."):
+            weights[name] = value
+            continue
+        index, rest = name.removeprefix(f"{prefix}.").split(".", 1)
+        if int(index) in layers:
+            weights[f"{prefix}.{layers.index(int(index))}.{rest}"] = value
+    student.load_state_dict(weights, strict=True)
+    student.set_attn_implementation("packed")
+    student.generation_config = copy.deepcopy(teacher.generation_config)
+    return student.to(parameter.device, parameter.dtype)

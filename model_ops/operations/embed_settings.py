@@ -1,0 +1,14 @@
+"""Settings of operation `embed`. Importing this file imports no torch."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from model_ops.settings import Settings
+
+
+class EmbedSettings(Settings):
+    """Texts as vectors: the mean of a model's last hidden states."""
+
+    max_length: int = Field(512, ge=8, description="tokens of a text that are looked at")
+    batch: int = Field(32, ge=1, description="texts at a time")

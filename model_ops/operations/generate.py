@@ -1,0 +1,243 @@
+"""Operation `generate`: what a target's drafter is trained on: the target's own answers to prompts of the traffic.
+
+    {"operation": "generate", "inputs": {"target": MODEL, "dataset": DATASET, "served": SERVED}, "output": DIR, ...}
+
+Every row of train.parquet and validation.parquet is a conversation; each of its turns is asked, the target's own earlier
+answers standing in the history (`model_ops.answering.turns`). Where SERVED/served.parquet (may be left out) says that
+these very weights gave the logged answer, its served token ids are taken as they are; else the target answers again,
+sampled as that request was (temperature, top-p, ...), unless the settings say otherwise.
+
+The output has the same two files: row_id, turn, session_id, prompt_shape, workload, interaction_id, origin ('served' or
+'generated'), prompt_token_ids, answer_token_ids (with the end-of-text token where the target gave it), finish_reason,
+temperature, sampling (JSON text). Their metadata names the digests of the target and its vocabulary.
+Finished chunks are kept under output/.work, so a killed run answers no prompt twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.answering.answerers import Answerer, Asked, answerer, room_of
+from model_ops.answering.completions_endpoint import Reply
+from model_ops.answering.sampling_parameters import Sampling
+from model_ops.answering.served_answers import Exact, ServedAnswers
+from model_ops.answering.settings import GenerateSettings
+from model_ops.answering.turns import Conversation, choose_conversations, read_conversations
+from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
+from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.models.target_digest import target_digest, vocabulary_digest
+from model_ops.progress import Progress
+
+SCHEMA = pa.schema([
+    ("row_id", pa.string()), ("turn", pa.int32()), ("session_id", pa.string()), ("prompt_shape", pa.string()),
+    ("workload", pa.string()), ("interaction_id", pa.string()), ("origin", pa.string()),
+    ("prompt_token_ids", pa.list_(pa.int32())), ("answer_token_ids", pa.list_(pa.int32())),
+    ("finish_reason", pa.string()), ("temperature", pa.float64()), ("sampling", pa.string()),
+])
+TEMPERATURES_SHOWN = 16
+
+
+@dataclass
+class Counts:
+    """What became of the turns: asked = answered + too_long + the sum of refused."""
+
+    asked: int = 0
+    too_long: int = 0
+    generated_tokens: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    """By the parameters that the answerer does not do."""
+    temperatures: Counter[str] = field(default_factory=Counter)
+
+
+def run(job: Job, progress: Progress) -> dict[str, Any]:
+    """Answers of inputs["target"] to the conversations of inputs["dataset"]; see the file's first lines."""
+    settings = job.settings_as(GenerateSettings)
+    target, dataset = job.inputs["target"], job.inputs["dataset"]
+    tokenizer = load_tokenizer(target)
+    served = ServedAnswers({}, target)
+    if "served" in job.inputs:
+        served = ServedAnswers.read(job.inputs["served"] / "served.parquet", target, settings.served_as)
+    chosen: dict[str, list[Conversation]] = {}
+    for name in ("train", "validation"):
+        if name == "train" or (dataset / f"{name}.parquet").exists():
+            limit = settings.prompts
+            if limit is not None and name == "validation":
+                limit = max(1, limit // 10)
+            chosen[name] = choose_conversations(read_conversations(dataset, name, tokenizer), limit, settings.seed)
+    job.output.mkdir(parents=True, exist_ok=True)
+    started_s, counts, tables = time.monotonic(), Counts(), {}
+    counts.asked = sum(len(each.turns) for conversations in chosen.values() for each in conversations)
+    with answerer(target, settings) as answers:
+        session = _Session(job, settings, tokenizer, served, answers, counts, progress)
+        for name, conversations in chosen.items():
+            tables[name] = session.answer_all(name, conversations)
+    answered = sum(table.num_rows for table in tables.values())
+    if not answered:
+        raise ModelError(_why_nothing(dataset, counts, session.positions))
+    if counts.refused:
+        progress.event("note", message=f"generate: {counts.refused.total()} of {counts.asked} turns were served with "
+                       f"{', '.join(counts.refused)}, which is not done here: left out; an endpoint may do it")
+    about = {"target_digest": target_digest(target), "vocabulary_digest": vocabulary_digest(target)}
+    metrics: dict[str, Any] = {}
+    for name, table in tables.items():
+        _write(table.replace_schema_metadata(about), job.output / f"{name}.parquet")
+        metrics.update(_measures(name, table))
+    seconds = time.monotonic() - started_s
+    return {
+        **metrics, "prompts_too_long": counts.too_long, "prompts_refused": dict(counts.refused),
+        "temperatures": dict(counts.temperatures.most_common(TEMPERATURES_SHOWN)), "seconds": seconds,
+        "answer_tokens": sum(metrics[f"{name}_answer_tokens"] for name in tables),
+        "tokens_per_second": counts.generated_tokens / seconds if counts.generated_tokens else 0.0,
+    }
+
+
+class _Session:
+    """Asks every turn of the conversations of a split: all first turns, then all second ones, and so on."""
+
+    def __init__(self, job: Job, settings: GenerateSettings, tokenizer: PreTrainedTokenizerBase, served: ServedAnswers,
+                 answers: Answerer, counts: Counts, progress: Progress):
+        self.job, self.settings, self.tokenizer, self.served = job, settings, tokenizer, served
+        self.answers, self.counts, self.progress = answers, counts, progress
+        self.positions, self.vocabulary = answers.positions, read_config(job.inputs["target"])["vocab_size"]
+        self.eos_ids, self.done = end_of_text_ids(job.inputs["target"]), 0
+
+    def answer_all(self, name: str, conversations: Sequence[Conversation]) -> pa.Table:
+        """The rows of the output, by conversation and turn."""
+        rows: list[dict[str, Any]] = []
+        going = list(conversations)
+        for turn in range(max((len(each.turns) for each in going), default=0)):
+            going = [each for each in going if len(each.turns) > turn]
+            asked = []
+            for each in list(going):
+                known = each.interaction_ids[turn]
+                exact = self.served.exact(known)
+                if exact is not None:
+                    rows.append(self._exact_row(each, turn, exact))
+                    continue
+                ids = each.prompt_ids(turn, self.tokenizer)
+                if not 0 < len(ids) < self.positions:
+                    self.counts.too_long += len(each.turns) - turn  # later turns are longer still
+                    going.remove(each)
+                    continue
+                if max(ids) >= self.vocabulary:
+                    raise ModelError(f"row {each.row_id}: the target's tokenizer makes token id {max(ids)} of its prompt, "
+                                     f"outside the target's vocabulary of {self.vocabulary}: the tokenizer is of another model")
+                sampling = self._sampling(known)
+                refused = self.answers.refused(sampling)
+                self.counts.refused.update(refused[:1])
+                if not refused:
+                    asked.append(Asked(each, turn, ids, sampling))
+            for chunk in self.answers.chunks(asked):
+                for each, reply in zip(chunk, self._answered(name, chunk), strict=True):
+                    if reply.finish_reason == "stop":
+                        each.conversation.answered(turn, self._text(reply.tokens))
+                    rows.append(self._row(each, reply))
+        places = {each.row_id: place for place, each in enumerate(conversations)}
+        rows.sort(key=lambda row: (places[row["row_id"]], row["turn"]))
+        return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+    def _sampling(self, interaction_id: str | None) -> Sampling:
+        """As the request was served, or as the settings say."""
+        found = self.served.sampling(interaction_id)
+        if self.settings.temperature is not None:
+            found = replace(found, temperature=self.settings.temperature)
+        if self.settings.top_p is not None:
+            found = replace(found, truncation=replace(found.truncation, top_p=self.settings.top_p))
+        return found
+
+    def _answered(self, name: str, chunk: list[Asked]) -> list[Reply]:
+        """A chunk's answers, from an earlier run's file where there is one."""
+        path = _chunk_path(self.job, name, chunk, self.settings)
+        if not path.exists():
+            self.progress.stop_if_requested()
+            replies = self.answers.answer(chunk)
+            self.counts.generated_tokens += sum(len(reply.tokens) for reply in replies)
+            _write(pa.table({"tokens": pa.array([reply.tokens for reply in replies], pa.list_(pa.int32())),
+                             "finish_reason": [reply.finish_reason for reply in replies]}), path)
+        self.done += len(chunk)
+        self.progress.report("generate", self.done, self.counts.asked, "turns")
+        return [Reply(row["tokens"], row["finish_reason"]) for row in pq.read_table(path).to_pylist()]
+
+    def _text(self, tokens: list[int]) -> str:
+        """What stands in the history of the next turn: the answer without its end."""
+        while tokens and tokens[-1] in self.eos_ids:
+            tokens = tokens[:-1]
+        return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _row(self, asked: Asked, reply: Reply) -> dict[str, Any]:
+        self._within_vocabulary(asked.conversation, reply.tokens)
+        if len(reply.tokens) > room_of(asked, self.settings):
+            raise ModelError(f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens where "
+                             f"{room_of(asked, self.settings)} were asked for: the endpoint does not keep max_tokens")
+        return self._record(asked.conversation, asked.turn, "generated", asked.sampling, asked.ids, reply.tokens,
+                            reply.finish_reason)
+
+    def _exact_row(self, conversation: Conversation, turn: int, exact: Exact) -> dict[str, Any]:
+        self._within_vocabulary(conversation, [*exact.prompt, *exact.answer])
+        self.done += 1
+        sampling = self.served.sampling(conversation.interaction_ids[turn])
+        return self._record(conversation, turn, "served", sampling, exact.prompt, exact.answer, exact.finish_reason)
+
+    def _record(self, conversation: Conversation, turn: int, origin: str, sampling: Sampling, prompt: list[int],
+                answer: list[int], finish_reason: str) -> dict[str, Any]:
+        self.counts.temperatures[f"{sampling.temperature:g}"] += 1
+        return {
+            "row_id": conversation.row_id, "turn": turn, "session_id": conversation.session_id,
+            "prompt_shape": conversation.prompt_shape, "workload": conversation.workload,
+            "interaction_id": conversation.interaction_ids[turn], "origin": origin, "prompt_token_ids": prompt,
+            "answer_token_ids": answer, "finish_reason": finish_reason, "temperature": sampling.temperature,
+            "sampling": sampling.as_json(),
+        }
+
+    def _within_vocabulary(self, conversation: Conversation, tokens: list[int]) -> None:
+        strange = [token for token in tokens if not 0 <= token < self.vocabulary]
+        if strange:
+            raise ModelError(f"row {conversation.row_id}: token id {strange[0]} is outside the target's vocabulary of "
+                             f"{self.vocabulary}: these ids are of another model")
+
+
+def _why_nothing(dataset: Path, counts: Counts, positions: int) -> str:
+    if counts.too_long and counts.too_long == counts.asked:
+        return f"{dataset} holds no prompt that fits the target's {positions} positions"
+    if counts.refused:
+        return (f"every prompt of {dataset} was served with {', '.join(counts.refused)}, which this project's generator does "
+                "not do: give answers.endpoint, a server that does")
+    return f"{dataset} holds no turn for the target to answer: it needs conversations with a user's message"
+
+
+def _measures(name: str, table: pa.Table) -> dict[str, Any]:
+    lengths = [len(answer) for answer in table["answer_token_ids"].to_pylist()]
+    stopped = sum(reason == "stop" for reason in table["finish_reason"].to_pylist())
+    served = sum(origin == "served" for origin in table["origin"].to_pylist())
+    return {f"{name}_rows": len(lengths), f"{name}_served_rows": served, f"{name}_answer_tokens": sum(lengths),
+            f"{name}_stopped_share": stopped / max(1, len(lengths))}
+
+
+def _chunk_path(job: Job, name: str, chunk: list[Asked], settings: GenerateSettings) -> Path:
+    """A chunk's file, named by all that determines it: a file that exists is the right one."""
+    weights = [(path.name, path.stat().st_size, path.stat().st_mtime_ns)
+               for path in sorted(job.inputs["target"].glob("*.safetensors"))]
+    key = json.dumps([settings.model_dump(), str(job.inputs["target"]), weights,
+                      [(each.name, each.ids, each.sampling.as_json(), each.sampling.max_tokens) for each in chunk]])
+    folder = job.output / ".work" / "answers"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet"
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    pq.write_table(table, unfinished, compression="zstd")
+    unfinished.replace(path)

@@ -1,0 +1,43 @@
+"""Supervised fine-tuning: the loss of assistant tokens only, packed rows, documents isolated.
+
+Job inputs: `model` (a model directory), `dataset` (train.parquet, and validation.parquet where there is one).
+Output: the fine-tuned model with the tokenizer and the chat template it was trained with, and metrics.jsonl. With
+method lora or qlora the weights are merged, and the adapter lies in adapter/ in PEFT's form (model_ops.training.tuning).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from model_ops.job import Job
+from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.losses.loss_heads import chosen_kernel
+from model_ops.models.end_of_text import add_end_of_text
+from model_ops.operations.sft_settings import SftSettings
+from model_ops.parallel.world import World
+from model_ops.progress import Progress
+from model_ops.training.chats import read_chats, validation_of
+from model_ops.training.conversations import end_of_turn_ids
+from model_ops.training.packing import PackedPlan
+from model_ops.training.trainer import train
+from model_ops.training.tuning import load_to_tune, save_tuned
+
+
+def run(job: Job, progress: Progress) -> dict[str, float | int]:
+    """Trains, saves and says what it saw. Raises ModelError for a wrong model or dataset, before weights are loaded."""
+    settings = job.settings_as(SftSettings)
+    base = job.input("model")
+    world = World.start(settings.mesh)
+    chats = read_chats(job.input("dataset"), base, settings)
+    model, numbers = load_to_tune(base, settings, world.loading_device)
+    world.place(model, settings.precision)
+    work = job.output / ".work"
+    kernel = chosen_kernel(settings.loss_head, model, settings.precision, work, settings.z_loss)
+    loss = partial(next_token_loss, z_loss=settings.z_loss, kernel=kernel)
+    result = train(
+        model, PackedPlan(chats.documents, settings), loss, settings, work, progress, "sft",
+        validate=validation_of(model, chats.validation, settings.precision), world=world,
+    )
+    add_end_of_text(model, end_of_turn_ids(chats.tokenizer))
+    numbers |= save_tuned(model, chats.tokenizer, base, settings, job.output)
+    return result.metrics({**chats.counts, **numbers})

@@ -1,0 +1,191 @@
+"""Operation `speculator`: a drafter for the target that will be served, trained on its own answers.
+
+    {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
+
+ANSWERS is what `generate` wrote. settings.architecture says which drafter (`model_ops.speculators.draft_model`). The
+target's hidden states over the answers are computed once and cached in output/.work, or as they are read
+(settings.hidden_states). A draft vocabulary is counted on the answers; the weights start from the target's, or from an
+input "previous", a drafter of the same target; architecture draft_model begins from an input "draft_model", a small
+language model, mtp from an input "mtp_layer", the model that carries the layer, or from the directory that the settings
+name. Every token that the target generated is supervised, at every draft step where its index exists, against the target's
+distribution over its full vocabulary. The output directory is what the architecture's servers load; EAGLE-3's holds a
+second form in `speculators/`, for `vllm serve` with one argument.
+
+Under torchrun (settings.mesh) every process reads the target, which is frozen, makes its share of the hidden states and
+takes its share of each step's rows; the drafter is copied (dp_replicate) or cut (dp_shard). The first process writes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.target import load_runner
+from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
+from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.parallel.gather import whole_again
+from model_ops.parallel.world import World
+from model_ops.progress import Progress
+from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
+from model_ops.speculators.draft_inputs import check_answers, check_target
+from model_ops.speculators.draft_model import DraftModel, new_draft_model
+from model_ops.speculators.draft_vocabulary import (
+    choose_draft_vocabulary,
+    count_answers,
+    coverage_report,
+    forced_ids,
+    unused_token,
+)
+from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
+from model_ops.speculators.mtp import read_layer
+from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource
+from model_ops.speculators.standalone_model import check_draft_model
+from model_ops.speculators.state_budget import StateChoice, choose_states
+from model_ops.speculators.target_stamp import stamp
+from model_ops.speculators.teacher import Teacher
+from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha
+from model_ops.training.trainer import train
+
+VALIDATION_ROWS = 128
+"""Answers that validation reads at most: enough for alpha to about 0.01, at a small share of a training's time."""
+
+
+def run(job: Job, progress: Progress) -> dict[str, Any]:
+    """Trains and saves the drafter; metrics: alpha by step and expected acceptance length on validation, coverage."""
+    settings = job.settings_as(SpeculatorSettings)
+    world = World.start(settings.mesh)
+    target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
+    rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
+    held_out: list[AnswerRow] = []
+    if (answers / "validation.parquet").exists():
+        held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
+    check_target(target, settings.architecture)
+    check_answers(answers, target, rows, left_out, held_out)
+    settings_to_begin = settings.model_copy(update=_given(job, settings))
+    previous = _previous(job, settings)
+    runner = load_runner(target)
+    model, coverage = new_drafter(target, runner, rows, held_out, settings_to_begin)
+    continued: dict[str, float] = check_fit(model, previous) if previous is not None else {}
+    states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
+    teacher = Teacher(runner.head.weight, model.target_ids)
+    loss = SpeculatorLoss(teacher, settings)
+
+    def validate() -> dict[str, float]:
+        return measure_alpha(model, teacher, held_out, held_out_states, settings.num_speculative_tokens, world)
+
+    def accepted() -> float:
+        answers_read = (held_out, held_out_states) if held_out else (rows[:VALIDATION_ROWS], states)
+        found = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
+        return found.get("validation_expected_tau", 1 + found.get("validation_alpha_0", 0.0))
+
+    if previous is not None:
+        continued["previous_share"] = begin_between(model, previous, settings.previous_share, accepted)
+    world.place_as_one(model)
+    plan = SpeculatorPlan(rows, states, settings)
+    result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
+                   world=world)
+    whole_again(model, keep=world.leads)
+    if world.leads:
+        _save(model, job, settings)
+        shutil.rmtree(work / "states", ignore_errors=True)
+    return {
+        "loss": result.loss, **result.validation, "steps": result.steps, "tokens": result.tokens,
+        "tokens_per_second": result.tokens_per_second, "seconds": result.seconds,
+        "peak_memory_mb": result.peak_memory_mb, "draft_vocab_size": len(model.target_ids),
+        **coverage, "rows": len(rows), **left_out, **continued, "hidden_states": chosen.mode,
+        "hidden_states_gib": chosen.cache_gib,
+    }
+
+
+def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:
+    """What servers load, in the target's dtype, with the target's digests."""
+    target = job.inputs["target"].resolve()
+    config = read_config(target)
+    around_both = os.path.commonpath([target, job.output.resolve()])  # where `vllm serve` of the twin finds its target
+    model.save(job.output, settings.num_speculative_tokens, served_dtype(config),
+               verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
+    stamp(job.output, target)
+
+
+def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], held_out: list[AnswerRow],
+                settings: SpeculatorSettings) -> tuple[DraftModel, dict[str, Any]]:
+    """A drafter warm-started from the target, and what shares of answer tokens its vocabulary covers."""
+    counts = count_answers(rows, runner.embedding.shape[0])
+    if settings.architecture == "p_eagle":
+        mask = unused_token(rows, len(counts), end_of_text_ids(target), settings.mask_token_id)
+        settings = settings.model_copy(update={"mask_token_id": mask})
+    if not settings.drafts_part_of_the_vocabulary:
+        ids = torch.arange(len(counts))
+        return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
+    try:
+        ids, _ = choose_draft_vocabulary(counts, forced_ids(target, load_tokenizer(target)), settings.draft_vocab_size,
+                                         settings.draft_coverage)
+    except ValueError as error:
+        raise ModelError(f"draft_vocab_size cannot be used: {error}") from error
+    return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
+
+
+def _given(job: Job, settings: SpeculatorSettings) -> dict[str, str]:
+    """The directory that a draft_model or mtp layer begins from, checked; nothing for every other architecture."""
+    field, of_the_recipe = {"draft_model": ("draft_model", "student"), "mtp": ("mtp_layer", "base")}.get(
+        settings.architecture, ("", ""))
+    if not field:
+        return {}
+    named = getattr(settings, field)
+    if field not in job.inputs and named == of_the_recipe:
+        raise ModelError(f"{field} is {named}, the recipe's: give the job the input {field}, or name a directory")
+    directory = job.inputs.get(field) or Path(named)
+    if field == "draft_model":
+        check_draft_model(directory, job.inputs["target"])
+    else:
+        read_layer(directory)
+    return {field: str(directory)}
+
+
+def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:
+    """The drafter to go on from: the one that the job was given, or the directory that the settings name."""
+    directory = job.inputs.get("previous")
+    if directory is None and settings.continue_from not in (None, "last"):
+        directory = Path(settings.continue_from)
+    return None if directory is None else read_previous(directory, job.inputs["target"], settings)
+
+
+def _states(job: Job, runner: IncrementalModel, model: DraftModel, rows: list[AnswerRow], held_out: list[AnswerRow],
+            settings: SpeculatorSettings, progress: Progress,
+            world: World) -> tuple[StateSource, StateSource, StateChoice]:
+    """The target's hidden states over both sets of rows, computed now, each once, or as they are read."""
+    folder, fingerprint = job.output / ".work" / "states", _fingerprint(job.inputs["target"])
+    both = [HiddenStates(folder, some, model.capture, fingerprint) for some in (rows, held_out)]
+
+    def choose() -> StateChoice:
+        return choose_states(settings, [*rows, *held_out], len(model.capture), runner.config.hidden_size, folder,
+                             there=sum(cache.bytes_there() for cache in both))
+
+    chosen = world.gather(choose() if world.leads else None)[0]  # one look at the disk, for it fills
+    progress.event("note", message=f"speculator: hidden states {chosen.mode} ({chosen.reason})")
+    if chosen.mode == "online":
+        online = [OnlineStates(runner, some, model.capture) for some in (rows, held_out)]
+        return online[0], online[1], chosen
+    both[0].compute(runner, progress, "speculator: hidden states", world)
+    if held_out:
+        both[1].compute(runner, progress, "speculator: held-out hidden states", world)
+    return both[0], both[1], chosen
+
+
+def served_dtype(config: dict[str, Any]) -> torch.dtype:
+    """The dtype a target's config.json names, in which its drafter is stored; bfloat16 where it names none."""
+    name = config.get("dtype") or config.get("torch_dtype")
+    return getattr(torch, name) if name in ("bfloat16", "float16", "float32") else torch.bfloat16
+
+
+def _fingerprint(target: Path) -> str:
+    files = sorted(target.glob("*.safetensors"))
+    return str([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files])

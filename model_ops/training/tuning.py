@@ -1,0 +1,91 @@
+"""Which weights of a model are trained, and what is saved afterwards: all of them, or adapters beside frozen ones.
+
+    model, numbers = load_to_tune(base, settings, device)     # settings: model_ops.training.tuning_settings
+    ...train...
+    numbers |= save_tuned(model, tokenizer, base, settings, output)
+
+- full: float32 master weights.
+- lora: frozen weights in the precision of the products (no float32 copy of them), float32 adapters.
+- qlora: the same, with the weights under adapters in 4 bits.
+
+Adapters are merged into the output's weights, so that whatever comes next takes an ordinary model, and lie in its
+adapter/ in PEFT's form. With `merge: false` the output is the adapter alone (with the tokenizer it was trained with).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from model_ops.errors import ModelError
+from model_ops.models.adapter_directory import save_adapter
+from model_ops.models.lora import add_adapters, merge_adapters
+from model_ops.models.model_directory import load_model, read_config, save_model
+from model_ops.models.nf4 import nf4_layers, quantization_error, quantized_parameters
+from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
+from model_ops.training.tuning_settings import TuningSettings
+
+ADAPTER = "adapter"
+
+
+def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> tuple[PreTrainedModel, dict[str, float | int]]:
+    """The model in `base` with the parameters that are trained, and numbers that say how many there are.
+
+    Raises ModelError where the base is quantized or a LoRA target matches nothing.
+    """
+    scheme = read_config(base).get("quantization_config")
+    if scheme is not None:
+        raise ModelError(f"{base} is quantized ({scheme.get('quant_method', 'unknown')}); {settings.method} fine-tuning starts "
+                         "from plain weights: give the model it was made of" +
+                         ("" if settings.method == "full" else ", method: qlora quantizes it by itself"))
+    if settings.method == "full":
+        model = load_model(base, device=device)
+        return model, {"trained_parameters": sum(parameter.numel() for parameter in model.parameters())}
+    kind = {"kind": nf4_layers()} if settings.method == "qlora" else {}
+    if kind and torch.device(device).type == "meta":
+        device = torch.device("cpu")  # 4-bit codes are made of values: every process makes its own
+    held = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
+    model = load_model(base, dtype=held, device=device)
+    counts = add_adapters(model, settings.lora, settings.seed, **kind)
+    numbers: dict[str, float | int] = {
+        "trained_parameters": counts.trained_parameters, "frozen_parameters": counts.frozen_parameters,
+        "adapted_layers": counts.adapted_layers, "parameters_without_adapter_in_experts": counts.left_out_parameters,
+    }
+    if settings.method == "qlora":
+        numbers |= {"nf4_parameters": quantized_parameters(model), "nf4_error": quantization_error(model)}
+    return model, numbers
+
+
+def save_tuned(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: TuningSettings,
+               output: Path) -> dict[str, float]:
+    """Writes what was trained; the weights of a merged model come last. Numbers say what merging rounded away.
+
+    Of adapters that lie on several processes, all of them call this; the first gathers them onto the base, read anew."""
+    if settings.method == "full":
+        save_model(model, tokenizer, output)
+        return {}
+    adapters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if any(isinstance(parameter, DTensor) for parameter in adapters.values()):
+        gathered = whole_tensors(adapters, keep=leads(), to=torch.float32)
+        numbers = {}
+        if leads():
+            whole, _ = load_to_tune(base, settings, torch.device("cpu"))
+            whole.generation_config = model.generation_config
+            with torch.no_grad():
+                for name, parameter in whole.named_parameters():
+                    if parameter.requires_grad:
+                        parameter.copy_(gathered[name])
+            numbers = save_tuned(whole, tokenizer, base, settings, output)
+        wait_for_all()
+        return numbers
+    if not settings.lora.merge:
+        tokenizer.save_pretrained(output)
+        save_adapter(model, settings.lora, output, str(base))
+        return {}
+    save_adapter(model, settings.lora, output / ADAPTER, str(base))
+    rounding = merge_adapters(model)
+    save_model(model, tokenizer, output)
+    return {"merge_rounding": rounding}

@@ -1,0 +1,39 @@
+"""Settings of a stage that trains every weight, or adapters beside frozen ones. Importing this file imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from model_ops.models.lora_settings import LoraSettings
+from model_ops.training.settings import TrainingSettings
+
+
+class TuningSettings(TrainingSettings):
+    """Which weights are trained, and with adapters of which shape."""
+
+    method: Literal["full", "lora", "qlora"] = Field(
+        "full", description="full: train every weight. lora: train adapters beside frozen weights. qlora: the same with the "
+        "frozen weights in 4 bits (needs the extra `qlora`)")
+    lora: LoraSettings | None = Field(None, description="The adapters, for method lora or qlora. Left out: the defaults below")
+
+    STAY_OPEN: ClassVar[dict[str, str]] = {**TrainingSettings.STAY_OPEN, "lora": "method full has no adapters"}
+    ADAPTERS_LEARN_FASTER: ClassVar[float] = 10.0
+
+    @model_validator(mode="after")
+    def _adapters_only_where_asked_for(self):
+        if self.method == "full" and self.lora is not None:
+            raise ValueError("lora is set, but method is full, which trains every weight: set method to lora or qlora, or "
+                             "leave lora out")
+        return self
+
+    def resolved(self):
+        """Open values from the preset; for adapters its learning rate times ten, and the defaults of LoraSettings."""
+        filled = super().resolved()
+        if self.method == "full":
+            return filled
+        changes: dict[str, Any] = {"lora": self.lora or LoraSettings()}
+        if self.learning_rate is None:
+            changes["learning_rate"] = filled.learning_rate * self.ADAPTERS_LEARN_FASTER
+        return filled.model_copy(update=changes)

@@ -1,0 +1,1 @@
+"""Questions to a lake on the terminal: `millrace sql` and `millrace why`."""

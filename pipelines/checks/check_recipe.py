@@ -1,0 +1,84 @@
+"""`millrace check`: everything about a recipe that can be known before anything is spent.
+
+    report = check(recipe_path, lake_place)
+    report.findings, report.problems            # lines of ok, warning, problem, each with its remedy
+
+Nothing is written: not even the lake's folder. Objects are listed up to a bound and a few of them opened; a server that does
+not answer costs seconds, not the whole check. pipelines/checks holds the checks themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from pipelines.checks.base_model import check_base_model
+from pipelines.checks.environment import check_devices, check_endpoints, check_packages, check_person
+from pipelines.checks.finding import Check, Finding, ok, run_checks
+from pipelines.checks.inputs import check_source, check_suite, check_together
+from pipelines.checks.place import check_disk, check_lake
+from pipelines.contract.base_choice import BaseModelError, look_at_base
+from pipelines.contract.recipe import Recipe, load_recipe
+from resources.inspecting.first_look import FirstLook
+
+
+@dataclass
+class CheckReport:
+    """All findings, in the order in which a reader would want them."""
+
+    recipe: str
+    lake: str
+    findings: list[Finding] = field(default_factory=list)
+
+    def count(self, state: str) -> int:
+        return sum(finding.state == state for finding in self.findings)
+
+    @property
+    def problems(self) -> int:
+        return self.count("problem")
+
+    def as_json(self) -> str:
+        return json.dumps({
+            "recipe": self.recipe, "lake": self.lake, "ok": not self.problems, "problems": self.problems,
+            "warnings": self.count("warning"), "findings": [finding.as_dict() for finding in self.findings]},
+            ensure_ascii=False)
+
+
+def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None] = lambda doing: None) -> CheckReport:
+    """plan: also predict the memory of each training stage, which takes seconds. Raises RecipeError for a recipe that cannot be
+    read."""
+    recipe = load_recipe(path)
+    report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
+    looks: dict[str, FirstLook] = {}
+    inputs = [Check(f"source {name}", partial(check_source, "source", name, source, looks))
+              for name, source in recipe.sources.items()]
+    inputs += [Check(f"seed {name}", partial(check_source, "seed", name, seed, looks)) for name, seed in recipe.seeds.items()]
+    inputs += [Check(f"eval {name}", partial(check_suite, name, suite)) for name, suite in recipe.evals.items()]
+    around = [Check("lake", partial(check_lake, place)), Check("packages", partial(check_packages, recipe)),
+              Check("endpoints", partial(check_endpoints, recipe)), Check("approval", partial(check_person, recipe))]
+    first = run_checks([*inputs, *around], tell=tell)
+    names = {each.name for each in inputs}
+    report.findings += [finding for finding in first if finding.check in names]
+    report.findings += run_checks([Check("sources", partial(check_together, recipe, looks))], tell=tell)
+    report.findings += run_checks([Check("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
+    after = run_checks([Check("disk", partial(check_disk, recipe, place, looks)),
+                        Check("devices", partial(check_devices, recipe, path, _parameters(recipe), plan))], 150, tell)
+    rest = [finding for finding in first if finding.check not in names]
+    report.findings += [*(finding for finding in rest if finding.check == "lake"), *after,
+                        *(finding for finding in rest if finding.check != "lake")]
+    return report
+
+
+def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
+    return check_base_model(recipe, any(look.has_system for look in looks.values()),
+                            any(look.has_tools for look in looks.values()))
+
+
+def _parameters(recipe: Recipe) -> int | None:
+    try:
+        return look_at_base(recipe.base_model).parameters
+    except BaseModelError:
+        return None

@@ -1,0 +1,53 @@
+"""A check's findings on a terminal: a mark, what was looked at, one sentence, and the remedy below it."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rich.console import Console
+from rich.text import Text
+
+from pipelines.checks.check_recipe import CheckReport
+from pipelines.checks.finding import Finding
+
+MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
+MOST_NAME = 24
+
+
+def print_check(report: CheckReport, console: Console) -> None:
+    """Prints every finding, and what they come to."""
+    width = min(MOST_NAME, max(len(finding.check) for finding in report.findings))
+    for finding in report.findings:
+        _print(finding, width, console)
+    problems, warnings = report.problems, report.count("warning")
+    console.print()
+    if problems:
+        words, style = f"{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}: a run would fail.", "bold red"
+    else:
+        words, style = f"No problem, {_counted(warnings, 'warning')}.", "bold green"
+    console.print(Text(words, style=style))
+
+
+def _print(finding: Finding, width: int, console: Console) -> None:
+    mark, style = MARKS[finding.state]
+    name = finding.check if len(finding.check) <= width else finding.check[: width - 1] + "…"
+    lead = width + 4
+    lines = _wrapped(finding.message, console, lead)
+    named = (name.ljust(width), "bold" if finding.state != "ok" else "")
+    console.print(Text.assemble((mark, style), " ", named, "  ", lines[0]), soft_wrap=True)
+    for line in lines[1:]:
+        console.print(Text(" " * lead + line), soft_wrap=True)
+    if finding.remedy:
+        for place, line in enumerate(_wrapped(finding.remedy, console, lead + 2)):
+            console.print(Text.assemble(" " * lead, ("→ " if place == 0 else "  ", style), line), soft_wrap=True)
+
+
+def _wrapped(words: str, console: Console, lead: int) -> list[str]:
+    """One line where nobody looks at it in a terminal: programs read lines."""
+    if not console.is_terminal:
+        return [words]
+    return textwrap.wrap(words, max(30, console.width - lead - 1), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"

@@ -1,0 +1,33 @@
+"""The errors that a person can mend, by exit code. Importing them imports no torch and no Dagster."""
+
+from model_ops.devices import UnknownDevice
+from model_ops.errors import ModelError
+from model_ops.planning.choice import NothingFits
+from pipelines.contract.base_choice import BaseModelError
+from pipelines.contract.recipe import RecipeError
+from pipelines.init.write_recipe import InitError
+from pipelines.planning.sweep import SweepError, SweepFailed
+from pipelines.planning.training_plan import PlanError
+from pipelines.releasing.measuring import MeasureError
+from pipelines.running.ui import ServerEnded, UiError
+from pipelines.storage.storage_errors import StorageError
+from resources.artefacts.manifest import ManifestError
+from resources.catalog.catalog import CatalogError
+from resources.catalog.why import UnknownIdError
+from resources.curating.judge_endpoint import JudgeError
+from resources.inspecting.inspection import InspectError
+from resources.lake import LakeError
+from resources.reading.sources import SourceError
+from resources.releasing.endpoint_log import EndpointLogError
+from resources.releasing.endpoints import EndpointError
+from resources.releasing.release import ReleaseError
+from resources.releasing.release_names import UnsureNameError
+from resources.releasing.signature import SignatureError
+
+MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
+          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError)
+"""What was asked for cannot be: exit code 2."""
+
+FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,
+               ModelError, ServerEnded, StorageError, SweepFailed)
+"""What was looked at is not right: exit code 1."""

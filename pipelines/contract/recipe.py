@@ -1,0 +1,84 @@
+"""The recipe: the contract with its users, one for each workload.
+
+    recipe = load_recipe(Path("shop.yaml"))                             # a YAML file
+    recipe = read_recipe(text, base=Path("/srv/shop"))                   # its text, from wherever it comes
+    recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its values
+
+Only `workload`, `base_model` and `sources` are needed; everything else has a default that works. Unknown keys are
+refused. Relative paths are relative to the recipe's own folder, or to `base`. All raise RecipeError with one sentence a line,
+each naming the field, what it holds, and what would be accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import PrivateAttr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from pipelines.contract.check import placed, problems_in
+from pipelines.contract.fields import RecipeFields
+from pipelines.contract.places import absolute_places, settle_places
+from pipelines.contract.problems import RecipeError
+from pipelines.contract.rules import broken_rules
+from pipelines.contract.text import RecipeText, parse_text, parse_values, read_text
+
+__all__ = ["Recipe", "RecipeError", "load_recipe", "read_recipe"]
+
+UNNAMED = "the recipe"
+"""What messages call a recipe that is no file."""
+
+
+class Recipe(RecipeFields):
+    """Everything one workload wants. recipes/demo.yaml is one that runs anywhere."""
+
+    _content: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self):
+        if problems := list(broken_rules(self)):
+            raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})
+        self.evaluation.num_speculative_tokens = self.speculator.num_speculative_tokens  # what is served is measured
+        self.evaluation.temperatures = sorted({*self.evaluation.temperatures, self.speculator.answers.measured_at})
+        if self.speculator.enabled and self.speculator.architecture == "mtp":
+            self.quantize.mtp_layer = True
+        return self
+
+    def as_text(self) -> str:
+        """The recipe as JSON that any folder can hold: what was given, with every path absolute. Reading it gives the same
+        recipe."""
+        return json.dumps(absolute_places(self._content, self), indent=2, ensure_ascii=False) + "\n"
+
+
+def load_recipe(path: Path) -> Recipe:
+    """The recipe in a YAML file, its relative paths made absolute. Raises RecipeError, which holds every problem found."""
+    path = Path(path)
+    return _validated(read_text(path), path.resolve().parent, path)
+
+
+def read_recipe(recipe: str | Mapping[str, Any], base: Path, origin: str = UNNAMED) -> Recipe:
+    """The recipe in a text (YAML or JSON) or in values, as `load_recipe` reads a file.
+
+    base: the folder that relative paths start from. origin: what messages call the recipe. Raises RecipeError.
+    """
+    text = parse_text(recipe, origin) if isinstance(recipe, str) else parse_values(recipe, origin)
+    return _validated(text, Path(base).expanduser().absolute(), origin)
+
+
+def _validated(text: RecipeText, home: Path, origin: Path | str) -> Recipe:
+    recipe, error = None, None
+    try:
+        recipe = Recipe.model_validate(text.content)
+    except ValidationError as raised:
+        error = raised
+    problems = [*text.problems, *problems_in(Recipe, text, error)]
+    if recipe is not None:
+        problems.extend(placed(settle_places(recipe, home), text))
+    if problems:
+        raise RecipeError(origin, problems) from error
+    assert recipe is not None
+    recipe._content = text.content
+    return recipe

@@ -1,0 +1,1 @@
+"""`millrace demo`: its traffic and its run."""

@@ -1,0 +1,189 @@
+"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a written budget of seconds.
+
+Works in ./demo of the current folder (`--quick`: in ./demo/quick): writes traffic/, the recipe and, unless --lake names
+another, lake/. Runs the recipe through Dagster, approves the release if its gates hold, and prints closing tables: rows,
+losses, recovery, acceptance, seconds against the budget, what to try next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from model_ops.wording import counted
+from pipelines.demo.traffic import write_traffic
+from pipelines.running.follow import follow
+from pipelines.running.outcome import Outcome
+from pipelines.running.submit import submit
+from pipelines.storage.locations import RECIPES, lake_location
+from resources.artefacts.registry import Registry
+from resources.atomic import write_json, write_text
+from resources.lake import Lake
+from resources.releasing.approvals import approve, is_approved
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.signature import Signature, sign
+from resources.releasing.summary import Section, Summary, summarise
+from resources.stages import STAGES
+
+BUDGET = {
+    "traffic": 10,
+    **{stage.name: stage.demo_seconds for stage in STAGES if stage.demo_seconds is not None},
+    "around the steps": 26,
+}
+"""Seconds per stage on 2 cores, 12 minutes in all. The last line is everything outside the steps: interpreters starting,
+definitions loading, history being written."""
+
+
+@dataclass(frozen=True)
+class DemoSize:
+    """One size of the demo: its recipe, its folder below the current one, its traffic, its budget in seconds a stage."""
+
+    recipe: str
+    folder: str
+    interactions: int
+    days: int
+    budget: dict[str, float] = field(default_factory=dict)
+
+
+FULL = DemoSize("demo.yaml", "demo", 6000, 7, BUDGET)
+QUICK = DemoSize("quick.yaml", "demo/quick", 400, 2)
+
+WORKLOAD = "code-assistant"
+QUERIES = (
+    "select stage, rule, kept, count(*) as interactions from decisions group by all order by all",
+    "select dt, source, count(*) as interactions, round(avg(latency_ms)) as latency_ms from interactions "
+    "group by all order by all",
+    "select name, version, op, created_at from artefacts order by created_at",
+)
+
+
+def run_demo(console: Console, lake: str | Path | None, approved: bool, size: DemoSize = FULL) -> int:
+    """Runs the demo in the current folder and prints its closing tables. Returns the exit code."""
+    began = time.monotonic()
+    by = sign("demo --approve") if approved else None  # refuses an unknown person now, and not after the last step
+    home = Path.cwd() / size.folder
+    recipe = demo_recipe(size)
+    place = lake_location(recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
+    Lake.open(place)
+    console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {place}")
+    if size is QUICK:
+        console.print("This is the quick demo: its models are too small to mean anything. `millrace demo` trains larger ones.")
+    traffic_there = (home / "traffic" / "planted.json").exists()
+    traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / "traffic", size, console)
+    outcome = follow(submit(recipe, place), console, size.budget)
+    outcome.seconds = {"traffic": traffic_seconds, **outcome.seconds}
+    outcome.reused |= {"traffic"} if traffic_there else set()
+    if outcome.exit_code != 0:
+        for message in outcome.messages:
+            console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+        if outcome.exit_code == 130:
+            again = "millrace demo --quick" if size is QUICK else "millrace demo"
+            console.print(f"Stopped. Run [bold]{again}[/] again: it continues, and repeats nothing that is finished.")
+        return outcome.exit_code
+    if by and (code := _let_through(Lake.open(place), recipe, outcome, console, size, by)):
+        return code
+    outcome.seconds["around the steps"] = time.monotonic() - began - sum(outcome.seconds.values())
+    summary = summarise(Lake.open(place), WORKLOAD)
+    _close(console, place, summary, outcome, size)
+    return 0
+
+
+def demo_recipe(size: DemoSize) -> Path:
+    """The recipe to run in the current folder: in a checkout's root its own, anywhere else a copy in the demo's folder."""
+    shipped = RECIPES / size.recipe
+    if Path.cwd() == RECIPES.parent:
+        return shipped
+    own = Path.cwd() / size.folder / size.recipe
+    lines = [line for line in shipped.read_text(encoding="utf-8").splitlines() if "$schema=" not in line]  # it lies elsewhere
+    text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + "\n".join(lines) + "\n"
+    text = text.replace(f"../{size.folder}/", "")
+    if not own.is_file() or own.read_text(encoding="utf-8") != text:
+        write_text(own, text)
+    return own
+
+
+def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> float:
+    """Writes the demo's logs, which are the same on every run; returns the seconds that took."""
+    began = time.monotonic()
+    report = write_traffic(directory, size.interactions, size.days)
+    seconds = time.monotonic() - began
+    console.print(f"[green]✓[/] {'traffic':<22} {seconds:7.1f} s  {counted(report.records, 'log record')}")
+    return seconds
+
+
+def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, size: DemoSize, by: Signature) -> int:
+    """What a person does with `millrace approve`: approves the candidate, then the endpoint's asset moves the alias."""
+    registry = Registry(lake, WORKLOAD)
+    directory = registry.directory(registry.current("release", "release"))
+    if not is_approved(lake, directory):
+        approve(lake, directory, by)
+    console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
+    moved = follow(submit(recipe, lake.root, ["endpoint"]), console, size.budget)
+    outcome.seconds["endpoint"] = outcome.seconds.get("endpoint", 0.0) + moved.seconds.get("endpoint", 0.0)
+    for message in moved.messages:
+        console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return moved.exit_code
+
+
+def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, size: DemoSize) -> None:
+    sections = [*summary.sections(), _time_section(outcome, size.budget)]
+    for section in sections:
+        console.print()
+        console.print(_as_table(section))
+    release = Registry(Lake.open(lake), summary.workload).current("release", "release")
+    place = lake / "releases" / summary.workload / release.version
+    aliases = Endpoint(Lake.open(lake), summary.workload).read()
+    option = f"--lake {os.path.relpath(lake)}"
+    console.print(f"\n[bold]The release[/]        {os.path.relpath(place)}", soft_wrap=True)
+    console.print(f"  endpoint alias     champion {aliases.champion or 'none yet'}, candidate {aliases.candidate or 'none'}")
+    console.print(f"  its report         {os.path.relpath(place / 'report.html')}", soft_wrap=True)
+    console.print(f"[bold]Serve it[/]           bash {os.path.relpath(place / 'serve-vllm.sh')} --port 8000", soft_wrap=True)
+    console.print("[bold]Ask in SQL[/]")
+    for query in QUERIES:
+        console.print(f'  millrace sql {option} "{query}"', soft_wrap=True, markup=False, highlight=False)
+    console.print(f"[bold]Where it came from[/] millrace lineage {summary.workload}/speculator {option}", soft_wrap=True)
+    console.print(f"[bold]See the graph[/]      millrace ui {option}", soft_wrap=True)
+    record = {"seconds": outcome.seconds, "budget": size.budget, "peak_memory_mb": outcome.peak_memory_mb,
+              "step_peak_memory_mb": outcome.step_peak_memory_mb, "reused": sorted(outcome.reused)}
+    write_json(lake / "demo-run.json", json.loads(json.dumps(record)))
+
+
+def _time_section(outcome: Outcome, budget: dict[str, float]) -> Section:
+    """Seconds, against the budget where there is one. A step that was reused has no time to judge, and its budget is in no
+    sum."""
+    rows = []
+    for stage in budget or outcome.seconds:
+        if stage in outcome.reused:
+            rows.append([stage, "reused", *([""] if budget else []), ""])
+            continue
+        memory = outcome.step_peak_memory_mb.get(stage)
+        rows.append([stage, f"{outcome.seconds.get(stage, 0.0):.1f}", *([f"{budget[stage]}"] if budget else []),
+                     f"{memory:,.0f}" if memory else ""])
+    judged = sum(seconds for stage, seconds in budget.items() if stage not in outcome.reused)
+    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", *([f"{judged}"] if budget else []),
+                 f"{outcome.peak_memory_mb:,.0f}"])
+    note = "Memory is that of the run and its worker together."
+    if outcome.reused:
+        one = len(outcome.reused) == 1
+        which = f"{counted(len(outcome.reused), 'stage')} {'was' if one else 'were'} finished by an earlier run and reused"
+        uncounted = f": {'its budget is' if one else 'their budgets are'} not counted" if budget else ""
+        note = f"{which}{uncounted}. {note}"
+    return Section("Time and memory", ["stage", "seconds", *(["budget"] if budget else []), "peak memory (MB)"], rows, note)
+
+
+def _as_table(section: Section) -> Table:
+    table = Table(title=section.title, title_justify="left", title_style="bold", caption=section.note,
+                  caption_justify="left")
+    for column in section.columns:
+        words = column in ("stage", "rule", "model", "drafter", "version")
+        table.add_column(column, justify="left" if words else "right")
+    for row in section.rows:
+        table.add_row(*map(Text, row))
+    return table

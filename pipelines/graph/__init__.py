@@ -1,0 +1,1 @@
+"""What Dagster runs: one recipe's assets, jobs, schedules and sensors."""

@@ -1,0 +1,25 @@
+"""Two jobs, since a backfill of a mixed job would train once per day: `logs` by day, `train` once over all of them."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from resources.stages import daily_stages
+
+TRAIN = "train"
+
+
+def jobs(workload: str) -> list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]:
+    daily = dg.AssetSelection.assets(*([workload, name] for name in daily_stages()))
+    observed = dg.AssetSelection.assets([workload, "logs"])
+    return [
+        dg.define_asset_job(
+            "logs", daily,
+            description="Reads new log files and cleans their rows, one partition a UTC day; any range of days is one run.",
+        ),
+        dg.define_asset_job(
+            TRAIN, dg.AssetSelection.all() - daily - observed,
+            description="From cleaned rows to a release candidate: datasets, models, drafter, evaluation, gates. Steps whose "
+            "inputs did not change are reused. Moves the endpoint where the release is approved.",
+        ),
+    ]

@@ -1,0 +1,48 @@
+"""New logs: when a source holds objects that were never read, a run is asked for, once per batch.
+
+A tick lists at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's limit of 60 seconds whatever the
+prefix holds; the next tick goes on from there and starts over at the end. The run's key is the digest of what was found,
+so the same objects never ask twice.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dagster as dg
+
+from pipelines.contract.recipe import Recipe
+from pipelines.graph.days import daily_partitions
+from resources.lake import Lake
+from resources.reading.new_objects import new_objects
+from resources.tables import Tables
+
+OBJECTS_PER_TICK = 5_000
+
+
+def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
+    status = dg.DefaultSensorStatus.RUNNING if recipe.automation.watch_logs else dg.DefaultSensorStatus.STOPPED
+
+    @dg.sensor(
+        name="new_logs", job=logs_job, minimum_interval_seconds=60, default_status=status,
+        description="Every minute: looks for log objects that were never read and runs the job logs over their days, once for "
+        "the same objects. On where the recipe says `automation.watch_logs: true`, or when switched on here.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        cursor = json.loads(context.cursor) if context.cursor else {}
+        found = new_objects(Tables(Lake.open(place)), recipe.workload, recipe.sources, cursor, OBJECTS_PER_TICK)
+        first, last = daily_partitions(recipe, place).get_first_partition_key(), recipe.last_day
+        days = [day for day in found.days if (first or "") <= day.isoformat() and (last is None or day <= last)]
+        if not days:
+            return dg.SensorResult(skip_reason="nothing new", cursor=json.dumps(found.cursor))
+        request = dg.RunRequest(
+            run_key=found.digest,
+            tags={
+                "dagster/asset_partition_range_start": days[0].isoformat(),
+                "dagster/asset_partition_range_end": days[-1].isoformat(),
+            },
+        )
+        return dg.SensorResult(run_requests=[request], cursor=json.dumps(found.cursor))
+
+    return sensor

@@ -1,0 +1,1 @@
+"""`millrace init`: looks at logs and writes a recipe."""

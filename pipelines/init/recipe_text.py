@@ -1,0 +1,367 @@
+"""The text of a recipe that `millrace init` writes: every value with its reason beside it.
+
+    recipe_text(Contents(workload, base, sources, seen, home, today))     # YAML, ends in a newline
+
+Scalars go through a YAML writer, so that any path or name is read back as it was; what comes from logs (names of workloads and
+models) stands in comments on one line, shortened.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.contract.base_choice import Base
+from resources.inspecting.inspection import Inspection
+from resources.inspecting.survey import FoundSource
+from resources.inspecting.verdicts import Verdict
+from resources.reading.local_path import local_path
+
+WIDTH = 100
+LENGTHS = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
+TINY_TOKENS = 1.4
+"""The tiny model's tokenizer knows Python code best: it makes about this many tokens of what other tokenizers make one."""
+ADAPTERS_ABOVE = 4_000_000_000
+"""Parameters above which full fine-tuning (about 18 bytes each) does not fit into one accelerator of 80 GB."""
+FEW_STEPS = 50
+FEW_SESSIONS = 100
+MOST_NAMES = 12
+WORTH = ("yes", "possible")
+TINY_SIZES = {
+    "tiny": {"steps": 300, "learning_rate": 4.0e-3, "tokens_per_step": 2_048, "max_length": 512},
+    "sft": {"steps": 100, "learning_rate": 4.0e-3, "tokens_per_step": 4_096},
+    "student": {"steps": 40, "learning_rate": 2.0e-3, "tokens_per_step": 4_096},
+    "speculator": {"steps": 80, "learning_rate": 1.5e-3, "tokens_per_step": 4_096, "ttt_steps": 3,
+                   "answers": {"prompts": 400, "max_new_tokens": 64}},
+    "evaluation": {"rows": 200, "prompts": 100, "max_new_tokens": 64},
+}
+"""Sizes that two CPU cores get through in minutes."""
+
+
+@dataclass
+class Contents:
+    """What a recipe is written from. home: the folder of the recipe; limit: objects that the inspection read at most."""
+
+    workload: str
+    base: Base
+    sources: list[FoundSource]
+    seen: Inspection
+    home: Path
+    today: date
+    limit: int
+
+    def of(self, *kinds: str) -> list[FoundSource]:
+        return [source for source in self.sources if source.kind in kinds]
+
+    @property
+    def trainable(self) -> int:
+        """Rows that curation with its defaults would keep; an estimate where not all were looked at."""
+        return round(self.seen.totals["rows"] * self.seen.usable_share)
+
+    @property
+    def saw_everything(self) -> bool:
+        looks = [source.look for source in self.of("logs", "feedback")]
+        return not any(look.has_more for look in looks) and sum(look.objects for look in looks) <= self.limit
+
+    @property
+    def tokens_of_longest(self) -> int:
+        """Tokens of a request with its answer that 99 % do not exceed, roughly, in the base model's own tokens."""
+        length = sum(self.seen.totals[name][2] or 0 for name in ("tokens_in_at", "tokens_out_at"))
+        return round(length * (TINY_TOKENS if self.base.kind == "tiny" else 1))
+
+    @property
+    def max_length(self) -> int:
+        wanted = next((length for length in LENGTHS if length >= self.tokens_of_longest), LENGTHS[-1])
+        return min(wanted, self.base.context or wanted)
+
+    @property
+    def has_token_ids(self) -> bool:
+        return any(set(source.look.formats) == {"tokens"} for source in self.of("logs"))
+
+
+class _Text:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def blank(self) -> None:
+        self.lines.append("")
+
+    def note(self, words: str, indent: int = 0) -> None:
+        """A comment, wrapped."""
+        head = " " * indent + "# "
+        self.lines += textwrap.wrap(plain(words, 2_000), WIDTH, initial_indent=head, subsequent_indent=head,
+                                    break_long_words=False, break_on_hyphens=False)
+
+    def put(self, key: str, value: Any = None, indent: int = 0, off: bool = False) -> None:
+        """A key with its value; `off`: as a comment to be taken in."""
+        head = " " * indent + ("# " if off else "")
+        line = f"{head}{key}:" + ("" if value is None else f" {scalar(value)}")
+        if len(line) <= WIDTH or not isinstance(value, dict) or off:
+            self.lines.append(line)
+            return
+        self.lines.append(f"{head}{key}:")
+        for name, inner in value.items():
+            self.put(scalar(name), inner, indent + 2)
+
+
+def scalar(value: Any) -> str:
+    """A value as YAML on one line, quoted where it has to be."""
+    odd = isinstance(value, str) and not value.isprintable()
+    text = yaml.safe_dump(value, allow_unicode=not odd, width=10**9, default_flow_style=True, sort_keys=False,
+                          default_style='"' if odd else None)
+    return text.removesuffix("...\n").rstrip("\n").removesuffix("\n...")
+
+
+def plain(words: str, most: int = 60) -> str:
+    """Words for a comment: on one line, without what does not print, shortened."""
+    text = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def place(uri: str, home: Path) -> str:
+    """A uri as the recipe names it: relative to the recipe's folder where it lies in it, else absolute."""
+    local = local_path(uri)
+    if local is None:
+        return uri
+    path, home = Path(local), home.resolve()
+    inside = path.relative_to(home).as_posix() if path.is_relative_to(home) else ""
+    # a path that begins with ~ or looks like a url would be read as something else
+    return f"./{inside}" if inside.startswith("~") else inside if inside not in ("", ".") else str(path)
+
+
+def recipe_text(contents: Contents) -> str:
+    """The whole recipe."""
+    text = _Text()
+    for part in (_head, _sources, _days, _seeds_and_evals, _curation, _datasets, _training, _release):
+        part(contents, text)
+        text.blank()
+    return "\n".join(text.lines).rstrip() + "\n"
+
+
+def _head(contents: Contents, text: _Text) -> None:
+    seen, base = contents.seen, contents.base
+    rows = f"{seen.totals['rows']:,} requests"
+    rows += "" if contents.saw_everything else f" in {contents.limit:,} of the log objects"
+    text.note(f"Written by `millrace init` on {contents.today} from {rows}; each value has its reason beside it. "
+              "Every key that is not here has a default (docs/data.md, docs/training.md, docs/speculators.md). Paths are "
+              "relative to this file.")
+    text.blank()
+    text.put("workload", contents.workload)
+    text.blank()
+    if base.kind == "tiny":
+        text.note("tiny is a toy, built on the spot: it needs no download and no GPU, and shows that these logs reach a "
+                  "release. It is good for nothing else. For a model worth serving, name a Hugging Face directory or id here "
+                  "and delete everything below that is marked (tiny).")
+    elif base.kind == "directory":
+        size = f", about {base.parameters / 1e9:.2g} billion parameters" if base.parameters else ""
+        context = f", context {base.context:,} tokens" if base.context else ""
+        text.note(f"A {base.model_type} model of {base.layers or '?'} layers{size}{context}.")
+    else:
+        text.note("An id on the Hugging Face Hub: the first run fetches it, unless it is in the local cache.")
+    if contents.has_token_ids:
+        text.note("Logs of format tokens are trained on as they stand: the base model must be one with the very tokenizer that "
+                  "made these ids.")
+    text.put("base_model", place(base.name, contents.home) if base.kind == "directory" else base.name)
+
+
+def _sources(contents: Contents, text: _Text) -> None:
+    seen = contents.seen
+    text.note("Read in place; each file's format is told by its records.")
+    text.put("sources")
+    mapping = _mapping(contents)
+    for source in [*contents.of("logs"), *contents.of("feedback")]:
+        look = source.look
+        many = f"{look.objects:,}{'+' if look.has_more else ''} object{'s' * (look.objects != 1 or look.has_more)}"
+        span = " to ".join(dict.fromkeys(map(str, look.days or ())))
+        days = f"; named for {span}{' and later' if look.has_more else ''}" if look.names_days else ""
+        text.note(f"{many}, {' and '.join(look.formats)}{days}", 2)
+        text.put(source.name, None, 2)
+        text.put("uri", place(source.uri, contents.home), 4)
+        if mapping and source.kind == "logs":
+            text.note("Records that name another workload are kept for that one; without this line all are taken as "
+                      f"{contents.workload}.", 4)
+            text.put("workloads", mapping, 4)
+    own = sum(item["records"] for item in seen.feedback)
+    if contents.of("feedback"):
+        text.note(f"{own:,} records of feedback; {seen.heard.get('rows', 0):,} of the {seen.sample_rows:,} requests looked at "
+                  "have some.", 2)
+    elif own:
+        text.note(f"Feedback comes with the records themselves ({own:,} values), so it needs no source of its own.", 2)
+    else:
+        text.note("No feedback was found. Thumbs or scores, tied by request id, would be one more source: "
+                  "{response_id, value} a line (docs/data.md).", 2)
+    names = _names(contents)
+    if len(names) > 1 and not mapping:
+        shown = ", ".join(plain(name, 40) for name in names[:6])
+        text.note(f"The records name {len(names)} workloads ({shown}{', ...' if len(names) > 6 else ''}); all are taken as "
+                  f"{contents.workload}. To keep some apart, map their names to recipes' workloads under a source:", 2)
+        example = {plain(name, 40): _slug(name) for name in names[:3]}
+        text.put("workloads", example, 2, off=True)
+    models = [plain(item["name"], 40) for item in seen.models if item["name"]]
+    if models:
+        text.note(f"Answers were given by {', '.join(models[:6])}{', ...' if len(models) > 6 else ''}.", 2)
+    for source in contents.of("unknown"):
+        why = plain(source.look.problems[0][1], 160) if source.look.problems else "it holds no records"
+        text.note(f"Left out: {plain(place(source.uri, contents.home), 80)}: {why}", 2)
+
+
+def _names(contents: Contents) -> list[str]:
+    return [item["name"] for item in contents.seen.workloads if item["name"]]
+
+
+def _mapping(contents: Contents) -> dict[str, str]:
+    """Other workloads' names, where the records call some of themselves by this recipe's workload."""
+    names = _names(contents)
+    others = [name for name in names if _slug(name) != contents.workload]
+    if contents.workload not in map(_slug, names) or not others or len(others) > MOST_NAMES:
+        return {}
+    return {name: _slug(name) for name in others}
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_")[:63].strip("-_") or "other"
+
+
+def _days(contents: Contents, text: _Text) -> None:
+    seen = contents.seen
+    days = [item["day"] for item in seen.days]
+    if seen.totals["at_midnight"] == seen.totals["rows"]:
+        text.note("The records carry no time of their own: their day is the one in their file's name, or the file's own. "
+                  "first_day and last_day stay open: from the earliest day in the logs until today.")
+        return
+    if contents.saw_everything:
+        looks = [source.look for source in contents.of("logs", "feedback") if source.look.names_days]
+        first = min([days[0], *(look.days[0] for look in looks)])
+        span = " to ".join(map(str, dict.fromkeys([days[0], days[-1]])))
+        text.note(f"{seen.totals['rows']:,} requests on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "
+                  f"{span}: one partition a day. Without last_day they go on until today.")
+        text.put("first_day", first)
+        text.put("last_day", days[-1], off=True)
+    else:
+        text.note(f"Days from {days[0]} to {days[-1]} were seen, in a part of the logs; first_day stays open: the earliest day "
+                  "in all of them.")
+
+
+def _seeds_and_evals(contents: Contents, text: _Text) -> None:
+    seeds, evals = contents.of("seeds"), contents.of("evals")
+    if seeds:
+        text.note("Examples beside the traffic, by their name; they are trained on and never measured on.")
+        text.put("seeds")
+        for source in seeds:
+            text.put(source.name, {"uri": place(source.uri, contents.home)}, 2)
+    if evals:
+        text.note("Evaluation suites, by their name: rows that hold one of their items are left out of training.")
+        text.put("evals")
+        for source in evals:
+            is_file = source.look.first_uri == source.uri or Path(local_path(source.uri) or "").is_file()
+            uri = source.uri if is_file or "*" in source.uri else f"{source.uri.rstrip('/')}/*"
+            text.put(source.name, {"uri": place(uri, contents.home)}, 2)
+    else:
+        text.note("Suites that you evaluate on belong here, so that no training row holds one of their items.")
+        text.put("evals", {"my-suite": {"uri": "evals/suite.jsonl"}}, off=True)
+
+
+def _curation(contents: Contents, text: _Text) -> None:
+    seen = contents.seen
+    about = "about " if seen.sampled or not contents.saw_everything else ""
+    lost = [f"{plain(fate['rule'].replace('_', ' '), 40)} {fate['rows'] / seen.sample_rows:.0%}" for fate in seen.fates
+            if fate["rule"] != "kept" and fate["rows"] * 200 >= seen.sample_rows][:6] if seen.sample_rows else []
+    text.note(f"With the defaults {about}{seen.usable_share:.0%} of the requests stay ({contents.trainable:,})"
+              + (f"; the others: {', '.join(lost)}." if lost else "."))
+    text.put("curation")
+    if seen.pii:
+        kinds = ", ".join(f"{plain(item['kind'], 20)} {item['rows']:,}" for item in seen.pii[:5])
+        text.note(f"Personal data was found in these {seen.sample_rows:,} rows ({kinds}): placeholders take its place.", 2)
+    else:
+        text.note("No personal data was found; what comes later is still replaced by placeholders.", 2)
+    text.put("pii", "redact", 2)
+    languages = [item for item in seen.languages if item["rows"] * 100 >= seen.sample_rows]
+    if len(languages) > 1:
+        told = ", ".join(f"{item['language']} {item['rows'] / seen.sample_rows:.0%}" for item in languages[:6])
+        text.note(f"Languages: {told}. To keep some only:", 2)
+        text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
+    if any(item["below_zero"] for item in seen.feedback):
+        text.note("Answers with a thumb down are left out; `prefer` also writes preference pairs of them.", 2)
+        text.put("feedback", {"thumbs_down": "drop"}, 2)
+
+
+def _datasets(contents: Contents, text: _Text) -> None:
+    sessions = contents.seen.sessions.get("sessions", 0) or 0
+    if sessions >= FEW_SESSIONS or not contents.saw_everything:
+        text.note("Whole sessions are held out: a tenth for the evaluation, a twentieth to validate on.")
+        text.put("datasets", {"sft": {"test_share": 0.1, "validation_share": 0.05}})
+    else:
+        text.note(f"Only {sessions:,} sessions were seen, and whole sessions are held out: a larger share, so that some are.")
+        text.put("datasets", {"sft": {"test_share": 0.2, "validation_share": 0.1}})
+
+
+def _training(contents: Contents, text: _Text) -> None:
+    base, seen = contents.base, contents.seen
+    cut = contents.tokens_of_longest > contents.max_length
+    fitted = (f"99 % of requests with their answers have at most about {contents.tokens_of_longest:,} tokens"
+              + (f"; the model's context holds {contents.max_length:,}, and longer ones are cut and counted." if cut else "."))
+    length = {"max_length": contents.max_length}
+    drafter, student = _worth(seen.verdicts, "a drafter"), _worth(seen.verdicts, "a student")
+    if base.kind == "tiny":
+        text.note("(tiny) Sizes for two CPU cores and some minutes; none of them is advice for a real model.")
+        text.put("tiny", TINY_SIZES["tiny"])
+    text.note(fitted)
+    text.put("sft", {**_sft(contents, text), **length})
+    text.blank()
+    text.note(f"A smaller model, taught by the fine-tuned one: {_judgement(seen.verdicts, 'a student')}")
+    sizes = {**TINY_SIZES["student"], **length} if base.kind == "tiny" else length
+    text.put("student", sizes if student else {"enabled": False})
+    if not base.served:
+        text.blank()
+        text.note(f"Quantizing, decoding and drafters are not known for {plain(base.model_type, 30)} models.")
+        text.put("quantize", {"enabled": False})
+    text.blank()
+    text.note(f"A draft model that speeds up serving: {_judgement(seen.verdicts, 'a drafter')}")
+    sizes = {**TINY_SIZES["speculator"], **length} if base.kind == "tiny" else length
+    text.put("speculator", sizes if drafter and base.served else {"enabled": False})
+    if base.kind == "tiny":
+        text.blank()
+        text.note("(tiny)")
+        text.put("evaluation", {**TINY_SIZES["evaluation"], **length})
+
+
+def _sft(contents: Contents, text: _Text) -> dict[str, Any]:
+    """Settings of fine-tuning but its length."""
+    base, seen = contents.base, contents.seen
+    if base.kind == "tiny":
+        return TINY_SIZES["sft"]
+    settings: dict[str, Any] = {}
+    tokens = contents.trainable * sum(seen.totals[name][0] or 0 for name in ("tokens_in_at", "tokens_out_at"))
+    if contents.saw_everything and 2 * tokens / 65_536 < FEW_STEPS:
+        text.note(f"preset quick: about {tokens / 1e6:.1f} million tokens are too few for the larger steps of `balanced`.")
+        settings["preset"] = "quick"
+    if base.parameters and base.parameters > ADAPTERS_ABOVE:
+        text.note("method lora: full fine-tuning takes about 18 bytes a parameter, more than one accelerator of 80 GB holds. "
+                  "`millrace plan` says what fits yours.")
+        settings["method"] = "lora"
+    return settings
+
+
+def _worth(verdicts: list[Verdict], question: str) -> bool:
+    return any(verdict.question == question and verdict.answer in WORTH for verdict in verdicts)
+
+
+def _judgement(verdicts: list[Verdict], question: str) -> str:
+    found = next((verdict for verdict in verdicts if verdict.question == question), None)
+    return f"{found.answer}. {found.sentence}" if found else "not looked at."
+
+
+def _release(contents: Contents, text: _Text) -> None:
+    text.note("A person approves (`millrace approve VERSION`); `automatic` serves whatever passes the gates.")
+    text.put("release", None)
+    text.put("approval", "person", 2)
+    if contents.base.kind == "tiny":
+        text.note("(tiny) A toy's figures say nothing, so its gates are low. The defaults are recovery 0.99, acceptance_length "
+                  "1.2.", 2)
+        text.put("gates", {"recovery": 0.9, "acceptance_length": 1.0}, 2)

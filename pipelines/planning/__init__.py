@@ -1,0 +1,1 @@
+"""Before a training: `millrace plan` (memory and speed) and `millrace sweep` (learning rates)."""

@@ -1,0 +1,204 @@
+"""`millrace sweep`: short trainings of one stage at several learning rates, on the lake's own dataset and model.
+
+    report = sweep(recipe, lake, "sft", rates=[1e-5, 3e-5, 1e-4], steps=100)
+
+Every rate is the stage with all its settings, but fewer steps: the schedule is that of a short run, so the best rate here
+is a good guess for a long one, not a proof. Runs are named by what determines them under <lake>/sweeps and kept: what is
+finished is not trained again, what was stopped continues. They are scratch, no artefacts.
+
+The best rate is that of the lowest held-out loss at the end. Each rate is tried once, with one seed; how much its held-out
+loss still moved between its last two validations is the only noise that is known, so rates closer than that are said to be
+no different. A real difference between seeds can be larger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
+
+from model_ops.job import Job
+from pipelines.contract.recipe import Recipe
+from pipelines.storage.storage_errors import storage_sentence
+from resources.artefacts.in_use import hold
+from resources.artefacts.manifest import SCRATCH, ManifestError
+from resources.artefacts.registry import Registry
+from resources.atomic import write_json
+from resources.lake import Lake
+from resources.stages import sections
+
+if TYPE_CHECKING:
+    from resources.launching.local_launcher import LocalLauncher
+
+LEAST_STEPS = 8
+
+
+class SweepError(Exception):
+    """What was asked cannot be swept; the message says what is missing."""
+
+
+class SweepFailed(Exception):
+    """A training of the sweep ended before its time; those before it are kept."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One rate: held-out loss at the end, how much it moved over the last points, and the training loss. None: it broke."""
+
+    learning_rate: float
+    loss: float | None
+    wobble: float
+    training_loss: float | None
+    broke: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """All rates, ascending; `best` is None where every one broke."""
+
+    stage: str
+    steps: int
+    tried: list[Tried]
+    folder: Path
+
+    @property
+    def best(self) -> Tried | None:
+        whole = [one for one in self.tried if one.loss is not None]
+        return min(whole, key=lambda one: one.loss) if whole else None
+
+    @property
+    def tied(self) -> list[Tried]:
+        """Rates whose loss is within the wobble of the best one's."""
+        best = self.best
+        return [] if best is None else [
+            one for one in self.tried
+            if one.loss is not None and one is not best and one.loss - best.loss <= math.hypot(one.wobble, best.wobble)]
+
+    @property
+    def at_the_edge(self) -> bool:
+        """Whether the best rate is the lowest or the highest tried: a better one may lie beyond."""
+        return self.best is not None and len(self.tried) > 1 and self.best in (self.tried[0], self.tried[-1])
+
+
+def rates_around(centre: float, points: int) -> list[float]:
+    """`points` rates about `centre`, from neighbour to neighbour a factor of 2, or more where that spans less than 8."""
+    if points < 2:
+        raise SweepError("--points: at least 2 learning rates are needed to compare")
+    if not (0 < centre < 10):
+        raise SweepError(f"--around {centre:g} is no learning rate; they lie between 0 and 10")
+    step = max(2.0, 8 ** (1 / (points - 1)))
+    return [float(f"{centre * step ** (i - (points - 1) / 2):.2g}") for i in range(points)]
+
+
+def read_rates(text: str) -> list[float]:
+    """`1e-5,3e-5,1e-4` as numbers, ascending. Raises SweepError for what is no learning rate."""
+    rates = []
+    for word in text.split(","):
+        try:
+            rate = float(word)
+        except ValueError as error:
+            raise SweepError(f"--learning-rates: {word.strip()!r} is no number; say them as 1e-5,3e-5,1e-4") from error
+        if not (0 < rate < 10):
+            raise SweepError(f"--learning-rates: {word.strip()} is no learning rate; they lie between 0 and 10")
+        rates.append(rate)
+    if len(set(rates)) < 2:
+        raise SweepError("--learning-rates: at least 2 different ones are needed to compare")
+    return sorted(set(rates))
+
+
+def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps: int | None,
+          say: Callable[[str], None] = lambda _: None) -> Report:
+    """Trains once at every rate. Raises SweepError where the dataset or the model is not in the lake yet."""
+    from resources.launching.local_launcher import LocalLauncher
+
+    if stage not in sections():
+        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
+    settings = getattr(recipe, stage).resolved()
+    steps = min(100, settings.steps or 100) if steps is None else steps
+    if steps < LEAST_STEPS:
+        raise SweepError(f"--steps {steps}: fewer than {LEAST_STEPS} steps say nothing about a learning rate")
+    trained = sections()[stage]
+    operation, role, source = trained.operation, trained.takes_model_as, recipe.policy.source_of(trained.name)
+    registry = Registry(lake, recipe.workload)
+    inputs = {}
+    for name, kind, asset in ((role, "model", source), ("dataset", "dataset", "sft_dataset")):
+        try:
+            inputs[name] = registry.current(kind, asset)
+        except ManifestError as error:
+            raise SweepError(f"{recipe.workload} has no {asset} in {lake.root} yet: millrace run RECIPE --lake {lake.root} "
+                             f"--select +{asset} makes it") from error
+    places = {name: registry.directory(manifest) for name, manifest in inputs.items()}
+    if not (places["dataset"] / "validation.parquet").exists():
+        raise SweepError("the dataset holds no validation rows, so no rate could be called better: set "
+                         "datasets.sft.validation_share above 0 and run again")
+    home = lake.root / "sweeps" / recipe.workload / stage
+    tried = []
+    with LocalLauncher(worker_log=home / "worker.log") as launcher:
+        for number, rate in enumerate(sorted(rates), 1):
+            say(f"learning rate {rate:g}, {number} of {len(rates)}: {steps} steps")
+            changed = settings.model_copy(update={"learning_rate": rate, "steps": steps, "epochs": None})
+            config = changed.model_dump(mode="json")
+            digests = {name: manifest.digest for name, manifest in inputs.items()}
+            named = hashlib.sha256(json.dumps([operation, config, digests], sort_keys=True).encode()).hexdigest()[:12]
+            tried.append(_try(launcher, lake, Job(operation=operation, output=home / named, inputs=places, settings=config,
+                                                  threads=recipe.threads), rate))
+    report = Report(stage, steps, tried, home)
+    write_json(home / "report.json", {"stage": stage, "steps": steps, "best": report.best and report.best.learning_rate,
+                                      "tied": [one.learning_rate for one in report.tied],
+                                      "tried": [asdict(one) for one in tried]})
+    plot(report, home / "report.png")
+    return report
+
+
+def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
+    """One training, or what is left of an earlier one. Only its metrics are kept of a finished run."""
+    from resources.launching.launcher import WorkerError
+
+    result = job.output / "result.json"
+    if not result.exists():
+        hold(job.output)
+        try:
+            launcher.run(job)
+        except WorkerError as error:
+            if "not a finite number" not in str(error):
+                raise SweepFailed(storage_sentence(error, lake.root) or f"learning rate {rate:g}: {error}") from error
+            return Tried(rate, None, 0.0, None, broke="the loss left the numbers")
+        lines = [json.loads(line) for line in (job.output / "metrics.jsonl").read_text().splitlines()]
+        shutil.rmtree(job.output / SCRATCH, ignore_errors=True)  # checkpoints of a training that is finished
+        write_json(result, {"validation": [line["validation_loss"] for line in lines if "validation_loss" in line],
+                            "training": [line["loss"] for line in lines]})
+        _drop_weights(job.output)
+    found: dict[str, Any] = json.loads(result.read_text())
+    validation, training = found["validation"], found["training"]
+    tail = training[-max(1, len(training) // 10):]
+    return Tried(rate, validation[-1], pstdev(validation[-2:]) if len(validation) > 1 else 0.0, fmean(tail))
+
+
+def _drop_weights(folder: Path) -> None:
+    for path in folder.rglob("*.safetensors"):
+        path.unlink()
+
+
+def plot(report: Report, path: Path) -> None:
+    """Held-out loss by learning rate, the best one marked, as a PNG."""
+    from matplotlib.figure import Figure
+
+    whole = [one for one in report.tried if one.loss is not None]
+    figure = Figure(figsize=(6, 3.4), dpi=110, layout="constrained")
+    axes = figure.add_subplot(xscale="log", xlabel="learning rate", ylabel="held-out loss, nats per token")
+    if whole:
+        axes.errorbar([one.learning_rate for one in whole], [one.loss for one in whole], [one.wobble for one in whole],
+                      marker="o", color="#1b6ca8", capsize=3, linewidth=1.2)
+        axes.plot(report.best.learning_rate, report.best.loss, marker="o", markersize=11, fillstyle="none", color="#c8553d")
+    for one in report.tried:
+        if one.loss is None:
+            axes.axvline(one.learning_rate, color="#999999", linestyle=":", linewidth=1)
+    axes.set_title(f"{report.stage}, {report.steps} steps", loc="left", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Software": None})

@@ -1,0 +1,176 @@
+"""`millrace plan`: what training a recipe's stage will take of given devices, before any of them is rented.
+
+    plan = plan_recipe(recipe, "8xH100", stage="sft")
+    print_plan(plan, recipe, "sft", console)
+
+The model's config is read (a directory's, `tiny`'s, or that of a Hub id already in the local cache), no weight is. The
+table shows one device; the YAML below it can be pasted into the recipe.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from model_ops.devices import parse_devices
+from model_ops.planning.choice import choose
+from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
+from pipelines.contract.recipe import Recipe
+from resources.stages import sections
+
+BAR = 28
+SAID = {
+    "weights": "weights", "gradients": "gradients", "optimizer": "optimizer state", "kept": "activations, kept",
+    "at_work": "activations, at work", "gathered": "gathered blocks", "teacher": "teacher",
+    "device": "context, libraries", "spare": "fragmentation",
+}
+METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
+
+
+class PlanError(Exception):
+    """What was asked cannot be planned; the message says what could be."""
+
+
+def plan_recipe(recipe: Recipe, gpus: str, stage: str = "sft") -> Plan:
+    """The plan of one stage. Raises PlanError or UnknownDevice for what cannot be planned, NothingFits with the nearest
+    thing that fits."""
+    if stage not in sections():
+        raise PlanError(f"--stage {stage}: stages that can be planned are {', '.join(sections())}")
+    if stage == "student" and not recipe.student.enabled:
+        raise PlanError("--stage student: this recipe switches the student off (student.enabled)")
+    count, device = parse_devices(gpus)
+
+    from model_ops.errors import ModelError
+    from model_ops.planning.needs import Training, count_weights, needs_of
+
+    settings = (recipe.sft if stage == "sft" else recipe.student).resolved()
+    config, name = _config_of(recipe)
+    kind = "cpu" if device.is_cpu else "cuda"
+    try:
+        teacher = 0
+        if stage == "student":
+            teacher = count_weights(config).all
+            layers = settings.layers
+            config.num_hidden_layers = max(1, round(config.num_hidden_layers * layers) if layers < 1 else int(layers))
+            if getattr(config, "layer_types", None):
+                config.layer_types = config.layer_types[:config.num_hidden_layers]
+        return choose(needs_of(config, Training.of(settings), name, kind, teacher=teacher), count, device)
+    except ModelError as error:
+        raise PlanError(f"base_model {recipe.base_model}: {error}") from error
+
+
+def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None:
+    """The table, the reasons, and what to paste."""
+    needs, setup, device = plan.needs, plan.setup, plan.device
+    devices = "this machine's CPU" if device.is_cpu else f"{plan.count}x{device.name}"
+    console.print(Text.assemble(
+        (f"{recipe.workload} · {stage}", "bold"), f"   {METHODS[needs.method]} of {needs.name}, ",
+        f"{_count(needs.counts.all)} weights, rows of {needs.max_length:,} tokens, on {devices}"))
+    console.print(Padding(_memory_table(plan.memory, device.memory_gib), (1, 0, 1, 2)))
+    if plan.tokens_per_second is not None:
+        used = setup.mesh.processes
+        each = f" ({_two_digits(plan.tokens_per_second / used):,} a device)" if used > 1 else ""
+        share = plan.tokens_per_second * needs.flops_per_token / (used * device.bf16_tflops * 1e12)
+        whose = "the devices'" if used > 1 else "the device's"
+        console.print(f"  about [bold]{_two_digits(plan.tokens_per_second):,}[/] tokens/s{each}, an estimate: "
+                      f"{_flops(needs.flops_per_token)} a token at an assumed {share:.{0 if share >= 0.1 else 1}%} of {whose} "
+                      "bf16 peak", highlight=False)
+    else:
+        console.print("  [dim]no estimate of speed: this device's peak is not known[/]", highlight=False)
+    grid = Table.grid(padding=(0, 1))
+    for reason in plan.reasons:
+        grid.add_row(" [green]•[/]", Text(reason))
+    console.print(Padding(grid, (1, 0, 1, 1)))
+    console.print(f"[dim]to paste into the recipe ({setup.mesh}):[/]", highlight=False)
+    console.print(yaml.safe_dump({stage: settings_of(plan)}, sort_keys=False, default_flow_style=False).rstrip(),
+                  markup=False, highlight=False)
+
+
+def settings_of(plan: Plan) -> dict[str, Any]:
+    """The chosen setup as the stage's settings."""
+    setup = plan.setup
+    mesh = setup.mesh.axes()
+    return {
+        **({"mesh": mesh} if mesh else {}),
+        "micro_batch_tokens": setup.micro_batch_tokens,
+        "activation_checkpointing": setup.checkpointing,
+        **({"offload_activations": True} if setup.offload else {}),
+    }
+
+
+def as_json(plan: Plan, recipe: Recipe, stage: str) -> str:
+    """Everything the table says, for other programs."""
+    return json.dumps({
+        "workload": recipe.workload, "stage": stage, "model": plan.needs.name, "method": plan.needs.method,
+        "weights": plan.needs.counts.all, "devices": plan.count, "devices_used": plan.setup.mesh.processes,
+        "device": plan.device.name,
+        "device_gib": round(plan.device.memory_gib, 3), "memory_gib": plan.memory.as_gib(),
+        "settings": settings_of(plan), "tokens_per_second_estimate": plan.tokens_per_second,
+        "flops_per_token": plan.needs.flops_per_token, "reasons": list(plan.reasons),
+    })
+
+
+def _memory_table(memory: MemoryOf, room_gib: float) -> Group:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim", pad_edge=False)
+    table.add_column("memory of one device")
+    table.add_column("GiB", justify="right")
+    table.add_column(f"of {room_gib:,.1f} GiB")
+    before = 0.0
+    for name, said in SAID.items():
+        size = getattr(memory, name) / GIB
+        if size < 0.0005:
+            continue
+        table.add_row(said, f"{size:,.2f}", _bar(before, size, room_gib))
+        before += size
+    table.add_section()
+    table.add_row(Text("in all", style="bold"), Text(f"{before:,.2f}", style="bold"),
+                  Text(f"{before / room_gib:.0%}", style="bold green" if before < 0.9 * room_gib else "bold yellow"))
+    return Group(table)
+
+
+def _bar(before: float, size: float, room: float) -> Text:
+    """Where in the device's memory this part lies, the parts above laid end to end."""
+    start, end = round(before / room * BAR), round((before + size) / room * BAR)
+    block = "█" * (end - start) or "▏"
+    return Text.assemble(("·" * start, "dim"), (block, "cyan"), ("·" * max(0, BAR - start - len(block)), "dim"))
+
+
+def _count(weights: int) -> str:
+    return f"{weights / 1e9:.2f}B" if weights >= 1e9 else f"{weights / 1e6:.1f}M"
+
+
+def _flops(of_a_token: float) -> str:
+    return f"{of_a_token / 1e9:,.1f} GFLOP" if of_a_token >= 1e9 else f"{of_a_token / 1e6:,.0f} MFLOP"
+
+
+def _two_digits(value: float) -> int:
+    digits = max(0, len(str(int(value))) - 2)
+    return round(value / 10**digits) * 10**digits
+
+
+def _config_of(recipe: Recipe) -> tuple[Any, str]:
+    from transformers import AutoConfig
+
+    name = recipe.base_model
+    if name == "tiny":
+        tiny = recipe.tiny.resolved()
+        return AutoConfig.for_model(
+            "qwen3", vocab_size=tiny.vocab_size, hidden_size=tiny.hidden_size, num_hidden_layers=tiny.layers,
+            num_attention_heads=tiny.heads, num_key_value_heads=tiny.kv_heads, head_dim=tiny.head_dim,
+            intermediate_size=tiny.mlp_size, max_position_embeddings=tiny.max_position_embeddings,
+            tie_word_embeddings=True), "tiny"
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if "/" in name and not name.startswith(("/", ".")):
+            raise PlanError(f"base_model {name} is an id on a hub and not in the local cache; a plan fetches nothing: name a "
+                            "directory instead, its config.json is enough") from error
+        raise PlanError(f"base_model {name} holds no config.json of a causal language model: "
+                        f"{str(error).strip().splitlines()[0]}") from error
+    return config, name.rstrip("/").rpartition("/")[2]

@@ -1,0 +1,1 @@
+"""Releases on the terminal: `verify`, `approve`, `withdraw`, `rollback`, `measure`."""

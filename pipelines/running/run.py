@@ -1,0 +1,242 @@
+"""One run of a recipe inside Dagster: the process that `submit` starts and `millrace run` follows.
+
+    python -m pipelines.running.run '{"id": "...", "recipe": "...", "lake": "...", "folder": "...", "select": null}'
+
+Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Every Dagster event worth
+showing, and every progress line of the workers, goes to the file named by MILLRACE_PROGRESS.
+Exit codes: 0 fine, 1 a step failed, 2 misuse, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import uuid
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.events import DagsterEventType
+from dagster._utils.error import SerializableErrorInfo
+from pydantic import BaseModel, ConfigDict
+
+from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
+from pipelines.graph.days import first_day
+from pipelines.graph.recipe_graph import definitions
+from pipelines.running.instance import fail_dead_runs, open_instance
+from pipelines.running.submit import EXIT, STARTED
+from pipelines.storage.lake_recipes import remember
+from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
+from resources.artefacts.leftovers import kept_seconds
+from resources.atomic import write_json
+from resources.lake import Lake, LakeError
+from resources.launching.relay import relay
+from resources.launching.run_history import PROCESS_TAG
+from resources.process_stamp import this_process
+from resources.reading.ingest import observe
+from resources.reading.ingest_notes import moved_note
+from resources.reading.sources import SourceError
+from resources.stages import daily_stages
+from resources.tables import Tables
+
+RUN_TAG = "millrace/run"
+"""Tag of a Dagster run: the id of the submitted run that it belongs to."""
+RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+
+
+STATES = {DagsterEventType.STEP_START: "started", DagsterEventType.STEP_SUCCESS: "finished"}
+INTERRUPTIONS = {"DagsterExecutionInterruptedError", "KeyboardInterrupt", "WorkerStopped"}
+DUCKDB_INTERRUPTED = "Query interrupted"
+"""What DuckDB says, as a RuntimeError, of a Ctrl-C during a query."""
+
+
+class RunRequest(BaseModel):
+    """What to run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    recipe: Path
+    lake: Path
+    folder: Path
+    """Where the run says that it began, and its exit code."""
+    select: list[str] | None = None
+    partition: date | None = None
+
+
+class SelectionError(Exception):
+    """--select names no asset of the recipe's graph."""
+
+
+def run(request: RunRequest) -> int:
+    """Runs what was asked for; 0 when every step succeeded."""
+    recipe = load_recipe(request.recipe)
+    lake = Lake.open(request.lake)
+    require_writable(lake.root)
+    kept_seconds()  # a mistake in the environment is said now, not by the step that first needs the lake
+    remember(lake, recipe.workload, request.recipe)
+    instance = open_instance(lake)
+    for run_id in fail_dead_runs(instance):
+        relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
+    graph = definitions(request.recipe, request.lake)
+    chosen = _selected(graph, recipe, request.select)
+    by_day = daily_stages()
+    daily = [key for key in chosen if key.path[-1] in by_day]
+    if daily:
+        days = _days(recipe, lake, request.partition, instance)
+        graph = definitions(request.recipe, request.lake)  # the first day is known only now
+        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request.id):
+            return 1
+    rest = [key for key in chosen if key.path[-1] not in by_day]
+    if rest and not _execute(graph, "train", rest, instance, lake, {}, request.id):
+        return 1
+    return 0
+
+
+def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -> list[dg.AssetKey]:
+    """The materializable assets that a selection in Dagster's syntax names, workload prefix left out."""
+    asset_graph = graph.resolve_asset_graph()
+    names = {key.path[-1]: key for key in asset_graph.get_all_asset_keys()}
+    everything = [key for key in asset_graph.toposorted_asset_keys if key in asset_graph.executable_asset_keys]
+    if select is None:
+        return everything
+    expression = " or ".join(f"({item})" for item in select)
+    unknown = set(re.findall(r"[A-Za-z_]\w*", expression)) - set(names) - {"and", "or", "not", "key", "group", "kind"}
+    if unknown and ":" not in expression:
+        raise SelectionError(f"--select: no asset named {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    for name in sorted(names, key=len, reverse=True):
+        expression = re.sub(rf'(?<![\w"/:]){name}(?![\w"/])', f'key:"{recipe.workload}/{name}"', expression)
+    try:
+        found = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
+    except dg.DagsterError as error:
+        raise SelectionError(f"--select {' '.join(select)}: this is not a selection in Dagster's syntax") from error
+    chosen = [key for key in everything if key in found]
+    if not chosen:
+        raise SelectionError(f"--select {' '.join(select)}: nothing there can be materialized; there are {', '.join(names)}")
+    return chosen
+
+
+def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.DagsterInstance) -> list[date]:
+    seen = observe(Tables(lake), recipe.workload, recipe.sources)
+    if seen.moved_objects:
+        relay({"event": "note", "message": moved_note(seen.moved_objects)})
+    instance.report_runless_asset_event(
+        dg.AssetObservation(
+            asset_key=[recipe.workload, "logs"],
+            metadata={"new_objects": seen.new_objects, "unread_objects": seen.unread_objects, "days": len(seen.days)},
+        )
+    )
+    earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
+    if partition is None:
+        found = [day for day in seen.days if earliest <= day <= latest]
+        news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
+        return [day for day in found if day in news] or found[-1:]
+    if not earliest <= partition <= latest:
+        raise SelectionError(f"--partition {partition}: this recipe's traffic is that of {earliest} to {latest}")
+    return [partition]
+
+
+def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
+    """Days that one of the daily assets has no materialization of."""
+    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in DAILY]
+    return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
+
+
+def _range_tags(days: list[date]) -> dict[str, str]:
+    return dict(zip(RANGE_TAGS, (days[0].isoformat(), days[-1].isoformat()), strict=True))
+
+
+def _execute(
+    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str],
+    submitted_as: str,
+) -> bool:
+    run_id = str(uuid.uuid4())
+    listener = _Listener({key.path[-1] for key in keys}, lake)
+    instance.add_event_listener(run_id, listener)
+    result = graph.resolve_job_def(job).execute_in_process(
+        instance=instance,
+        run_id=run_id,
+        asset_selection=keys,
+        tags={**tags, PROCESS_TAG: this_process(), RUN_TAG: submitted_as},
+        raise_on_error=False,
+    )
+    if listener.interrupted:
+        raise KeyboardInterrupt
+    return result.success
+
+
+class _Listener:
+    """Relays the Dagster events that a person waiting at a terminal wants to see: assets, checks, failures."""
+
+    def __init__(self, names: set[str], lake: Lake):
+        self.names, self.lake = names, lake
+        self.interrupted = False
+        self._waiting: set[str] = set()
+
+    def __call__(self, entry: dg.EventLogEntry) -> None:
+        event = entry.dagster_event
+        if event is None:
+            return
+        step = (event.step_key or "").split("__")[-1]
+        if event.event_type == DagsterEventType.ENGINE_EVENT and "blocked by limit for pool" in (event.message or ""):
+            self._waits(step)
+        if event.event_type == DagsterEventType.STEP_FAILURE:
+            self._failed(step, event.event_specific_data.error, entry.timestamp)
+        elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
+            check = event.asset_check_evaluation_data
+            relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
+        elif step in self.names and event.event_type in STATES:  # a check's own step is told by its result
+            relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
+
+    def _waits(self, step: str) -> None:
+        """Says once that a step cannot begin yet: nothing else moves on the terminal meanwhile."""
+        if step not in self._waiting:
+            self._waiting.add(step)
+            relay({"event": "note", "message": f"{step} waits: another run on this lake is at work in its place"})
+
+    def _failed(self, step: str, error: SerializableErrorInfo | None, at: float) -> None:
+        refused = storage_sentence(error, self.lake.root)
+        while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
+            error = error.cause  # Dagster's own wrappers; what they wrap says what is wrong
+        if error is not None and (error.cls_name in INTERRUPTIONS or DUCKDB_INTERRUPTED in error.message):
+            self.interrupted = True
+            relay({"event": "step", "step": step, "state": "stopped", "at": at})
+            return
+        message = refused or (error.message.strip().split(": ", 1)[-1] if error else "no reason given")
+        killed = error is not None and error.cls_name == "WorkerKilled"
+        relay({"event": "step", "step": step, "state": "failed", "at": at, "message": message, "killed": killed})
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
+    request = RunRequest.model_validate(json.loads(sys.argv[1]))
+    with suppress(OSError):  # a full disk: the process that submitted this run sees its exit code all the same
+        write_json(request.folder / STARTED, {"process": this_process()})
+    code = _carried_out(request)
+    with suppress(OSError):
+        write_json(request.folder / EXIT, {"exit_code": code})
+    return code
+
+
+def _carried_out(request: RunRequest) -> int:
+    try:
+        return run(request)
+    except (RecipeError, LakeError, SourceError, SelectionError) as error:
+        relay({"event": "refused", "message": str(error)})
+        return 2
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+        return 130
+    except Exception as error:  # where Dagster cannot write its history, there is no failed step to tell of
+        message = str(error) if isinstance(error, StorageError) else storage_sentence(error, request.lake)
+        if message is None:
+            raise
+        relay({"event": "refused", "message": message})
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

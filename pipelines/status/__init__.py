@@ -1,0 +1,1 @@
+"""`millrace status`: which artefacts are current, which are stale and why, what runs."""

@@ -1,0 +1,304 @@
+"""`millrace status`: what of a lake is current, what is stale and why, what runs, and who is waited for.
+
+    status = status_of(Lake.open("lake", create=False), recipe)         # recipe: or None
+    status.as_json()                                                     # stable keys, for monitors
+
+Nothing is written and no lock is taken, so it works while a run writes and on a lake that is read-only. Tables of more than
+COMPARED_ROWS rows are not digested: they count as changed where rows were written after the artefact.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from resources.artefacts.current import current_manifests
+from resources.artefacts.freshness import StaleInput, stale_inputs
+from resources.artefacts.manifest import Input, Manifest, ManifestError
+from resources.artefacts.slice_digest import slice_digest
+from resources.lake import Lake
+from resources.launching.run_history import SeenRun, runs, seconds_of_steps, steps_underway
+from resources.releasing.approvals import is_approved, was_decided
+from resources.releasing.endpoint_log import EndpointLogError
+from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
+from resources.releasing.parts import disagreements, superseded
+from resources.releasing.release import ReleaseError, read_release
+from resources.stages import artefact_stages
+from resources.tables import Tables
+
+if TYPE_CHECKING:  # importing the schema takes a second
+    from pipelines.contract.recipe import Recipe
+
+COMPARED_ROWS = 50_000
+LISTED_OBJECTS = 5_000
+SOURCE_SECONDS = 10.0
+TABLES = ("interactions", "cleaned_interactions")
+STEPS = {found.artefact_name: found.name for found in artefact_stages()}
+"""Artefact -> the step that makes it."""
+
+State = Literal["current", "stale", "missing", "off"]
+
+
+@dataclass
+class StageStatus:
+    """One artefact. reasons: sentences; inputs: those that are not current. off: the recipe does not have this stage."""
+
+    stage: str
+    state: State
+    version: str = ""
+    digest: str = ""
+    made_at: datetime | None = None
+    seconds: float | None = None
+    run_id: str = ""
+    reasons: list[str] = field(default_factory=list)
+    inputs: list[StaleInput] = field(default_factory=list)
+
+
+@dataclass
+class TableStatus:
+    """A workload's rows of a table, from the commit log."""
+
+    table: str
+    rows: int
+    first_day: date | None
+    last_day: date | None
+    note: str = ""
+
+
+@dataclass
+class EndpointStatus:
+    """waiting_for: a person's approval, a gate, a newer release, or nothing; command: what would move it on. faults: why
+    the candidate cannot be approved, its gates apart: parts that do not belong together, or are no longer current."""
+
+    champion: str = ""
+    candidate: str = ""
+    previous: str = ""
+    changed_at: datetime | None = None
+    changed_by: str = ""
+    waiting_for: str = ""
+    command: str = ""
+    failed_gates: list[dict[str, Any]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+@dataclass
+class WorkloadStatus:
+    workload: str
+    stages: list[StageStatus]
+    tables: list[TableStatus]
+    endpoint: EndpointStatus
+    unread_objects: int | None = None
+    unread_more: bool = False
+    sources_problem: str = ""
+
+
+@dataclass
+class RunStatus:
+    """is_alive: false where the process of a run that is called in progress is gone; null where that is not known."""
+
+    run_id: str
+    job: str
+    status: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    process: str
+    is_alive: bool | None
+    steps: list[str]
+
+
+@dataclass
+class Status:
+    lake: str
+    at: datetime
+    workloads: list[WorkloadStatus]
+    running: list[RunStatus]
+    last_run: RunStatus | None = None
+    """The newest one that has ended."""
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), default=str, ensure_ascii=False)
+
+
+def status_of(lake: Lake, recipe: Recipe | None = None) -> Status:
+    """Of all workloads of the lake, or of the recipe's alone."""
+    seen = runs(lake)
+    names = [recipe.workload] if recipe else workloads_of(lake)
+    return Status(
+        str(lake.root), datetime.now(UTC).replace(microsecond=0),
+        [_workload(lake, name, recipe, seen) for name in names],
+        [_run(run, steps_underway(lake, run.run_id)) for run in seen if run.is_in_progress],
+        next((_run(run, []) for run in seen if not run.is_in_progress), None),
+    )
+
+
+def _run(run: SeenRun, steps: list[str]) -> RunStatus:
+    alive = run.is_alive if run.is_in_progress else False
+    return RunStatus(run.run_id, run.job, run.status, run.started_at, run.ended_at, run.process, alive, steps)
+
+
+def workloads_of(lake: Lake) -> list[str]:
+    """Every workload that has rows, artefacts or an endpoint."""
+    found = {path.name for kind in ("dataset", "model", "release") for path in lake.artefacts(kind).glob("*") if path.is_dir()}
+    found |= {path.name.partition("=")[2] for path in lake.table("interactions").glob("workload=*")}
+    return sorted(found | set(workloads_with_endpoints(lake)))
+
+
+def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenRun]) -> WorkloadStatus:
+    manifests = current_manifests(lake, workload)
+    slices = _Slices(Tables(lake), workload)
+    planned = _planned(recipe, lake, slices) if recipe else {}
+    differing = {name: said for name, plan in planned.items()
+                 if name in manifests and (said := plan.differs_from(manifests[name]))}
+    stale = stale_inputs(manifests, slices.now, outdated=differing)
+    status = WorkloadStatus(workload, [], slices.counted(), _endpoint(lake, workload))
+    for name in [*STEPS, *(name for name in manifests if name not in STEPS)]:
+        manifest = manifests.get(name)
+        is_off = recipe is not None and STEPS.get(name, name) in recipe.disabled
+        if manifest is None:
+            status.stages.append(StageStatus(name, "off" if is_off else "missing"))
+            continue
+        reasons = [differing[name]] if name in differing else []
+        if name in planned and planned[name].unknown:
+            reasons.append(f"not compared: {planned[name].unknown}")
+        reasons += [str(item) for item in stale.get(name, [])] + slices.doubts(manifest)
+        is_stale = name in differing or name in stale
+        run_id, seconds = _made_by(lake, name, manifest, seen)
+        status.stages.append(StageStatus(
+            name, "off" if is_off else "stale" if is_stale else "current", manifest.version, manifest.digest,
+            manifest.created_at, seconds, run_id, [] if is_off else reasons, stale.get(name, [])))
+    if recipe is not None:
+        _look_for_unread(status, recipe, Tables(lake))
+    return status
+
+
+def _planned(recipe: Recipe, lake: Lake, slices: _Slices) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Dagster's, about parts of it that may change
+        from pipelines.status.planned_versions import planned_versions
+    return planned_versions(recipe, lake, slices.digest)
+
+
+class _Slices:
+    """A workload's table rows, digested once each where they are few enough."""
+
+    def __init__(self, tables: Tables, workload: str):
+        self._tables, self._workload = tables, workload
+        self._digests: dict[tuple[str, bool], str | None] = {}
+        self._rows: dict[str, int] = {}
+
+    def digest(self, table: str, as_served: bool) -> str | None:
+        key = (table, as_served)
+        if key not in self._digests:
+            few = self._count(table) <= COMPARED_ROWS
+            self._digests[key] = slice_digest(self._tables, table, self._workload, as_served) if few else None
+        return self._digests[key]
+
+    def now(self, manifest: Manifest, item: Input) -> str | None:
+        """For stale_inputs. What lies outside is compared by the recipe's plan alone, which knows where."""
+        if item.kind != "table":
+            return None
+        try:
+            return self.digest(item.name, manifest.op == "build_served_answers")
+        except (ValueError, OSError):
+            return None
+
+    def doubts(self, manifest: Manifest) -> list[str]:
+        """Large tables that were written to after an artefact was made from them."""
+        large = [item.name for item in manifest.inputs if item.kind == "table" and self._count(item.name) > COMPARED_ROWS]
+        return [f"may be stale: {name} was written to since" for name in large if self._written(name) > manifest.created_at]
+
+    def counted(self) -> list[TableStatus]:
+        found = []
+        for name in TABLES:
+            try:
+                days = self._tables.rows_by_day(name, self._workload)
+            except Exception as error:  # delta-rs raises its own kinds for a log that is cut short
+                found.append(TableStatus(name, 0, None, None, f"cannot be read: {type(error).__name__}"))
+                continue
+            found.append(TableStatus(name, sum(days.values()), min(days, default=None), max(days, default=None)))
+        return found
+
+    def _count(self, table: str) -> int:
+        if table not in self._rows:
+            self._rows[table] = sum(self._tables.rows_by_day(table, self._workload).values())
+        return self._rows[table]
+
+    def _written(self, table: str) -> datetime:
+        opened = self._tables.open(table)
+        parts = pa.table(opened.get_add_actions(flatten=True)).to_pylist() if opened else []
+        times = [part["modification_time"] for part in parts if part["partition.workload"] == self._workload]
+        newest = max(times, default=datetime(1970, 1, 1))
+        return newest.replace(tzinfo=UTC) if newest.tzinfo is None else newest
+
+
+def _made_by(lake: Lake, name: str, manifest: Manifest, seen: list[SeenRun]) -> tuple[str, float | None]:
+    """The run that made an artefact, by its manifest or else by the time, and the seconds of its step there."""
+    if manifest.run_id:
+        seconds = seconds_of_steps(lake, manifest.run_id).get(STEPS.get(name, name))
+        return manifest.run_id, None if seconds is None else round(seconds, 1)
+    for run in seen:
+        ended = run.ended_at or datetime.now(UTC)
+        if run.started_at is not None and run.started_at <= manifest.created_at <= ended:
+            seconds = seconds_of_steps(lake, run.run_id).get(STEPS.get(name, name))
+            if seconds is not None:
+                return run.run_id, round(seconds, 1)
+    return "", None
+
+
+def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
+    try:
+        aliases = Endpoint(lake, workload).read()
+    except (EndpointError, EndpointLogError) as error:
+        return EndpointStatus(problem=str(error))
+    found = EndpointStatus(aliases.champion or "", aliases.candidate or "", aliases.previous or "", aliases.changed_at,
+                           aliases.changed_by)
+    if aliases.candidate:
+        directory = lake.artefacts("release") / workload / aliases.candidate
+        try:
+            found.failed_gates = [gate.model_dump() for gate in read_release(directory).gates if not gate.passed]
+            found.faults = [*disagreements(lake, directory), *superseded(lake, directory)]
+            decided, approved = was_decided(lake, directory), is_approved(lake, directory)
+        except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
+            found.problem = f"candidate {aliases.candidate} cannot be read: {error}"
+            return found
+        command = f"millrace approve {aliases.candidate} --lake {lake.root}"
+        if found.failed_gates:
+            found.waiting_for = "a gate"
+        elif found.faults:
+            found.waiting_for = "a newer release"
+        elif approved:
+            found.waiting_for, found.command = "the next run of endpoint", ""
+        else:
+            found.waiting_for = "a person, who withdrew it before" if decided else "a person's approval"
+            found.command = command
+    return found
+
+
+def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> None:
+    """How many objects of the sources were never read, of the first LISTED_OBJECTS of each; bounded in time."""
+    from resources.reading.new_objects import new_objects
+
+    result: dict[str, Any] = {}
+
+    def look() -> None:
+        try:
+            result["found"] = new_objects(tables, recipe.workload, recipe.sources, {}, LISTED_OBJECTS)
+        except Exception as error:
+            result["problem"] = " ".join(str(error).split())
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(SOURCE_SECONDS)
+    if "found" in result:
+        status.unread_objects, status.unread_more = result["found"].objects, bool(result["found"].cursor)
+    else:
+        status.sources_problem = result.get("problem", f"the sources did not answer within {SOURCE_SECONDS:g} s")
+
+

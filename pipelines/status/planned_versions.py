@@ -1,0 +1,132 @@
+"""The version that each stage of a recipe would have if it were made now, without making anything.
+
+    planned = planned_versions(recipe, lake, digest_of_slice)      # {"sft_model": Planned(version, op, config, inputs), ...}
+
+The assets themselves are asked: each runs up to the point where it would build, with a workshop that only names what would be
+built. So the version is the one that a run would have, by the same code. Stages whose inputs do not exist yet are left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from assets.overrides import TrainingOverrides
+from pipelines.contract.recipe import Recipe
+from pipelines.graph.recipe_graph import asset_of, recipe_parts
+from resources.artefacts.current import current_manifests
+from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
+from resources.artefacts.registry import Registry
+from resources.artefacts.source_digest import source_digest
+from resources.lake import Lake
+from resources.reading.sources import SourceError
+from resources.stages import artefact_stages
+from resources.workshop.workshop import Workshop
+
+HASHED_BYTES = 200_000_000
+"""A model outside that has changed since is read to compare it, up to this size."""
+
+SliceDigest = Callable[[str, bool], str | None]
+"""(table, as_served) -> the digest of the workload's rows now; None where that would take too long."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a run would make now. unknown: an input that was not compared, and why; then `version` is empty."""
+
+    version: str
+    op: str = ""
+    config: dict[str, Any] | None = None
+    inputs: tuple[Input, ...] = ()
+    unknown: str = ""
+
+    def differs_from(self, manifest: Manifest) -> str:
+        """What a run would make otherwise than `manifest`, apart from inputs that are artefacts or tables; nothing where it
+        would be the same."""
+        if self.unknown or self.version == manifest.version:
+            return ""
+        then, now = manifest.config, self.config or {}
+        changed = [name for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
+        if changed:
+            return "settings changed: " + ", ".join(_change(name, then, now) for name in changed[:4])
+        outside = {item.name: item.digest for item in self.inputs if item.kind == "external"}
+        before = {item.name: item.digest for item in manifest.inputs if item.kind == "external"}
+        if outside != before:
+            names = sorted(name for name in {*outside, *before} if outside.get(name) != before.get(name))
+            return f"other files: {', '.join(names)}"
+        same_inputs = sorted(item.digest for item in self.inputs) == sorted(item.digest for item in manifest.inputs)
+        return "code changed" if same_inputs else ""
+
+
+def _change(name: str, then: dict[str, Any], now: dict[str, Any]) -> str:
+    if name not in then or name not in now:
+        return f"{name} {'is new' if name in now else 'is gone'}"
+    shown = f"{name} {then[name]}, now {now[name]}"
+    return shown if len(shown) <= 60 else name
+
+
+def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> dict[str, Planned]:
+    """By artefact, of the stages that the recipe has and whose inputs exist."""
+    given = {name: value for name, (value, _) in recipe_parts(recipe).items()}
+    shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
+    object.__setattr__(shop, "slice_digest", slice_digest)
+    found = {}
+    for stage in artefact_stages():
+        if stage.name in recipe.disabled:
+            continue
+        work = asset_of(stage).op.compute_fn.decorated_fn
+        values = {**given, "workshop": shop, "context": None, "config": TrainingOverrides()}
+        try:
+            work(**{word: values[word] for word in inspect.signature(work).parameters})
+        except _Named as named:
+            found[stage.artefact_name] = named.planned
+        except (ManifestError, SourceError, OSError):
+            continue
+    return found
+
+
+class _Named(Exception):
+    """Carries what would be built out of an asset, before it is built."""
+
+    def __init__(self, planned: Planned):
+        super().__init__(planned.version)
+        self.planned = planned
+
+
+class _Plan(Workshop):
+    """A workshop that builds nothing."""
+
+    slice_digest: SliceDigest
+
+    def current(self, kind: Kind, name: str) -> Manifest:
+        """Also what is out of date, which a run would make again first: it is said with that artefact."""
+        return self.registry.current(kind, name)
+
+    def build(self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input],
+              work: Callable[[Path], dict[str, Any]]) -> Manifest:
+        raise _Named(Planned(artefact_version(op, source_digest(*sources), config, inputs), op, config, tuple(inputs)))
+
+    def slice(self, table: str, as_served: bool = False) -> Input:
+        digest = self.slice_digest(table, as_served)
+        if digest is None:
+            raise _Named(Planned("", unknown=f"{table} is too large to be compared here"))
+        return Input(kind="table", name=table, digest=digest)
+
+    def external(self, place: str) -> Input:
+        """As it was recorded, where no file has changed since; else read again, if it is small."""
+        directory = Path(place)
+        if not directory.is_dir():
+            return external_input(place)
+        stats = [path.stat() for path in directory.rglob("*") if path.is_file()]
+        newest = max((stat.st_mtime for stat in stats), default=0.0)
+        for manifest in current_manifests(self.lake, self.workload).values():
+            for item in manifest.inputs:
+                if item.kind == "external" and item.name == place and datetime.fromtimestamp(newest, UTC) < manifest.created_at:
+                    return item
+        if sum(stat.st_size for stat in stats) > HASHED_BYTES:
+            raise _Named(Planned("", unknown=f"files of {place} changed since, and are too large to be compared here"))
+        return external_input(place)

@@ -1,0 +1,130 @@
+"""The status of a lake on a terminal: a table a workload, why a stage is stale below it, then the endpoint and what runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.status.lake_status import EndpointStatus, RunStatus, StageStatus, Status, WorkloadStatus
+from pipelines.terminal.plain_console import say
+
+MARKS = {"current": ("✓", "green"), "stale": ("!", "yellow"), "missing": ("·", "dim"), "off": ("-", "dim")}
+
+
+def print_status(status: Status, console: Console) -> None:
+    if not status.workloads:
+        say(console, f"{status.lake} holds no workload yet: millrace run RECIPE --lake {status.lake} makes one.")
+    for place, workload in enumerate(status.workloads):
+        if place:
+            console.print()
+        _print_workload(workload, status.at, console)
+    for run in status.running:
+        _print_run(run, status.at, console)
+    if not status.running:
+        say(console, "No run is in progress.")
+    last = status.last_run
+    if last is not None and last.status != "SUCCESS":
+        how = {"FAILURE": "failed", "CANCELED": "was stopped"}.get(last.status, f"ended as {last.status.lower()}")
+        say(console, f"! the last run, {last.run_id[:8]} ({last.job}), {how} {_ago(last.ended_at, status.at)}: millrace run "
+                     "goes on from what it finished.", "yellow")
+
+
+def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> None:
+    counts = {state: sum(stage.state == state for stage in found.stages) for state in MARKS}
+    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count and state != "off")
+    console.print(Text.assemble((found.workload, "bold"), f"   {said}"), soft_wrap=True)
+    for table in found.tables:
+        days = f", {table.first_day} to {table.last_day}" if table.first_day else ""
+        say(console, f"  {table.table}: {table.note or f'{table.rows:,} rows{days}'}")
+    if found.unread_objects is not None:
+        more = " in the part that was listed" if found.unread_more else ""
+        say(console, f"  sources: {found.unread_objects:,} objects not read yet{more}")
+    elif found.sources_problem:
+        say(console, f"  sources: {found.sources_problem}", "yellow")
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for column, right in (("", False), ("stage", False), ("version", False), ("made", False), ("took", True), ("run", False)):
+        grid.add_column(column, justify="right" if right else "left", no_wrap=True)
+    for stage in found.stages:
+        mark, style = MARKS[stage.state]
+        shown = stage.version or ("switched off" if stage.state == "off" else "not made yet")
+        grid.add_row(Text(mark, style=style), Text(stage.stage, style="dim" if stage.state in ("missing", "off") else ""),
+                     Text(shown, style="" if stage.version else "dim"), _ago(stage.made_at, now), _seconds(stage.seconds),
+                     stage.run_id[:8])
+    console.print(grid)
+    through = [stage.stage for stage in found.stages if stage.state == "stale" and not _own_reasons(stage)]
+    for stage in found.stages:
+        if _own_reasons(stage):
+            _print_reasons(stage, console)
+    if through:
+        say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
+    _print_endpoint(found.endpoint, console)
+
+
+def _own_reasons(stage: StageStatus) -> list[str]:
+    """Reasons but for parents that are stale themselves: their own reason is said with them."""
+    inherited = {str(item) for item in stage.inputs if item.reason == "stale"}
+    return [reason for reason in stage.reasons if reason not in inherited]
+
+
+def _print_reasons(stage: StageStatus, console: Console) -> None:
+    is_stale = stage.state == "stale"
+    console.print(Text.assemble(("! " if is_stale else "? ", "yellow" if is_stale else "dim"), (stage.stage, "bold"), ": ",
+                                "; ".join(_own_reasons(stage))), soft_wrap=not console.is_terminal)
+
+
+def _print_endpoint(found: EndpointStatus, console: Console) -> None:
+    if found.problem:
+        say(console, f"endpoint: {found.problem}", "red")
+        return
+    parts = [f"{name} {version}" for name, version in (("champion", found.champion), ("candidate", found.candidate),
+                                                       ("previous", found.previous)) if version]
+    by = f" (moved {found.changed_at:%Y-%m-%d %H:%M} UTC by {found.changed_by})" if found.changed_at and found.champion else ""
+    say(console, f"endpoint: {', '.join(parts) or 'nothing is served'}{by}")
+    if found.failed_gates:
+        gates = ", ".join(f"{gate['name']} {_measured(gate['measured'])} where {gate['wanted']:g} is wanted"
+                          for gate in found.failed_gates)
+        say(console, f"! candidate {found.candidate} missed its gates: {gates}", "yellow")
+    elif found.faults:
+        say(console, f"! candidate {found.candidate} cannot be approved: {'; '.join(found.faults)}", "yellow")
+    elif found.waiting_for:
+        ask = f": {found.command}" if found.command else ""
+        say(console, f"! candidate {found.candidate} waits for {found.waiting_for}{ask}", "yellow")
+
+
+def _print_run(run: RunStatus, now: datetime, console: Console) -> None:
+    since = f", began {_ago(run.started_at, now)}" if run.started_at else ""
+    at = f", at {', '.join(run.steps)}" if run.steps else ""
+    process = run.process.partition("@")[0]
+    if run.is_alive is False:
+        say(console, f"! run {run.run_id[:8]} ({run.job}) ended without a word: its process {process} is gone{since}{at}. "
+                     "millrace run continues its work.", "yellow")
+    else:
+        how = {"STARTED": "is at work", "QUEUED": "waits", "CANCELING": "is being stopped"}.get(run.status, "is starting")
+        who = f" (process {process})" if run.process else ""
+        say(console, f"Run {run.run_id[:8]} ({run.job}) {how}{who}{since}{at}.")
+
+
+def _measured(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4g}"
+
+
+def _ago(moment: datetime | None, now: datetime) -> str:
+    """Minutes, hours or days ago; a date where it is longer than a month."""
+    if moment is None:
+        return ""
+    seconds = max(0.0, (now - moment.astimezone(UTC)).total_seconds())
+    for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {word} ago" if seconds < 31 * 86_400 else f"{moment:%Y-%m-%d}"
+    return "just now"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 120:
+        return f"{seconds:,.1f} s"
+    return f"{seconds / 60:,.1f} min" if seconds < 7_200 else f"{seconds / 3_600:,.1f} h"

@@ -1,0 +1,1 @@
+"""Where recipes and lakes are found, and what a disk refuses."""

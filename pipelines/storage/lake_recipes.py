@@ -1,0 +1,40 @@
+"""Which recipes were last run on a lake: `<lake>/recipes/<workload>.json`, one file a workload.
+
+    remember(lake, "math-tutor", Path("math-tutor.yaml"))
+    remembered(lake)            # what `millrace ui --lake LAKE` shows where no recipe is named
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from resources.atomic import write_json, write_text
+from resources.lake import Lake
+
+
+def remember(lake: Lake, workload: str, recipe: Path) -> None:
+    """Notes that `recipe` is the one that makes this workload's artefacts in the lake."""
+    place, content = lake.root / "recipes" / f"{workload}.json", {"recipe": str(recipe.resolve())}
+    if not place.is_file() or place.read_text(encoding="utf-8") != json.dumps(content, indent=2, ensure_ascii=False) + "\n":
+        write_json(place, content)
+
+
+def keep_submitted(lake: Lake, workload: str, digest: str, text: str) -> Path:
+    """Keeps a recipe that was submitted without a file: `<lake>/recipes/submitted/<workload>-<digest>.json`."""
+    place = lake.root / "recipes" / "submitted" / f"{workload}-{digest[:12]}.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.is_file():
+        write_text(place, text)
+    return place
+
+
+def remembered(lake: Lake) -> list[Path]:
+    """The recipe files noted in a lake, sorted by workload. A file may have been moved since."""
+    found = []
+    for place in sorted((lake.root / "recipes").glob("*.json")):
+        try:
+            found.append(Path(json.loads(place.read_text(encoding="utf-8"))["recipe"]))
+        except (ValueError, KeyError, TypeError):
+            continue  # written by hand: the person names the recipe
+    return found

@@ -1,0 +1,31 @@
+"""Where a recipe and its lake are found: what every way of starting millrace shares. Imports no Dagster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from resources.lake import LakeError
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+def find_recipe(name: str) -> Path | None:
+    """The recipe file of a code location's name; dashes and underscores are the same.
+
+    MILLRACE_RECIPES (folders or files, separated like PATH) is searched before the project's recipes/.
+    """
+    places = [Path(place) for place in os.environ.get("MILLRACE_RECIPES", "").split(os.pathsep) if place]
+    for place in [*places, RECIPES]:
+        for path in sorted(place.glob("*.y*ml")) if place.is_dir() else [place]:
+            if path.is_file() and path.stem.replace("-", "_") == name.replace("-", "_"):
+                return path
+    return None
+
+
+def lake_location(recipe_path: Path, given: str | Path | None = None) -> Path:
+    """--lake, else MILLRACE_LAKE, else ./lake beside the recipe."""
+    chosen = given or os.environ.get("MILLRACE_LAKE") or recipe_path.resolve().parent / "lake"
+    if "://" in str(chosen):
+        raise LakeError(f"lake {chosen}: only a local directory can be a lake in this version; give a path")
+    return Path(chosen).expanduser().resolve()

@@ -1,0 +1,55 @@
+"""An inspection as a page of text in the terminal: what `millrace inspect` prints."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.terminal.text_table import print_table, text_table
+from resources.inspecting.inspection import Inspection
+from resources.inspecting.inspection_page import day_bars, headline, sections
+from resources.plain_text import visible
+
+MARKS = {"yes": "green", "possible": "yellow"}
+
+
+def print_inspection(found: Inspection, console: Console, width: int | None = None) -> None:
+    """Prints the figures, the tables, and the verdicts last, where one looks first."""
+    figures = Table.grid(padding=(0, 2, 0, 0))
+    figures.add_column(justify="right", style="bold")
+    figures.add_column(style="dim", overflow="fold")
+    for number, what in headline(found):
+        figures.add_row(number, what)
+    console.print(figures)
+    if days := day_bars(found):
+        console.print(Text(f"\n{days['first']} to {days['last']}   {_bars([bar['height'] for bar in days['bars']])}"))
+    for section in sections(found):
+        table = text_table(section.columns, section.rows, section.right, box=None, padding=(0, 2, 0, 0), header_style="dim",
+                           pad_edge=False)
+        console.print()
+        console.print(Text(section.title, style="bold"))
+        print_table(table, console, width)
+        if section.note:
+            _say(Text(visible(section.note), style="dim"), console)
+    for verdict in found.verdicts:
+        console.print()
+        heading = Text(f"Is it worth {verdict.question}? ", style="bold")
+        console.print(heading.append(verdict.answer, style=MARKS.get(verdict.answer, "red")))
+        _say(Text(f"  {visible(verdict.sentence)}"), console)
+        for check in verdict.checks:
+            mark = Text("  ✓ ", style="green") if check.passed else Text("  ✗ ", style="red")
+            console.print(mark.append(f"{check.name}: {check.found}", style="default").append(
+                f" (wanted: {check.wanted}; {check.why})", style="dim"))
+
+
+def _say(text: Text, console: Console) -> None:
+    """Prints a sentence, folded between words: a URI in it stays in one piece."""
+    console.print(text, overflow="ignore", crop=False)
+
+
+def _bars(heights: list[float]) -> str:
+    """Heights as a line of blocks, at most 60 of them; days without traffic are blanks."""
+    step = -(-len(heights) // 60)
+    sums = [sum(heights[place : place + step]) for place in range(0, len(heights), step)]
+    return "".join("▁▂▃▄▅▆▇█"[min(int(each / max(sums) * 7.999), 7)] if each else " " for each in sums)

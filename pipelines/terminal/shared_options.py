@@ -1,0 +1,58 @@
+"""What all commands share: the typer app, the two consoles, and options that many of them take."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from pipelines.terminal.plain_console import PlainConsole
+
+app = typer.Typer(
+    name="millrace",
+    help="From a product's own LLM logs to endpoint-ready weights, in one declared Dagster graph.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = PlainConsole()
+errors = PlainConsole(stderr=True)
+
+LakeOption = Annotated[
+    str | None, typer.Option("--lake", envvar="MILLRACE_LAKE", help="the lake's directory", show_default="./lake")
+]
+
+
+WidthOption = Annotated[
+    int | None,
+    typer.Option("--width", min=20, help="how many characters wide a table may be", show_default="the terminal's; in a file, "
+                 "that of its content"),
+]
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class ReportFormat(StrEnum):
+    """How a report is printed: for people or for programs."""
+
+    table = "table"
+    json = "json"
+
+
+def open_lake(given: str | None):
+    """The lake of --lake or MILLRACE_LAKE, else ./lake. Raises LakeError where there is none."""
+    from resources.lake import Lake
+
+    return Lake.open(given or "lake", create=False)
+
+
+def say_error(message: object) -> None:
+    """One sentence on standard error. Nothing in it is taken for markup."""
+    errors.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,9 @@
+-- For curating/clean/row_feedback.sql: the rows whose feedback is wanted, with the ids that feedback may name. Read again here, since
+-- people speak after a day has been cleaned.
+create or replace temp view conversations as
+select
+    cleaned_interactions.workload, cleaned_interactions.interaction_id, interactions.request_id, interactions.alias_id,
+    interactions.trace_id, cleaned_interactions.session_id
+from cleaned_interactions
+left join interactions using (interaction_id)
+where cleaned_interactions.status = 'ok'

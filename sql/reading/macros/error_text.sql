@@ -1,0 +1,12 @@
+-- What a record says went wrong, in its words; null where it says that nothing did: null, "", false, 0, {}, or an object of these.
+create or replace temp macro error_text(said) as
+case json_type(said)
+    when 'OBJECT' then case
+        when len(list_filter(
+            json_extract(said, '$.*'), lambda each: cast(each as varchar) not in ('null', '""', '{}', '[]', 'false', '0')
+        )) > 0 then coalesce(nullif(said ->> '$.message', ''), cast(said as varchar))
+    end
+    when 'ARRAY' then case when json_array_length(said) > 0 then cast(said as varchar) end
+    when 'VARCHAR' then case when lower(trim(said ->> '$')) not in ('', 'none', 'null', 'false') then said ->> '$' end
+    else case when cast(said as varchar) not in ('null', 'false', '0') then cast(said as varchar) end
+end

@@ -1,0 +1,8 @@
+-- One side of an example as messages: a text is said by `speaker`, a message stands for itself, a list is a conversation.
+create or replace temp macro openai_messages(said, speaker) as
+case json_type(said)
+    when 'VARCHAR' then [to_json(struct_pack("role" := speaker, "content" := said ->> '$'))]
+    when 'OBJECT' then [openai_message(said, 1)]
+    when 'ARRAY' then list_transform(try_cast(said as json[]), lambda each, nth: openai_message(each, nth))
+    else cast([] as json[])
+end

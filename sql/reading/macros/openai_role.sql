@@ -1,0 +1,13 @@
+-- A speaker as data sets name it (ShareGPT's human and gpt, OASST's prompter, ...) as a role of the OpenAI API; no role for a
+-- name that is not known.
+create or replace temp macro openai_role(speaker) as
+case lower(trim(speaker))
+    when 'human' then 'user' when 'user' then 'user' when 'prompter' then 'user'
+    when 'gpt' then 'assistant' when 'assistant' then 'assistant' when 'chatgpt' then 'assistant'
+    when 'bing' then 'assistant' when 'bard' then 'assistant' when 'model' then 'assistant' when 'bot' then 'assistant'
+    when 'ai' then 'assistant'
+    when 'function_call' then 'assistant' when 'tool_call' then 'assistant'
+    when 'system' then 'system' when 'developer' then 'developer'
+    when 'tool' then 'tool' when 'observation' then 'tool' when 'function' then 'tool'
+    when 'function_response' then 'tool' when 'tool_response' then 'tool'
+end

@@ -1,0 +1,16 @@
+-- Tool calls in the OpenAI shape, whether the function lies in an object of its own or its name beside the id. None is null.
+create or replace temp macro openai_tool_calls(calls) as
+case when len(calls) > 0 then to_json(list_transform(
+    calls,
+    lambda call: case
+        when json_type(call, '$.function') = 'OBJECT' then call
+        else to_json(struct_pack(
+            "id" := coalesce(call ->> '$.id', call ->> '$.call_id'),
+            "type" := 'function',
+            "function" := struct_pack(
+                "name" := call ->> '$.name',
+                "arguments" := coalesce(call ->> '$.arguments', call ->> '$.args', call ->> '$.input', '{}')
+            )
+        ))
+    end
+)) end

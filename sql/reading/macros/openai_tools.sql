@@ -1,0 +1,13 @@
+-- Tools in the OpenAI shape: the list itself, its JSON text, or a bare list of functions as older requests have it.
+create or replace temp macro openai_tools(tools) as
+to_json(list_transform(
+    case json_type(tools)
+        when 'ARRAY' then try_cast(tools as json[])
+        when 'VARCHAR' then try_cast(nullif(tools ->> '$', '') as json[])
+    end,
+    lambda tool: case
+        when json_extract(tool, '$.function') is null and json_extract(tool, '$.name') is not null
+            then to_json(struct_pack("type" := 'function', "function" := tool))
+        else tool
+    end
+))

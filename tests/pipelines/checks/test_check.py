@@ -1,0 +1,290 @@
+"""`millrace check`: what is right, what is wrong and what mends it, one line each; never a traceback, nothing written."""
+
+import json
+import os
+import shutil
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.checks import base_model
+from pipelines.checks.base_model import check_base_model
+from pipelines.checks.check_recipe import check
+from pipelines.checks.finding import Check, ok, run_checks
+from pipelines.checks.place import bytes_needed
+from pipelines.contract.base_choice import Base
+from pipelines.contract.recipe import RecipeError, load_recipe
+from resources.lake import Lake
+from tests.resources.inspecting.test_survey import ITEM, PAIR, SEED, THUMB, put
+
+
+@pytest.fixture(autouse=True)
+def named_person(monkeypatch):
+    monkeypatch.setenv("MILLRACE_USER", "ana")
+    monkeypatch.setenv("MILLRACE_USER_HASH_KEY", "k")
+
+
+def write(home: Path, **more) -> Path:
+    put(home / "gateway" / "2026-06-01.jsonl", PAIR)
+    put(home / "gateway" / "2026-06-02.jsonl", PAIR)
+    put(home / "thumbs.jsonl", THUMB)
+    content = {"workload": "helper", "base_model": "tiny",
+               "sources": {"gateway": {"uri": "gateway"}, "thumbs": {"uri": "thumbs.jsonl"}}, **more}
+    path = home / "recipe.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def found(home: Path, **more) -> dict[str, list[tuple[str, str]]]:
+    """Findings by check: (state, message and remedy)."""
+    report = check(write(home, **more), home / "lake", plan=False)
+    told: dict[str, list[tuple[str, str]]] = {}
+    for finding in report.findings:
+        assert finding.message and (finding.remedy or finding.state == "ok")
+        told.setdefault(finding.check, []).append((finding.state, f"{finding.message} -> {finding.remedy}"))
+    return told
+
+
+def bad(told: dict[str, list[tuple[str, str]]], state: str = "problem") -> dict[str, str]:
+    return {name: said for name, findings in told.items() for how, said in findings if how == state}
+
+
+def test_a_recipe_without_faults_has_no_problem_and_nothing_is_written(tmp_path):
+    put(tmp_path / "suite.jsonl", ITEM)
+    put(tmp_path / "seeds.jsonl", SEED)
+    told = found(tmp_path, seeds={"made": {"uri": "seeds.jsonl"}}, evals={"suite": {"uri": "suite.jsonl"}})
+    assert bad(told) == {} and bad(told, "warning") == {}
+    assert {"source gateway", "source thumbs", "seed made", "eval suite", "days", "feedback", "base model", "lake", "disk",
+            "packages", "approval"} <= set(told)
+    assert "2 objects, 2026-06-01 to 2026-06-02; first records are openai_pairs" in told["source gateway"][0][1]
+    assert not (tmp_path / "lake").exists()
+
+
+def test_every_input_that_is_wrong_is_a_problem_of_its_own(tmp_path):
+    (tmp_path / "broken.jsonl").write_text("not json\n")
+    put(tmp_path / "no-suite.jsonl", {"x": 1})
+    told = found(tmp_path, sources={"gone": {"uri": "nowhere"}, "broken": {"uri": "broken.jsonl"},
+                                    "other": {"uri": "gateway", "format": "litellm"}, "good": {"uri": "thumbs.jsonl"}},
+                 evals={"suite": {"uri": "no-suite.jsonl"}, "lost": {"uri": "lost.jsonl"}})
+    wrong = bad(told)
+    assert set(wrong) == {"source gone", "source broken", "source other", "sources", "eval suite", "eval lost"}
+    assert "nothing lies under" in wrong["source gone"]
+    assert "no line of the file is a JSON object" in wrong["source broken"]
+    assert "leave format: litellm out" in wrong["source other"]
+
+
+def test_one_object_in_two_sources(tmp_path):
+    wrong = bad(found(tmp_path, sources={"all": {"uri": "gateway"}, "one": {"uri": "gateway/2026-06-02.jsonl"}}))
+    assert "all and one both hold" in wrong["sources"]
+
+
+@pytest.mark.parametrize(("days", "state"), [
+    ({"first_day": "2026-06-01"}, "ok"), ({"last_day": "2026-06-01"}, "warning"), ({"first_day": "2026-07-01"}, "problem"),
+    ({"first_day": "2026-05-01", "last_day": "2026-05-02"}, "problem")])
+def test_days_of_the_recipe_against_days_of_the_logs(tmp_path, days, state):
+    assert found(tmp_path, **days)["days"][0][0] == state
+
+
+def test_feedback_that_is_asked_for_and_not_there(tmp_path):
+    told = found(tmp_path, sources={"gateway": {"uri": "gateway"}}, curation={"feedback": {"thumbs_down": "prefer"}})
+    assert "no source seems to hold feedback" in bad(told, "warning")["feedback"]
+
+
+def test_only_feedback_is_no_source_of_anything(tmp_path):
+    assert "only feedback" in bad(found(tmp_path, sources={"thumbs": {"uri": "thumbs.jsonl"}}))["sources"]
+
+
+def test_user_ids_without_a_key(tmp_path, monkeypatch):
+    monkeypatch.delenv("MILLRACE_USER_HASH_KEY")
+    assert "MILLRACE_USER_HASH_KEY" in bad(found(tmp_path), "warning")["user ids"]
+
+
+def test_nobody_to_approve(tmp_path, monkeypatch):
+    monkeypatch.setenv("MILLRACE_USER", "a\nb")
+    assert "MILLRACE_USER" in bad(found(tmp_path), "warning")["approval"]
+
+
+def test_a_student_as_deep_as_its_teacher_from_the_hub(tmp_path):
+    """The recipe itself refuses it for tiny and for a directory; what lies in the hub's cache is known only here."""
+    recipe = load_recipe(write(tmp_path, base_model="owner/model", student={"layers": 12}))
+    [finding] = base_model._depth(recipe, Base("x", "directory", {"num_hidden_layers": 10}))
+    assert finding.state == "problem" and "has 10 layers" in finding.message
+
+
+def test_token_ids_and_a_tokenizer_made_on_the_spot(tmp_path):
+    put(tmp_path / "ids.jsonl", {"prompt": [1, 2, 3], "answer": [4, 5]})
+    assert "tokenizer of tiny" in bad(found(tmp_path, sources={"ids": {"uri": "ids.jsonl"}}))["token ids"]
+
+
+@pytest.mark.parametrize("make", ["file", "other", "layout"])
+def test_places_that_are_no_lake(tmp_path, make):
+    place = tmp_path / "lake"
+    if make == "file":
+        place.write_text("")
+    else:
+        place.mkdir()
+        (place / ("x" if make == "other" else "lake.json")).write_text('{"layout_version": 99}')
+    assert "lake" in bad(found(tmp_path))
+
+
+def test_another_process_that_reads_into_the_lake(tmp_path):
+    from resources.reading.ingest_lock import ingesting
+
+    with ingesting(Lake.open(tmp_path / "lake")):
+        told = found(tmp_path)
+    assert f"process {os.getpid()}" in bad(told, "warning")["lake"]
+
+
+def test_disk_by_what_needs_it(tmp_path, monkeypatch):
+    recipe = load_recipe(write(tmp_path, base_model="owner/model"))
+    config = {"num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128_256, "dtype": "bfloat16"}
+    parts = bytes_needed(recipe, Base("x", "directory", config, 16_000_000_000), {})
+    assert parts["sft"] == 16_000_000_000 and parts["checkpoints"] == 2 * 8_000_000_000 * 12
+    monkeypatch.setattr("shutil.disk_usage", lambda place: type("Usage", (), {"free": 1_000})())
+    assert "free" in bad(found(tmp_path))["disk"]
+
+
+class _Server(BaseHTTPRequestHandler):
+    def do_GET(self):
+        allowed = self.headers.get("Authorization") == "Bearer right"
+        self.send_response(200 if allowed else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps({"data": [{"id": "judge"}]}).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_judge_is_asked_for_its_models(tmp_path, monkeypatch):
+    server = HTTPServer(("127.0.0.1", 0), _Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/v1"
+
+    def told(key=None, model="judge", base_url=address):
+        if key is not None:
+            monkeypatch.setenv("JUDGE_KEY", key)
+        return found(tmp_path, curation={"judge": {"base_url": base_url, "model": model, "api_key_env": "JUDGE_KEY"}})
+
+    try:
+        assert "no key in the environment variable JUDGE_KEY" in bad(told())["judge"]
+        assert "refuses the key" in bad(told("wrong"))["judge"] and "wrong" not in str(told())
+        assert told("right")["judge"][0][0] == "ok"
+        assert "serves judge, not another" in bad(told(model="another"), "warning")["judge"]
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "does not answer" in bad(told())["judge"]
+
+
+def test_a_check_that_fails_or_hangs_is_a_line(tmp_path):
+    def fails():
+        raise ZeroDivisionError("by\nnothing")
+
+    findings = run_checks([Check("one", fails), Check("two", lambda: time.sleep(5) or []), Check("three", lambda: [ok("three", "x")])],
+                          seconds=0.2)
+    assert [finding.state for finding in findings] == ["warning", "warning", "ok"]
+    assert findings[0].message == "could not be checked: ZeroDivisionError: by nothing"
+    assert findings[1].message == "could not be checked: no answer within 0.2 s"
+
+
+def test_a_recipe_that_cannot_be_read_is_refused_with_all_its_faults(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("workload: A B\nbase_model: tiny\nsources: {}\n")
+    with pytest.raises(RecipeError) as said:
+        check(path, tmp_path / "lake")
+    assert len(str(said.value).splitlines()) == 2
+
+
+@pytest.fixture
+def house(shared, tmp_path):
+    shutil.copytree(shared / "models" / "house", tmp_path / "house")
+    for path in (tmp_path / "house").iterdir():
+        path.chmod(0o644)
+    (tmp_path / "house").chmod(0o755)
+    return tmp_path / "house"
+
+
+def model_findings(tmp_path, house, **more):
+    recipe = load_recipe(write(tmp_path, base_model=str(house), **more))
+    told: dict[tuple[str, str], str] = {}
+    for finding in check_base_model(recipe, True, True):
+        key = (finding.check, finding.state)
+        told[key] = f"{told[key]}; {finding.message}" if key in told else finding.message
+    return told
+
+
+def test_a_whole_model_is_looked_at_from_tensors_to_template(tmp_path, house):
+    told = model_findings(tmp_path, house)
+    assert {("base model", "ok"), ("architecture", "ok"), ("chat template", "ok")} <= set(told)
+    assert not any(state == "problem" for _, state in told), told
+
+
+@pytest.mark.parametrize(("spoil", "said"), [
+    ("cut", "cut short|fill|bytes"), ("tokenizer", "tokenizer"), ("template", "no chat template"), ("layers", "is missing"),
+    ("kind", "speculator is known for"), ("quantized", "quantized already")])
+def test_what_is_wrong_with_a_model_is_named(tmp_path, house, spoil, said):
+    config = json.loads((house / "config.json").read_text())
+    if spoil == "cut":
+        weights = house / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1000])
+    elif spoil in ("tokenizer", "template"):
+        (house / ("tokenizer.json" if spoil == "tokenizer" else "chat_template.jinja")).unlink()
+    else:
+        change = {"layers": {"num_hidden_layers": config["num_hidden_layers"] + 1}, "kind": {"model_type": "gemma2"},
+                  "quantized": {"quantization_config": {"quant_method": "gptq"}}}[spoil]
+        (house / "config.json").write_text(json.dumps({**config, **change}))
+    told = model_findings(tmp_path, house)
+    wrong = " ".join(message for (_, state), message in told.items() if state == "problem")
+    assert any(word in wrong for word in said.split("|")), told
+
+
+def test_a_template_that_refuses_a_system_prompt_or_loses_tools(tmp_path, house):
+    (house / "chat_template.jinja").write_text(
+        "{% for message in messages %}{% if message.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "<|im_start|>{{ message.role }}\n{% if message.role == 'assistant' %}{% generation %}{{ message.content }}<|im_end|>"
+        "{% endgeneration %}{% else %}{{ message.content }}<|im_end|>{% endif %}\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    told = model_findings(tmp_path, house)
+    assert "refuses a system prompt" in told[("chat template", "problem")]
+    assert "loses parts of tools and a call (find_booking, QX7)" in told[("chat template", "warning")]
+
+
+def test_a_hub_id_that_cannot_be_fetched_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    recipe = load_recipe(write(tmp_path, base_model="nobody-here/nothing-there"))
+    [finding] = check_base_model(recipe, False, False)
+    assert finding.state in ("problem", "warning") and "nobody-here/nothing-there" in finding.message and finding.remedy
+
+
+@pytest.mark.parametrize(("code", "out", "err", "state", "said"), [
+    (0, '{"method": "lora", "memory_gib": {"total": 12.34}, "device_gib": 79.2}', "", "ok", "LoRA, rows of 4,096 tokens: 12.3 of 79 GiB"),
+    (1, "", "millrace: nothing fits: 90 GiB are needed", "problem", "nothing fits: 90 GiB are needed"),
+    (2, "", "millrace: base_model x is an id", "warning", "cannot be planned: base_model x is an id")])
+def test_memory_is_what_the_plan_says(tmp_path, monkeypatch, code, out, err, state, said):
+    from collections import Counter
+    from subprocess import CompletedProcess
+
+    from pipelines.checks import environment
+
+    recipe = load_recipe(write(tmp_path, student={"enabled": False}))
+    monkeypatch.setattr(environment, "accelerators", lambda: Counter({"H100": 2}))
+    monkeypatch.setattr(environment, "_torch_without_accelerators", lambda: False)
+    monkeypatch.setattr(environment.subprocess, "run", lambda *_, **__: CompletedProcess([], code, out, err))
+    devices, memory = environment.check_devices(recipe, tmp_path / "recipe.yaml", 10, plan=True)
+    assert devices.message == "2xH100" and (memory.state, memory.message) == (state, said)
+    monkeypatch.setattr(environment, "_torch_without_accelerators", lambda: True)
+    assert environment.check_devices(recipe, tmp_path / "recipe.yaml", 10, plan=False)[0].state == "problem"
+
+
+def test_a_large_model_on_a_cpu_is_not_traced(tmp_path, monkeypatch):
+    from collections import Counter
+
+    from pipelines.checks import environment
+
+    monkeypatch.setattr(environment, "accelerators", Counter)
+    found = environment.check_devices(load_recipe(write(tmp_path)), tmp_path / "recipe.yaml", 8_000_000_000, plan=True)
+    assert [finding.state for finding in found] == ["ok", "warning"] and "days" in found[1].message

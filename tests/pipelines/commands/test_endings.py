@@ -1,0 +1,151 @@
+"""How the command and its processes end: killed, interrupted, or with nobody reading. One sentence and the exit code."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from pipelines import cli as command
+from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401 - they add their commands once
+from pipelines.running import submit as submitting
+from pipelines.running.follow import follow
+from pipelines.running.outcome import traceback_in
+from pipelines.terminal import shared_options as terminal
+from resources.lake import Lake
+from resources.launching.killed import killed_sentence, memory_sentence
+from resources.launching.launcher import WorkerKilled, WorkerStopped
+from resources.launching.local_launcher import LocalLauncher
+from tests.conftest import PROJECT
+
+DEBUG_LINES = "2026-06-01 10:00:00 +0000 - dagster - DEBUG - train - 1a2b - 42 - ENGINE_EVENT - Executing steps\n" * 5
+
+
+@pytest.fixture
+def ending(monkeypatch, capsys):
+    """Exit code and what is said where a command ends with an error."""
+    def run(error: BaseException) -> tuple[int, str]:
+        def fail():
+            raise error
+
+        monkeypatch.setattr(terminal, "app", fail)
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        try:
+            with pytest.raises(SystemExit) as end:
+                command.main()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return end.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("Query interrupted"), SystemExit(130)])
+def test_ctrl_c_ends_without_a_word(ending, error):
+    assert ending(error) == (130, "")
+
+
+def test_a_refusal_of_the_disk_is_a_sentence_and_not_an_errno(ending, tmp_path):
+    place = Lake.open(tmp_path / "lake").root
+    code, said = ending(OSError(errno.EROFS, "Read-only file system", str(place / "endpoints" / "x.json")))
+    assert code == 1 and said.startswith(f"millrace: the lake {place} is on a read-only file system") and "Errno" not in said
+    assert ending(OSError(errno.ENOENT, "No such file or directory", "x.json")) == (1, "millrace: x.json: No such file or directory\n")
+
+
+def test_a_bug_shows_its_traceback(ending):
+    with pytest.raises(ZeroDivisionError):
+        ending(ZeroDivisionError("division by zero"))
+
+
+def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
+    from resources.catalog.build import rebuild
+
+    lake = Lake.open(tmp_path / "lake")
+    rebuild(lake)
+    words = ["sql", "from range(200000)", "--format", "csv", "--lake", str(lake.root)]
+    with subprocess.Popen([sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as asked:
+        assert asked.stdout.readline() == "range\n"
+        asked.stdout.close()
+        assert asked.stderr.read() == ""
+        assert asked.wait() == 141
+
+
+@pytest.fixture
+def ended(monkeypatch, tmp_path):
+    """What follow() says of a run whose process does what `code` says."""
+    def run(code: str):
+        monkeypatch.setattr(submitting, "python_module", lambda *_: [sys.executable, "-c", code])
+        started = submitting.Run("one", tmp_path, submitting.start_process({}, tmp_path))
+        return follow(started, Console(quiet=True))
+
+    return run
+
+
+def test_a_killed_run_is_one_sentence_without_dagsters_log(ended):
+    outcome = ended(f"import os; print({DEBUG_LINES!r}, flush=True); os.kill(os.getpid(), 9)")
+    [message] = outcome.messages
+    assert outcome.exit_code == 1
+    assert message.startswith("the run's process was killed (SIGKILL) before its job was done, as the system does when memory")
+    assert "run again to continue" in message and "DEBUG" not in message and "\n" not in message
+
+
+def test_a_killed_run_names_the_step_that_was_running(ended):
+    outcome = ended("import os; open(os.environ['MILLRACE_PROGRESS'], 'a').write("
+                    "'{\"event\": \"step\", \"step\": \"sft_model\", \"state\": \"started\", \"at\": 1.0}\\n'); os.kill(os.getpid(), 9)")
+    assert outcome.messages[0].startswith("sft_model: the run's process was killed")
+
+
+def test_a_bug_of_a_run_shows_its_traceback_alone(ended):
+    outcome = ended(f"print({DEBUG_LINES!r}, flush=True); raise ZeroDivisionError('division')")
+    [message] = outcome.messages
+    assert "which is a bug of millrace" in message and "ZeroDivisionError: division" in message and "DEBUG" not in message
+
+
+def test_without_a_traceback_the_last_lines_are_shown_but_not_dagsters(tmp_path):
+    log = tmp_path / "run.log"
+    log.write_text(DEBUG_LINES + "free(): invalid pointer\n" + "\x1b[32m" + DEBUG_LINES)
+    assert traceback_in(log) == "free(): invalid pointer"
+
+
+def test_the_memory_of_a_killed_worker_is_said_beside_what_there_is():
+    assert "memory runs out" in killed_sentence("the worker", "SIGKILL")
+    assert "memory" not in killed_sentence("the worker", "SIGSEGV")
+    assert memory_sentence(2048).startswith(" (2.0 of ") and memory_sentence(None) == ""
+
+
+@pytest.mark.parametrize(("code", "error"), [("os.kill(os.getpid(), 9)", WorkerKilled), ("sys.exit(0)", WorkerStopped)])
+def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, error):
+    import resources.launching.local_launcher
+    from model_ops.job import Job
+
+    monkeypatch.setattr(resources.launching.local_launcher, "python_module",
+                        lambda *_: [sys.executable, "-c", f"import os, sys; sys.stdin.readline(); {code}"])
+    with LocalLauncher() as launcher, pytest.raises(error):
+        launcher.run(Job(operation="quantize", output=tmp_path / "out", inputs={"model": tmp_path}))
+
+
+def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_path, capfd):
+    import resources.launching.local_launcher
+    from model_ops.job import Job
+
+    monkeypatch.setattr(resources.launching.local_launcher, "python_module", lambda *_: [
+        sys.executable, "-c", "import sys; sys.stdin.readline(); print('Traceback', file=sys.stderr); sys.exit(3)"])
+    with LocalLauncher(worker_log=tmp_path / "logs" / "worker.log") as launcher, pytest.raises(Exception, match="exit code 3"):
+        launcher.run(Job(operation="quantize", output=tmp_path / "out", inputs={"model": tmp_path}))
+    assert capfd.readouterr().err == ""
+    assert (tmp_path / "logs" / "worker.log").read_text() == "Traceback\n"
+
+
+def test_interrupted_in_duckdb_is_stopped_and_not_failed():
+    from pipelines.running.run import DUCKDB_INTERRUPTED, _Listener
+
+    listener = _Listener(set(), Lake(os.devnull))
+    error = type("Info", (), {"cls_name": "RuntimeError", "message": f"RuntimeError: {DUCKDB_INTERRUPTED}\n", "cause": None,
+                              "context": None})()
+    listener._failed("interactions", error, 1.0)
+    assert listener.interrupted

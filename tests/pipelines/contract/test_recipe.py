@@ -1,0 +1,121 @@
+"""Recipes: three keys are enough; every mistake is one sentence that names the field and what would be right."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.contract.recipe import RecipeError, load_recipe
+
+SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def write(tmp_path, text):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_three_keys_are_enough_and_paths_are_relative_to_the_recipe(tmp_path):
+    recipe = load_recipe(write(tmp_path, SMALLEST))
+    assert recipe.sources["gateway"].uri.startswith(str(tmp_path / "logs"))
+    assert recipe.speculator.num_speculative_tokens == 3
+    assert recipe.policy.served == "quantized_model"
+
+
+def test_what_is_measured_is_what_is_served(tmp_path):
+    more = "speculator: {num_speculative_tokens: 4, answers: {temperature: 0.7}}\n"
+    recipe = load_recipe(write(tmp_path, SMALLEST + more))
+    assert recipe.evaluation.num_speculative_tokens == 4
+    assert 0.7 in recipe.evaluation.temperatures
+
+
+def test_urls_are_left_alone(tmp_path):
+    recipe = load_recipe(write(tmp_path, SMALLEST.replace("logs/", "s3://bucket/logs/")))
+    assert recipe.sources["gateway"].uri == "s3://bucket/logs/"
+
+
+def test_the_digest_depends_on_values_not_on_spelling(tmp_path):
+    plain = load_recipe(write(tmp_path, SMALLEST)).digest
+    spelled = load_recipe(write(tmp_path, SMALLEST + "quantize: {scheme: w8a8}\n")).digest
+    changed = load_recipe(write(tmp_path, SMALLEST + "student: {layers: 0.5}\n")).digest
+    assert plain == spelled != changed
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("workload: a\nbase_model: tiny\n", ["sources", "is missing"]),
+        (SMALLEST + "colour: red\n", ["colour", "no such key", "base_model"]),
+        (SMALLEST + "sft: {step: 3}\n", ["sft.step", "no such key", "steps"]),
+        (SMALLEST + "sft: {learning_rat: 1e-4}\n", ["sft.learning_rat", "no such key", "did you mean learning_rate?"]),
+        (SMALLEST + "sft: {method: lora, lora: {rnk: 8}}\n", ["sft.lora.rnk", "no such key", "did you mean rank?"]),
+        (SMALLEST + "sft: {method: lora, lora: {zzz: 8}}\n", ["sft.lora.zzz", "no such key; known here: alpha, dropout"]),
+        (SMALLEST + "sft: {steps: many}\n", ["sft.steps", "'many'"]),
+        (SMALLEST + "quantize: {scheme: int3}\n", ["quantize.scheme", "w8a8", "'int3'"]),
+        (SMALLEST + "preference: {enabled: true}\n", ["preference.enabled"]),
+        (SMALLEST + "datasets: {sft: {mix: {gatewy: 0.8}}}\n", ["gatewy", "gateway"]),
+        (SMALLEST + "evaluation: {num_speculative_tokens: 5}\n", ["num_speculative_tokens", "leave the first out"]),
+        (SMALLEST + "automation: {retrain: {cron: daily}}\n", ["automation.retrain.cron", "five fields"]),
+        (SMALLEST.replace("math-tutor", "Math Tutor!"), ["workload", "Math Tutor!"]),
+        (SMALLEST.replace("tiny", "./nowhere"), ["base_model", "no directory"]),
+        ("- a\n- b\n", ["holds no recipe"]),
+        ("workload: [unclosed\n", ["not valid YAML"]),
+        ("", ["holds no recipe"]),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, words):
+    with pytest.raises(RecipeError) as raised:
+        load_recipe(write(tmp_path, text))
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_a_recipe_that_is_not_there_or_not_text(tmp_path):
+    with pytest.raises(RecipeError, match="no recipe at"):
+        load_recipe(tmp_path / "none.yaml")
+    (tmp_path / "junk.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(RecipeError, match="cannot be read as text"):
+        load_recipe(tmp_path / "junk.yaml")
+
+
+def test_the_shipped_recipes_load():
+    for path in (PROJECT / "recipes").glob("*.yaml"):
+        assert load_recipe(path).workload
+
+
+def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_directory(tmp_path):
+    (tmp_path / "small").mkdir()
+    student = load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model}\n"))
+    assert student.policy.drafting_model == "student_model" and student.policy.source_of("quantized_model") == "sft_model"
+    given = load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: small}\n"))
+    assert given.policy.drafting_model is None and given.policy.source_of("quantized_model") == "student_model"
+    assert given.speculator.draft_model == str(tmp_path / "small")
+    off = "student: {enabled: false}\nspeculator: {architecture: draft_model"
+    assert load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.drafter_from is None
+    with pytest.raises(RecipeError, match="enable the student, or name a directory"):
+        load_recipe(write(tmp_path, SMALLEST + off + "}\n"))
+    with pytest.raises(RecipeError, match=r"speculator.draft_model: there is no directory .*; give that of a small language"):
+        load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n"))
+
+
+def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
+    (tmp_path / "mimo").mkdir()
+    for drafter in ("{architecture: mtp}", "{architecture: mtp, mtp_layer: mimo}"):
+        with pytest.raises(RecipeError, match="base_model tiny has none"):
+            load_recipe(write(tmp_path, SMALLEST + f"speculator: {drafter}\n"))
+    own = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp}\n"))
+    assert own.policy.drafter_from == "base_model" and own.policy.served == "quantized_model" and not own.policy.drafting_model
+    assert own.quantize.mtp_layer and not load_recipe(write(tmp_path, SMALLEST)).quantize.mtp_layer
+    with pytest.raises(RecipeError, match=r"leave quantize\.mtp_layer out"):
+        load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\n"
+                          "speculator: {architecture: mtp}\n"))
+    given = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n"))
+    assert given.policy.drafter_from is None and given.speculator.mtp_layer == str(tmp_path / "mimo")
+
+
+def test_a_share_of_a_previous_drafter_asks_for_one(tmp_path):
+    with pytest.raises(RecipeError, match=r"previous_share is set and nothing is continued: set speculator\.continue_from"):
+        load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5}\n"))
+    going_on = load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5, continue_from: last}\n"))
+    assert going_on.speculator.previous_share == 0.5

@@ -1,0 +1,86 @@
+"""`millrace plan` as a person uses it."""
+
+import json
+
+import pytest
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+          "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+          "max_position_embeddings": 131072, "tie_word_embeddings": False}
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    (tmp_path / "eight").mkdir()
+    (tmp_path / "eight" / "config.json").write_text(json.dumps(CONFIG))
+
+    def write(base="eight", sft="{max_length: 8192, tokens_per_step: 131072}", more=""):
+        path = tmp_path / "recipe.yaml"
+        path.write_text(f"workload: shop\nbase_model: {base}\nsources: {{logs: {{uri: .}}}}\nsft: {sft}\n{more}")
+        return path
+
+    return write
+
+
+def test_a_plan_is_printed_and_can_be_pasted(cli, recipe):
+    import yaml
+
+    path = recipe()
+    done = cli("plan", path, "--gpus", "8xH100")
+    assert "8.03B weights" in done.stdout
+    assert "dp_shard 8" in done.stdout
+    assert "an estimate" in done.stdout
+    pasted = yaml.safe_load(done.stdout[done.stdout.rindex("sft:"):])
+    assert pasted["sft"]["mesh"] == {"dp_shard": 8}
+    again = recipe(sft=json.dumps({**pasted["sft"], "max_length": 8192, "tokens_per_step": 131072}))
+    found = json.loads(cli("plan", again, "--gpus", "8xH100", "--format", "json").stdout)
+    assert found["settings"] == pasted["sft"]
+    assert found["memory_gib"]["total"] < found["device_gib"]
+
+
+def test_a_student_needs_room_for_its_teacher(cli, recipe):
+    path = recipe(more="student: {layers: 8, max_length: 2048, tokens_per_step: 16384}\n")
+    found = json.loads(cli("plan", path, "--gpus", "H200", "--stage", "student", "--format", "json").stdout)
+    assert found["memory_gib"]["teacher"] == pytest.approx(4 * 8.03e9 / 2**30, rel=0.01)
+    assert found["weights"] < 3.5e9
+
+
+def test_what_cannot_fit_ends_with_1_and_the_nearest_that_can(cli, recipe):
+    done = cli("plan", recipe(), "--gpus", "1xRTX4090", check=1)
+    assert "does not fit 1xRTX4090" in done.stderr
+    assert "RTX4090 do (" in done.stderr
+
+
+def test_what_cannot_be_planned_is_said_in_a_sentence(cli, recipe):
+    assert "no such device is known" in cli("plan", recipe(), "--gpus", "8xFOO", check=2).stderr
+    hub = cli("plan", recipe(base="nobody/nothing-7B"), "--gpus", "H100", check=2, HF_HUB_OFFLINE="1").stderr
+    assert "nobody/nothing-7B is an id on a hub" in hub and "config.json is enough" in hub
+    assert "stages that can be planned" in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
+    off = recipe(more="student: {enabled: false}\n")
+    assert "switches the student off" in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
+
+
+def test_the_demo_fits_this_machine(cli):
+    found = json.loads(cli("plan", "recipes/demo.yaml", "--gpus", "cpu", "--format", "json").stdout)
+    assert found["memory_gib"]["total"] < 3
+    assert found["tokens_per_second_estimate"] is None
+
+
+def test_a_tiny_model_is_not_cut_over_eight_devices():
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from pipelines.contract.recipe import load_recipe
+    from pipelines.planning.training_plan import as_json, plan_recipe, print_plan
+
+    demo = load_recipe(Path(__file__).resolve().parents[3] / "recipes" / "demo.yaml")
+    plan = plan_recipe(demo, "8xH100")
+    found = json.loads(as_json(plan, demo, "sft"))
+    assert (found["devices"], found["devices_used"]) == (8, 1)
+    assert "mesh" not in found["settings"]
+    console = Console(record=True, width=200)
+    print_plan(plan, demo, "sft", console)
+    text = console.export_text()
+    assert "1 of 8 devices: this model is so small" in text
+    assert "MFLOP a token" in text and "0.0 GFLOP" not in text and "None" not in text

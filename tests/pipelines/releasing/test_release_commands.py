@@ -1,0 +1,155 @@
+"""`approve`, `withdraw`, `rollback`: what is shown, what is asked, what counts, what SQL sees at once."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+import pipelines.running.instance
+from pipelines.cli import app
+from pipelines.commands import release as commands
+from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE
+from resources.catalog.catalog import query
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    monkeypatch.setenv("MILLRACE_USER", "ana")
+    monkeypatch.setattr(pipelines.running.instance, "open_instance", lambda lake: SimpleNamespace(
+        report_runless_asset_event=lambda event: None))
+    return Lake.open(tmp_path / "lake")
+
+
+@pytest.fixture
+def call(lake):
+    def call(*words, answer=None):
+        result = CliRunner().invoke(app, [*words, "--lake", str(lake.root)], input=answer)
+        assert isinstance(result.exception, (*MISUSE, *FOUND_WRONG, SystemExit, type(None))), result.exception
+        return result
+
+    return call
+
+
+def champion(lake):
+    return Endpoint(lake, "tutor").read().champion
+
+
+def at_a_terminal(monkeypatch):
+    monkeypatch.setattr(commands, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+
+
+def test_a_release_is_shown_in_full_and_moves_with_who_why_and_the_way_back(lake, call, make_release):
+    a, b = make_release(lake, 1), make_release(lake, 2)
+    said = call("approve", a.name).output
+    assert f"champion moved from none to {a.name}; approved by ana (MILLRACE_USER)" in said and "undo" not in said
+    said = call("approve", b.name[:6], "--reason", "read 20 answers").output
+    digest = json.loads((b / "manifest.json").read_text())["digest"]
+    for words in (f"release {b.name} of tutor", digest, "tutor/sft_model@", "✓ gate    recovery: 0.999 is at least 0.99",
+                  f"champion  {a.name} at this moment, since", f"champion moved from {a.name} to {b.name}",
+                  "undo: millrace rollback tutor"):
+        assert words in said, words
+    assert champion(lake) == b.name
+    [row] = query(lake, "select who, reason from approvals where action = 'promoted' and reason is not null").to_pylist()
+    assert row == {"who": "ana", "reason": "read 20 answers"}
+    assert "is the champion already; approved once more by ana" in call("approve", b.name).output
+    assert query(lake, "select count(*) n from approvals where action = 'approved'").to_pylist() == [{"n": 3}]
+
+
+def test_a_short_beginning_moves_nothing_unless_someone_says_yes(lake, call, make_release, monkeypatch):
+    release = make_release(lake, 1)
+    short = release.name[:4]
+    refused = call("approve", short)
+    assert isinstance(refused.exception, MISUSE) and release.name in str(refused.exception) and "--yes" in str(refused.exception)
+    at_a_terminal(monkeypatch)
+    declined = call("approve", short, answer="n\n")
+    assert declined.exit_code == 1 and release.name in declined.output.split("Approve release")[0]
+    assert "Nothing was changed" in declined.output
+    assert champion(lake) is None and not (lake.root / "endpoints" / "log").exists()
+    assert call("approve", short, answer="y\n").exit_code == 0 and champion(lake) == release.name
+
+
+def test_yes_is_an_answer_without_a_terminal(lake, call, make_release):
+    release = make_release(lake, 1)
+    assert call("approve", release.name[:1], "--yes").exit_code == 0 and champion(lake) == release.name
+
+
+def test_two_rollbacks_and_a_named_one(lake, call, make_release):
+    a, b, c = (make_release(lake, number) for number in (1, 2, 3))
+    for directory in (a, b, c):
+        call("approve", str(directory))
+    said = call("rollback", "tutor", "--reason", "wrong prices").output
+    assert f"champion moved from {c.name} back to {b.name}; rolled back by ana" in said
+    assert f"undo: millrace rollback tutor --to {c.name}" in said
+    call("rollback", "tutor")
+    assert champion(lake) == a.name
+    stuck = call("rollback", "tutor")
+    assert isinstance(stuck.exception, FOUND_WRONG) and "no previous release" in str(stuck.exception)
+    assert isinstance(call("rollback", "tutor", "--to", c.name[:4]).exception, MISUSE) and champion(lake) == a.name
+    assert call("rollback", "tutor", "--to", c.name[:6]).exit_code == 0 and champion(lake) == c.name
+    assert query(lake, "select release from champions").to_pylist() == [
+        {"release": directory.name} for directory in (a, b, c, b, a, c)]
+
+
+def test_withdrawing_keeps_the_champion_and_is_undone_by_an_approval(lake, call, make_release):
+    a, b, c = (make_release(lake, number) for number in (1, 2, 3))
+    for directory in (a, b, c):
+        call("approve", directory.name)
+    assert f"release {b.name} is withdrawn by ana" in call("withdraw", b.name, "--reason", "leaks a name").output
+    assert "millrace rollback tutor" in str(call("withdraw", c.name).exception)
+    call("rollback", "tutor")
+    assert champion(lake) == a.name
+    assert query(lake, "select standing, count(*) n from releases group by all order by all").to_pylist() == [
+        {"standing": "approved", "n": 1}, {"standing": "withdrawn", "n": 2}]
+
+
+def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
+    release = make_release(lake, 1, recovery=1.114)
+    refused = call("approve", release.name)
+    assert "✗ gate    recovery: 1.114 is beyond 1" in refused.output
+    assert isinstance(refused.exception, FOUND_WRONG) and "run the recipe again" in str(refused.exception)
+    assert champion(lake) is None
+
+
+@pytest.mark.parametrize(("words", "kind", "said"), [
+    (("rollback", "no-such"), FOUND_WRONG, "no endpoint of 'no-such'; there are: tutor"),
+    (("rollback", "../tutor"), FOUND_WRONG, "no endpoint of"),
+    (("rollback", "tutor", "--to", "zzzz"), FOUND_WRONG, "names no release of tutor"),
+    (("approve", ""), FOUND_WRONG, "names no release"),
+    (("withdraw", "zzzzzz"), FOUND_WRONG, "names no release"),
+    (("approve", "zzzzzz", "--reason", "two\nlines"), MISUSE, "control characters"),
+])
+def test_what_cannot_be_is_one_sentence(lake, call, make_release, words, kind, said):
+    call("approve", make_release(lake, 1).name)
+    refused = call(*words)
+    assert isinstance(refused.exception, kind) and said in str(refused.exception)
+
+
+def test_nobody_known_approves_nothing(lake, call, make_release, monkeypatch):
+    from resources.releasing import signature
+
+    def unknown():
+        raise signature.SignatureError("set MILLRACE_USER")
+
+    monkeypatch.setattr(signature, "_person", unknown)
+    refused = call("approve", make_release(lake, 1).name)
+    assert isinstance(refused.exception, MISUSE) and champion(lake) is None
+
+
+def test_the_systems_account_is_told_how_to_be_a_person(lake, call, make_release, monkeypatch):
+    from resources.releasing import signature
+
+    monkeypatch.setattr(signature, "_person", lambda: ("root", "system account"))
+    said = call("approve", make_release(lake, 1).name).output
+    assert "approved by root (system account)" in said and "set MILLRACE_USER" in said
+
+
+def test_verify_of_the_endpoints_finds_a_changed_entry(lake, call, make_release):
+    call("approve", make_release(lake, 1).name)
+    assert call("verify", "endpoints").exit_code == 0
+    entry = lake.root / "endpoints" / "log" / "tutor" / "000001.json"
+    entry.write_text(entry.read_text().replace("ana", "eve"))
+    found = call("verify", "endpoints")
+    assert found.exit_code == 1 and "entry 1 was changed" in found.output

@@ -1,0 +1,208 @@
+"""`millrace status`: current, stale and why, missing, waiting, running; for people and for monitors; never a write."""
+
+import io
+import json
+import sqlite3
+
+import pytest
+import yaml
+from rich.console import Console
+
+from pipelines.contract.recipe import load_recipe
+from pipelines.status.lake_status import status_of
+from pipelines.status.status_text import print_status
+from resources.artefacts.manifest import Input
+from resources.artefacts.registry import Registry
+from resources.lake import Lake
+from resources.releasing.approvals import approve, withdraw
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.gates import GateResult
+from resources.releasing.release import Part, Release
+from resources.releasing.signature import Signature
+from resources.releasing.subject import Subject, subject_of
+from tests.resources.inspecting.test_survey import PAIR, put
+
+ANA = Signature("ana", "MILLRACE_USER")
+SUITE = ("resources/composing/eval_suite.py",)
+
+
+def make(lake, kind, name, *inputs, content="x", op="op", sources=("model_ops/errors.py",), config=None):
+    registry = Registry(lake, "helper")
+    draft = registry.draft(kind, name, op, sources, config or {}, list(inputs))
+    (draft.directory / "file.txt").write_text(content)
+    return draft.finished or registry.finish(draft, {})
+
+
+@pytest.fixture
+def lake(tmp_path):
+    lake = Lake.open(tmp_path / "lake")
+    suite = make(lake, "dataset", "eval_suite", op="build_eval_suite", sources=SUITE)
+    dataset = make(lake, "dataset", "sft_dataset", suite.as_input())
+    make(lake, "model", "sft_model", dataset.as_input())
+    return lake
+
+
+def release(lake, passed=True):
+    registry = Registry(lake, "helper")
+    target = registry.current("model", "sft_model")
+    report = make(lake, "dataset", "evaluation_report", target.as_input())
+    inputs = [target.as_input(), report.as_input()]
+    draft = registry.draft("release", "release", "release", ("model_ops/errors.py",), {"passed": passed}, inputs)
+    part = Part(path=f"models/{target.name}/{target.version}", name=target.name, version=target.version, digest=target.digest)
+    gate = GateResult(name="recovery", wanted=0.99, measured=0.995 if passed else 0.9, passed=passed)
+    made = Release(workload="helper", target=part, speculator=None, num_speculative_tokens=3, gates=[gate])
+    (draft.directory / "release.json").write_text(made.model_dump_json())
+    return registry.finish(draft, {})
+
+
+def nominate(lake, made):
+    directory = Registry(lake, "helper").directory(made)
+    Endpoint(lake, "helper").nominate(subject_of(directory))
+    return directory
+
+
+def one(lake, recipe=None):
+    [workload] = status_of(lake, recipe).workloads
+    return workload
+
+
+def states(workload):
+    return {stage.stage: stage.state for stage in workload.stages if stage.state != "missing"}
+
+
+def text(lake, recipe=None, width=100):
+    console = Console(file=io.StringIO(), width=width)
+    print_status(status_of(lake, recipe), console)
+    return console.file.getvalue()
+
+
+def files(lake):
+    return {path.relative_to(lake.root): path.stat().st_mtime_ns for path in lake.root.rglob("*")}
+
+
+def test_all_current_and_nothing_is_written(lake):
+    before = files(lake)
+    workload = one(lake)
+    assert states(workload) == {"eval_suite": "current", "sft_dataset": "current", "sft_model": "current"}
+    assert next(stage for stage in workload.stages if stage.stage == "speculator").state == "missing"
+    assert files(lake) == before
+
+
+def test_a_changed_input_makes_what_follows_stale_and_says_by_what(lake):
+    old = Registry(lake, "helper").current("dataset", "eval_suite").version
+    new = make(lake, "dataset", "eval_suite", config={"more": 1}, content="y")
+    workload = one(lake)
+    assert states(workload) == {"eval_suite": "current", "sft_dataset": "stale", "sft_model": "stale"}
+    [dataset] = [stage for stage in workload.stages if stage.stage == "sft_dataset"]
+    assert dataset.reasons == [f"made from eval_suite {old}, current is {new.version}"]
+    said = text(lake)
+    assert f"sft_dataset: made from eval_suite {old}, current is {new.version}" in said
+    assert "sft_model: made from what is stale" in said
+
+
+def test_a_recipe_tells_changed_settings_and_unread_objects(lake, tmp_path):
+    put(tmp_path / "logs" / "a.jsonl", PAIR)
+    recipe = {"workload": "helper", "base_model": "tiny", "sources": {"logs": {"uri": "logs"}}, "student": {"enabled": False}}
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    workload = one(lake, load_recipe(path))
+    assert states(workload)["eval_suite"] == "current" and workload.unread_objects == 1
+    assert states(workload)["student_model"] == "off"
+    put(tmp_path / "suite.jsonl", {"prompt": "p", "answer": "a"})
+    path.write_text(yaml.safe_dump({**recipe, "evals": {"suite": {"uri": "suite.jsonl"}}}))
+    workload = one(lake, load_recipe(path))
+    assert states(workload)["eval_suite"] == "stale"
+    [suite] = [stage for stage in workload.stages if stage.stage == "eval_suite"]
+    assert suite.reasons == ["settings changed: suite is new"]
+
+
+def test_sources_that_cannot_be_listed_are_said(lake, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({"workload": "helper", "base_model": "tiny", "sources": {"a": {"uri": "nosuch://x/y"}}}))
+    assert "nosuch" in one(lake, load_recipe(path)).sources_problem
+
+
+def test_who_is_waited_for(lake):
+    assert "nothing is served" in text(lake)
+    made = release(lake)
+    directory = nominate(lake, made)
+    found = one(lake).endpoint
+    assert (found.waiting_for, found.command) == ("a person's approval", f"millrace approve {made.version} --lake {lake.root}")
+    approve(lake, directory, ANA)
+    assert one(lake).endpoint.waiting_for == "the next run of endpoint"
+    Endpoint(lake, "helper").promote(subject_of(directory), ANA)
+    found = one(lake).endpoint
+    assert (found.champion, found.candidate, found.waiting_for) == (made.version, "", "")
+    assert "by ana" in text(lake)
+
+
+def test_a_candidate_that_was_refused_waits_for_nobody(lake):
+    directory = nominate(lake, release(lake))
+    withdraw(lake, directory, ANA)
+    assert not one(lake).endpoint.command
+
+
+def test_a_candidate_of_yesterday_waits_for_a_newer_release(lake):
+    nominate(lake, release(lake))
+    make(lake, "dataset", "eval_suite", config={"more": 1}, content="y")
+    found = one(lake).endpoint
+    assert (found.waiting_for, found.command) == ("a newer release", "") and "current is" in found.faults[0]
+    assert "cannot be approved" in text(lake)
+
+
+def test_a_gate_that_was_missed(lake):
+    nominate(lake, release(lake, passed=False))
+    assert one(lake).endpoint.waiting_for == "a gate"
+    assert "missed its gates: recovery 0.9 where 0.99 is wanted" in text(lake)
+
+
+def test_a_candidate_that_is_gone_and_an_endpoint_that_is_broken(lake):
+    Endpoint(lake, "helper").nominate(Subject(release="nowhere"))
+    assert "cannot be read" in one(lake).endpoint.problem
+    lake.endpoint("helper").write_text("{")
+    assert "restore it from a copy" in text(lake)
+
+
+def test_a_killed_run_is_said(lake):
+    folder = lake.dagster_home / "history"
+    folder.mkdir(parents=True)
+    with sqlite3.connect(folder / "runs.db") as history:
+        history.execute("create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)")
+        history.execute("create table run_tags (run_id text, key text, value text)")
+        history.execute("insert into runs values (1, 'abcdef0123', 'train', 'STARTED', 1000.0, null)")
+        history.execute("insert into run_tags values ('abcdef0123', 'millrace/process', '999999@5.00')")
+        history.execute("insert into runs values (0, 'beef012345', 'logs', 'FAILURE', 900.0, 950.0)")
+    assert "the last run, beef0123 (logs), failed 1970-01-01" in " ".join(text(lake).split())
+    assert "run abcdef01 (train) ended without a word: its process 999999 is gone" in " ".join(text(lake).split())
+
+
+def test_json_has_the_keys_that_monitors_read(lake):
+    said = json.loads(status_of(lake).as_json())
+    assert set(said) == {"lake", "at", "workloads", "running", "last_run"}
+    [workload] = said["workloads"]
+    assert {"workload", "stages", "tables", "endpoint", "unread_objects"} <= set(workload)
+    assert {"stage", "state", "version", "digest", "made_at", "seconds", "run_id", "reasons", "inputs"} == set(workload["stages"][0])
+
+
+def test_an_empty_lake_and_a_broken_artefact(tmp_path, lake):
+    assert "holds no workload yet" in text(Lake.open(tmp_path / "empty"))
+    (lake.artefacts("dataset") / "helper" / "sft_dataset" / "current.json").write_text("{")
+    assert "sft_dataset" not in states(one(lake))
+
+
+def test_tables_are_compared_by_their_rows(tmp_path):
+    from resources.artefacts.slice_digest import slice_digest
+    from resources.tables import Tables
+
+    lake = Lake.open(tmp_path / "lake")
+    now = slice_digest(Tables(lake), "feedback", "helper")
+    make(lake, "dataset", "curated_interactions", Input(kind="table", name="feedback", digest=now))
+    assert states(one(lake)) == {"curated_interactions": "current"}
+    make(lake, "dataset", "curated_interactions", Input(kind="table", name="feedback", digest="other"))
+    assert states(one(lake)) == {"curated_interactions": "stale"}
+
+
+def test_the_command(cli, lake, tmp_path):
+    assert "3 current" in cli("status", "--lake", lake.root).stdout
+    assert json.loads(cli("status", "--lake", lake.root, "--format", "json").stdout)["workloads"]
+    assert "no lake at" in cli("status", "--lake", tmp_path / "nowhere", check=2).stderr
