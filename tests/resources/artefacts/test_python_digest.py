@@ -1,5 +1,8 @@
 import ast
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
