@@ -141,7 +141,7 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
 
 def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
     """Days that one of the daily assets has no materialization of."""
-    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in DAILY]
+    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in daily_stages()]
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
