@@ -15,7 +15,7 @@ from resources.curating.curation import CurationSettings
 from resources.curating.row_fates import RowFates
 from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/curating/curate.py", "sql/curating", "sql/reading/ties", "sql/tables", "sql/digests")
+SOURCES = ("resources/curating/curate.py",)
 
 
 @dg.asset(

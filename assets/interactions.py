@@ -16,7 +16,7 @@ from resources.reading.staging import USER_HASH_KEY
 from resources.reading.ties import TIES
 from resources.workshop.workshop import Workshop
 
-CODE = source_digest("resources/reading/ingest.py", "sql/reading")[:12]
+CODE = source_digest("resources/reading/ingest.py")[:12]
 
 
 @dg.multi_asset(
