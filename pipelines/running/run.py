@@ -32,7 +32,7 @@ from pipelines.storage.storage_errors import StorageError, require_writable, sto
 from resources.artefacts.leftovers import kept_seconds
 from resources.atomic import write_json
 from resources.lake import Lake, LakeError
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
 from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import this_process
 from resources.reading.ingest import observe
