@@ -85,11 +85,11 @@ def why(
                                  "line URI:ROW")
     ],
     lake: LakeOption = None,
-    format: Annotated[Format, typer.Option(help="the story, or its steps as JSON or CSV")] = Format.table,
+    format: Annotated[Format, typer.Option(help="sentences, or the steps as JSON or CSV")] = Format.table,
     width: WidthOption = None,
 ) -> None:
     """What became of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
-    from pipelines.asking.why_text import print_fate
-    from resources.catalog.why import fate_of
+    from pipelines.asking.why_text import print_history
+    from resources.catalog.why import history_of
 
-    print_fate(fate_of(open_lake(lake), identifier), format.value, console, width)
+    print_history(history_of(open_lake(lake), identifier), format.value, console, width)

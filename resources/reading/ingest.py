@@ -20,17 +20,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from resources.reading.commit import ORDER, attach, attach_tables, commit, workloads_of
 from resources.reading.formats import FORMATS
-from resources.reading.halves import beside
 from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
 from resources.reading.moved import rename_rows
+from resources.reading.pairing import partners_to_reread
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
 from resources.reading.staging import Batch, Staging, staging
 from resources.reading.ties import tie
 from resources.sql_files import run, workbench
 from resources.tables import Tables
 
-HALVED = [name for name, form in FORMATS.items() if form.halves]
+PAIRED = [name for name, form in FORMATS.items() if form.paired]
+"""Formats whose requests and responses lie in different objects."""
 
 
 class CountsError(AssertionError):
@@ -138,7 +139,7 @@ def ingest(
         for wanted in ledger.portions(sources, days):
             _read(ledger, tables, stage, wanted, report)
         ties = tie(tables, workloads_of(workload, sources))
-        report.ties, report.tied_anew = ties.days.get(workload, {}), ties.news.get(workload, [])
+        report.ties, report.tied_anew = ties.days.get(workload, {}), ties.changed.get(workload, [])
         if report.total.objects:
             for name in ORDER:
                 tables.compact(name, workload)
@@ -148,7 +149,8 @@ def ingest(
 def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport) -> None:
     workload, sources = stage.workload, stage.sources
     asked = list(wanted)
-    while more := [*_losers(tables, ledger, wanted, sources), *beside(ledger.of_formats(HALVED, sources), wanted)]:
+    while more := [*_with_removed_copies(tables, ledger, wanted, sources),
+                   *partners_to_reread(ledger.of_formats(PAIRED, sources), wanted)]:
         wanted = list({(entry.source, entry.uri): entry for entry in [*wanted, *more]}.values())
     if again := wanted[len(asked):]:
         ledger.put(replace(entry, state="found") for entry in again)  # should this run be killed, the next one reads them
@@ -215,26 +217,28 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
     return new - moved, moved
 
 
-def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]) -> list[Entry]:
-    """Objects that lost a record to a copy in a wanted one: what is about to be replaced may hold that no more."""
+def _with_removed_copies(
+    tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]
+) -> list[Entry]:
+    """Objects with a record that was dropped as a copy of a record in `wanted`: once read again, `wanted` may lack it."""
     waiting = {entry.uri for entry in wanted}
-    chosen, lost = set(waiting), set()
+    chosen, found = set(waiting), set()
     with workbench() as connection:
         workloads = workloads_of(ledger.workload, sources).union(*(entry.mapped_to for entry in wanted))
         attach(connection, tables, "decisions", workloads)
         while waiting:
-            connection.register("asked", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
+            connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
             waiting = {uri for (uri,) in run(connection, "reading/commit/objects_with_removed_copies").fetchall()} - chosen
             chosen |= waiting
-            lost |= waiting
-    return ledger.named(lost, sources) if lost else []
+            found |= waiting
+    return ledger.named(found, sources) if found else []
 
 
 def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
     """Adds the batch to the report. The reader's own count of records has to be the sum of what became of them."""
     counted = Counts()
-    fates = run(stage.connection, "reading/batch/counts").fetchall()
-    for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in fates:
+    outcomes = run(stage.connection, "reading/batch/counts").fetchall()
+    for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in outcomes:
         counts = Counts(objects=objects, kept=kept, repeated=repeated, erased=erased, skipped=skipped,
                         quarantined=quarantined, feedback=feedback, attached_feedback=attached)
         report.days.setdefault(day, Counts()).add(counts)

@@ -156,7 +156,7 @@ class Ledger:
                 yield portion
 
     def named(self, uris: Collection[str], sources: Collection[str]) -> list[Entry]:
-        self._connection.register("asked", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
+        self._connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
         return self._entries("reading/ledger/entries", sources=list(sources))
 
     def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[Entry]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 class Format:
     """`fills` names the SQL files under sql/reading/formats/<name>/: interactions, feedback, or both.
 
-    turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is no JSON is one
-    record {text}, where the recipe names the format. streamed: its lines are pieces of answers, put together before all
-    else. rows_as: the format whose SQL is used. halves: its records are sides of pairs that lie in different objects;
-    sql/reading/formats/<name>/ puts them together. when_named: how it recognises records where the recipe names the format,
-    if not as elsewhere.
+    turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is not JSON is one
+    record {text}, where the recipe names the format. streamed: its lines are chunks of answers, joined before anything else.
+    rows_as: the format whose SQL is used. paired: requests and responses lie in different objects, and
+    resources/reading/pairing.py joins them. when_named: how it recognises records where the recipe names the format, if
+    another way than elsewhere.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Format:
     plain_text: bool = False
     streamed: bool = False
     rows_as: str = ""
-    halves: bool = False
+    paired: bool = False
     when_named: Callable[[dict], bool] | None = None
 
     def accepts(self, record: dict) -> bool:

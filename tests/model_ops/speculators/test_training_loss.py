@@ -25,8 +25,6 @@ from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss
 from model_ops.training.trainer import train
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 STEPS = 3
 
 
