@@ -85,7 +85,7 @@ def run(request: RunRequest) -> int:
     recipe = load_recipe(request.recipe)
     lake = Lake.open(request.lake)
     require_writable(lake.root)
-    kept_seconds()  # a mistake in the environment is said now, not by the step that first needs the lake
+    kept_seconds()  # an error in the environment is reported now, not by the step that first needs the lake
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):

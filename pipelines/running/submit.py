@@ -68,7 +68,7 @@ def submit(
         path = keep_submitted(place, recipe.workload, recipe.digest, recipe.as_text())
     else:
         path = Path(recipe).resolve()
-        load_recipe(Path(recipe))  # a mistake in the recipe is said at once, before anything is started
+        load_recipe(Path(recipe))  # an error in the recipe is reported at once, before anything is started
         place = Lake.open(lake_location(path, lake))
         require_writable(place.root)
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"

@@ -45,7 +45,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
     if importlib.util.find_spec("dagster_webserver") is None:
         raise UiError("the UI is not installed: pip install 'millrace[ui]'")
     for path in recipes:
-        load_recipe(path)  # a mistake is said here, not by a server that cannot load
+        load_recipe(path)  # an error is reported here, not by a server that cannot load
     place = ui_lake(recipes, lake)
     shown = recipes or _recipes_of(place)
     _check_port(host, port)
