@@ -83,6 +83,6 @@ DRAFT_MODEL = Architecture(
     recognises=_is_drafting_language_model, verify=verify_same_vocabulary, is_language_model=True,
     starts_from=StartingModel("draft_model", "student", "a small language model", _check_start),
     vllm=VllmOptions("draft_model", SAMPLED_DRAFTS), sglang=SglangOptions("STANDALONE"),
-    serving_note="draft_model is a language model of its own, served beside its target with its own keys and values: vLLM's "
+    serving_note="draft_model is a language model of its own, served next to its target with its own keys and values: vLLM's "
     "method draft_model, SGLang's STANDALONE (the release's scripts say so).",
     untrained_note="draft_model_untrained is the student as it was distilled, before it learnt this target's answers.")
