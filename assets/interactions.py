@@ -9,10 +9,10 @@ from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
 from resources.artefacts.source_digest import source_digest
 from resources.launching.relay import relay
+from resources.reading.extraction import USER_HASH_KEY
 from resources.reading.ingest import ingest
 from resources.reading.ingest_notes import notes_on
 from resources.reading.sources import SourceSettings
-from resources.reading.staging import USER_HASH_KEY
 from resources.reading.ties import TIES
 from resources.workshop.workshop import Workshop
 

@@ -24,9 +24,7 @@ from resources.artefacts.manifest import Input, Kind, Manifest, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
 from resources.catalog.build import publish
-from resources.catalog.count_rows import row_fates
 from resources.curating.curation import SemanticDuplicates
-from resources.curating.row_fates import RowFates
 from resources.lake import Lake
 from resources.launching.launcher import Launcher
 from resources.launching.relay import relay
@@ -79,11 +77,6 @@ class Workshop:
     def external(self, place: str) -> Input:
         """A model from outside as an input."""
         return external_input(place)
-
-    def count_fates(self, curated: Path) -> RowFates:
-        """What became of every record read so far, at the version of the curation that was just written."""
-        self.publish_catalog()
-        return row_fates(self.lake, self.workload, curated.name)
 
     def publish_catalog(self) -> None:
         """Shows analysts what was committed."""

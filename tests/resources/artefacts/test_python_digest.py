@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from resources.artefacts import python_digest
 from resources.artefacts.python_digest import _written, read_python
 
 BEFORE = '''
