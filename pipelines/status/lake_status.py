@@ -197,7 +197,7 @@ class _Slices:
         key = (table, as_served)
         if key not in self._digests:
             few = self._count(table) <= COMPARED_ROWS
-            self._digests[key] = slice_digest(self._tables, table, self._workload, as_served) if few else None
+            self._digests[key] = slice_digest(self._tables, table, self._workload, as_served, remember=False) if few else None
         return self._digests[key]
 
     def now(self, manifest: Manifest, item: Input) -> str | None:
