@@ -1,6 +1,6 @@
 """What became of one request or log line: tables, decisions, datasets, models, releases, endpoints.
 
-    history = history_of(lake, "chatcmpl-123")                     # an interaction (8 or more digits do), request, trace, session
+    history = history_of(lake, "chatcmpl-123")                     # an interaction (8 or more digits do), request or trace
     history = history_of(lake, "logs/gateway/part-0.jsonl.gz:12")  # a line: kept, repeated, feedback or in quarantine
     history = history_of(lake, "logs/gateway/part-0.jsonl.gz")     # a log object: its records, or why it was not read
     history.steps                                                  # one row a step, in order

@@ -1,4 +1,4 @@
-"""The summary of one way from logs to release: what the closing table and the release's report say.
+"""Summary of a workload from logs to release, for the demo's closing tables and the release's report.
 
     summary = summarise(lake, workload)
     summary.sections()          the same tables for the terminal, for Markdown and for HTML
@@ -38,7 +38,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything worth saying about the current artefacts of one workload."""
+    """Counts, metrics and manifests of the current artefacts of one workload."""
 
     workload: str
     records: RecordCounts
@@ -100,7 +100,7 @@ class Summary:
         )
 
     def _served_as(self) -> str:
-        """How a small model that drafts is served: it is a model of its own, and needs its own memory."""
+        """Notes on serving a drafter that is a language model of its own."""
         if self.speculator.config.get("architecture") != "draft_model":
             return ""
         note = (" draft_model is a language model of its own, served beside its target with its own keys and values: vLLM's "
