@@ -39,7 +39,7 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
     days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
     found = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
     for uri, said in look.problems[:3]:
-        found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or mend it"))
+        found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or fix it"))
     if look.unknown_records:
         known = sum(look.formats.values())
         found.append(warning(check, f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "

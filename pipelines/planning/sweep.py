@@ -158,7 +158,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
 
 def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
     """Runs or continues one training. Of a finished one only the metrics are kept."""
-    from resources.launching.local_launcher import WorkerError
+    from resources.launching.launcher import WorkerError
 
     result = job.output / "result.json"
     if not result.exists():

@@ -32,7 +32,7 @@ from pipelines.storage.storage_errors import StorageError, require_writable, sto
 from resources.artefacts.leftovers import kept_seconds
 from resources.atomic import write_json
 from resources.lake import Lake, LakeError
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
 from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import this_process
 from resources.reading.ingest import observe
@@ -144,7 +144,7 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
         news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
         return [day for day in found if day in news] or found[-1:]
     if not earliest <= partition <= latest:
-        raise SelectionError(f"--partition {partition}: this recipe's traffic is that of {earliest} to {latest}")
+        raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
     return [partition]
 
 

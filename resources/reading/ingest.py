@@ -1,12 +1,12 @@
-"""From logs where they lie to the tables interactions, feedback, quarantine, decisions and objects.
+"""Ingests logs in place into the tables interactions, feedback, quarantine, decisions and objects.
 
     observe(tables, "math-tutor", sources)                           # what is new, and which days there are
     ingest(tables, "math-tutor", sources)                            # reads what was not read yet
     ingest(tables, "math-tutor", sources, days=[date(2026, 6, 1)])   # of these days only
 
-An object's rows are replaced as a whole when it has changed; the ledger is written after everything else. So a run
-killed anywhere and started again ends in the same tables, and reading twice is reading once. Rows of one id are kept
-once, the same one whatever the order of reading. Counts are checked in every run: read = kept + dropped + quarantined.
+A changed object's rows are replaced as a whole; the ledger is written last. So a run that is killed anywhere and started
+again gives the same tables, and ingesting twice equals ingesting once. Of rows with one id one is kept, the same one in any
+order of reading. Every run checks read = kept + dropped + quarantined.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAIRED = [name for name, form in FORMATS.items() if form.paired]
 
 
 class CountsError(AssertionError):
-    """Records were lost or invented between reading and committing: a defect of ours, never to be passed over."""
+    """Records were lost or counted twice between reading and committing: a defect of millrace."""
 
 
 class Observation(BaseModel):
@@ -53,8 +53,11 @@ class Observation(BaseModel):
 
 
 class Counts(BaseModel):
-    """Records of a day or in all. repeated, erased and skipped (no interactions: an HTTP span, say) are the dropped ones;
-    feedback that is no record of its own (the reward in an agent's trajectory) is in `attached_feedback`."""
+    """Records of a day or in all.
+
+    Dropped are repeated, erased and skipped records (skipped: not interactions, such as an HTTP span). attached_feedback:
+    feedback inside an interaction's record, such as the reward of a trajectory.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -77,7 +80,7 @@ class Counts(BaseModel):
 
 
 class Reason(BaseModel):
-    """Why some objects left no row: how many they are, the first of them, and the words."""
+    """Why some objects left no row: how many objects, the first of them, and the message."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -91,7 +94,7 @@ class Reason(BaseModel):
 
 
 class IngestReport(BaseModel):
-    """What one ingest read and what became of it."""
+    """What one ingest read, and the outcome by day."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -115,8 +118,7 @@ class IngestReport(BaseModel):
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
     """Lists the sources and records new and changed objects in the ledger.
 
-    Objects whose key names no day are looked through for their records' days. Raises SourceError for a source with
-    nothing under it.
+    Objects whose key names no day are scanned for their records' days. Raises SourceError for a source without objects.
     """
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
         new, moved = _notice(ledger, tables, sources, look_for_days=True)
@@ -128,10 +130,10 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
 def ingest(
     tables: Tables, workload: str, sources: dict[str, SourceSettings], days: Sequence[date] | None = None
 ) -> IngestReport:
-    """Reads what the ledger does not know as read, of the given days where `days` is given.
+    """Reads the objects that the ledger has as unread; with `days`, of those days only.
 
-    Rows land in their own day, whatever day their object is kept under. Raises SourceError for a source with nothing
-    under it and CountsError where the counts do not add up; a line or an object that cannot be read raises nothing.
+    Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects and
+    CountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
     """
     report = IngestReport()
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
@@ -191,8 +193,10 @@ def _add_reason(known: dict[str, Reason], name: str, reason: Reason) -> None:
 
 
 def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> tuple[int, int]:
-    """Brings the ledger up to what the sources hold now, commits it, and returns how many objects are new or changed, and how
-    many have only moved. Rows are renamed before the ledger is written: a run killed between the two renames them again."""
+    """Brings the ledger up to date with the sources and commits it. Returns the counts of new or changed and of moved objects.
+
+    Rows of moved objects are renamed before the ledger is written: after a crash between the two they are renamed again.
+    """
     new = moved = 0
     for name, source in sources.items():
         listed, changed = ledger.notice(name, objects_after(name, source), source.read_as)
@@ -235,7 +239,7 @@ def _with_removed_copies(
 
 
 def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
-    """Adds the batch to the report. The reader's own count of records has to be the sum of what became of them."""
+    """Adds the batch to the report. The reader's count of records must equal the sum of the outcomes."""
     counted = Counts()
     outcomes = run(stage.connection, "reading/batch/counts").fetchall()
     for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in outcomes:

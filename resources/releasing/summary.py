@@ -64,7 +64,7 @@ class Summary:
         rows.append(["kept", "", f"{self.records.kept:,}"])
         return Section(
             "Rows", ["stage", "rule", "records"], rows,
-            "read = kept + dropped + quarantined; the tables decisions and quarantine say what became of each row.",
+            "read = kept + dropped + quarantined. The tables decisions and quarantine give each record's reason.",
         )
 
     def _models(self) -> Section:
@@ -103,7 +103,7 @@ class Summary:
         """Notes on serving a drafter that is a language model of its own."""
         if self.speculator.config.get("architecture") != "draft_model":
             return ""
-        note = (" draft_model is a language model of its own, served beside its target with its own keys and values: vLLM's "
+        note = (" draft_model is a language model of its own, served next to its target with its own keys and values: vLLM's "
                 "method draft_model, SGLang's STANDALONE (the release's scripts say so).")
         if any(found["drafter"] == "draft_model_untrained" for found in self.evaluation["acceptance"]):
             note += " draft_model_untrained is the student as it was distilled, before it learnt this target's answers."

@@ -1,4 +1,4 @@
-"""What a log format is to the reader: a name, a way to recognise its records, and what its SQL fills."""
+"""A log format as the reader sees it: a name, a way to recognise its records, and what its SQL fills."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class Format:
     when_named: Callable[[dict], bool] | None = None
 
     def accepts(self, record: dict) -> bool:
-        """Whether a record is of this format where the recipe says that the records are."""
+        """Whether a record is of this format, where the recipe names the format."""
         return (self.when_named or self.recognises)(record)
