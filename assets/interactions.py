@@ -8,7 +8,6 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
 from resources.artefacts.source_digest import source_digest
-from resources.launching.local_launcher import relay
 from resources.launching.relay import relay
 from resources.reading.extraction import USER_HASH_KEY
 from resources.reading.ingest import ingest
