@@ -37,7 +37,7 @@ def print_answer(
     connections: list[duckdb.DuckDBPyConnection] = []
     late = CatalogError(
         f"the query was stopped after {seconds:g} s: ask for less at a time, or allow more with --timeout SECONDS "
-        "(0: as long as it takes)"
+        "(0: no limit)"
     )
 
     def work(spill: Path) -> None:

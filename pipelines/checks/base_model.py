@@ -99,7 +99,7 @@ def _whole(directory: Path, base: Base) -> list[Finding]:
         found.append((problem if bad else warning)(CHECK, sentence, remedy if bad else "see that it is the model you mean"))
     for fault in verify_files_to_serve(directory, base.config):
         grave = fault.file in ("tokenizer.json", "chat_template.jinja")
-        mend = "put the file beside the weights" if grave else "copy the one it came with"
+        mend = "put the file into the model's directory" if grave else "copy the one it came with"
         found.append((problem if grave else warning)(CHECK, fault.sentence, mend))
     return found
 
@@ -175,7 +175,7 @@ def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Findin
         said = " ".join(str(error).split()).rpartition("ValueError: ")[2]
         return [problem(CHECK, f"transformers refuses {directory / 'config.json'}: {said}", "copy the model's own config.json")]
     except ModelError as error:
-        return [problem("chat template", str(error), "put tokenizer.json and chat_template.jinja beside the weights")]
+        return [problem("chat template", str(error), "put tokenizer.json and chat_template.jinja into the model's directory")]
     if not isinstance(tokenizer.chat_template, str):
         return []  # said with the files
     found = [_rendered(tokenizer, "two turns", TURNS, None, ("first answer", "second answer"), True)]
@@ -193,7 +193,7 @@ def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: 
     from model_ops.training.conversations import Row, render, render_with_answers
 
     row = Row("check", messages, tools)
-    remedy = "put a chat_template.jinja that does beside the weights"
+    remedy = "put a chat_template.jinja that does into the model's directory"
     try:
         text, spans = render_with_answers(row, tokenizer)
         prompt = render(Row("check", messages[:1], tools), tokenizer, add_generation_prompt=True)
@@ -206,4 +206,4 @@ def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: 
     bare = render(Row("check", messages[:1], tools), tokenizer)
     if needed and prompt == bare and not text.startswith(prompt):
         return warning("chat template", "it adds no generation prompt: a server would not know that the answer begins", remedy)
-    return ok("chat template", f"{what}: rendered, and the answers are told apart")
+    return ok("chat template", f"{what}: rendered, and the answers are found")

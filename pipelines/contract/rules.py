@@ -59,7 +59,7 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
     if recipe.sft.lora is not None and not recipe.sft.lora.merge:
         yield "sft.lora.merge", (
             "it is false, but student, quantization, drafter and endpoint take a whole model; leave it true, since the adapter "
-            "is kept in adapter/ beside the merged weights")
+            "is kept in adapter/ next to the merged weights")
 
 
 def _the_data(recipe: RecipeFields) -> Broken:

@@ -26,8 +26,8 @@ LakeOption = Annotated[
 
 WidthOption = Annotated[
     int | None,
-    typer.Option("--width", min=20, help="how many characters wide a table may be", show_default="the terminal's; in a file, "
-                 "that of its content"),
+    typer.Option("--width", min=20, help="width of tables in characters", show_default="the terminal's; in a file, the "
+                 "content's"),
 ]
 
 
