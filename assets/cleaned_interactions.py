@@ -7,7 +7,7 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, report_days
 from resources.artefacts.source_digest import source_digest
-from resources.curating.clean import SQL, clean, stale_days
+from resources.curating.clean import clean, stale_days
 from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
@@ -15,7 +15,7 @@ from resources.workshop.workshop import Workshop
 @dg.asset(
     deps=["interactions", "feedback"], partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
     group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
-    code_version=source_digest("resources/curating/clean.py", *SQL)[:12],
+    code_version=source_digest("resources/curating/clean.py")[:12],
 )
 def cleaned_interactions(
     context: dg.AssetExecutionContext,

@@ -12,7 +12,7 @@ from resources.workshop.workshop import Workshop
 
 @dg.asset(
     deps=["cleaned_interactions"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS, pool=LAKE_POOL,
-    code_version=source_digest("resources/curating/judge.py", "sql/curating/judge")[:12],
+    code_version=source_digest("resources/curating/judge.py")[:12],
 )
 def judgements(
     context: dg.AssetExecutionContext,

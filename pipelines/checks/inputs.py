@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 from pathlib import Path
@@ -12,9 +11,9 @@ from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.contract.recipe import Recipe
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.inspecting.first_look import FirstLook, first_look
+from resources.reading.extraction import USER_HASH_KEY
 from resources.reading.formats import FORMATS
 from resources.reading.sources import SourceError, SourceSettings, list_objects
-from resources.reading.staging import USER_HASH_KEY
 
 SUITE_BYTES = 50_000_000
 """Suites up to this size are read whole."""
@@ -24,8 +23,6 @@ CHARACTERS_A_TOKEN = 4
 def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, FirstLook]) -> list[Finding]:
     """One source or seed. What was seen is put into `looks`, for the checks that compare sources."""
     check = f"{kind} {name}"
-    if source.uri.startswith(("s3://", "s3a://")) and importlib.util.find_spec("s3fs") is None:
-        return [problem(check, "S3 cannot be read without the package s3fs", "pip install 'millrace[s3]'")]
     try:
         look = first_look(name, source)
     except SourceError as error:

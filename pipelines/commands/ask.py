@@ -89,7 +89,7 @@ def why(
     width: WidthOption = None,
 ) -> None:
     """Shows what happened to one request or log line: tables, decisions, datasets, models, releases, endpoints."""
-    from pipelines.asking.why_text import print_fate
-    from resources.catalog.why import fate_of
+    from pipelines.asking.why_text import print_history
+    from resources.catalog.why import history_of
 
-    print_fate(fate_of(open_lake(lake), identifier), format.value, console, width)
+    print_history(history_of(open_lake(lake), identifier), format.value, console, width)

@@ -9,6 +9,7 @@ from pipelines.init.write_recipe import InitError
 from pipelines.planning.sweep import SweepError, SweepFailed
 from pipelines.planning.training_plan import PlanError
 from pipelines.releasing.measuring import MeasureError
+from pipelines.running.submit import UnknownRunError
 from pipelines.running.ui import ServerEnded, UiError
 from pipelines.storage.storage_errors import StorageError
 from resources.artefacts.manifest import ManifestError
@@ -25,7 +26,7 @@ from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
-          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError)
+          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError)
 """What was asked for cannot be: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,

@@ -122,7 +122,7 @@ def _layers_of(directory: str) -> int | None:
 def _absolute(uri: str, home: Path) -> str:
     try:
         if is_local(uri):
-            Path(uri).expanduser()  # a user who is not there is a mistake, and no folder named ~user
+            Path(uri).expanduser()  # an unknown user is an error, and no folder named ~user
         return absolute_uri(uri, home)
     except (RuntimeError, ValueError, OSError) as error:
         raise _NoPathError("this is no path on this machine; write it out, from / on or relative to the recipe") from error

@@ -272,7 +272,7 @@ class _Reading:
         try:  # JSON writes a character beyond U+FFFF as two escapes
             text = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._problem(node, place, "the text holds half of a character, an escape between \\ud800 and \\udfff alone")
+            self._problem(node, place, "the text holds a lone surrogate, an escape between \\ud800 and \\udfff alone")
             return node.value.encode("utf-8", "replace").decode()
         if "\0" in text:
             self._problem(node, place, "the text holds the character \\0; remove it")

@@ -15,7 +15,7 @@ import dagster as dg
 from pipelines.graph.jobs import TRAIN
 from resources.artefacts.leftovers import remove_leftovers
 from resources.lake import Lake
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
 
 
 def clear_after(context: dg.InitResourceContext, lake: Lake, workload: str, keep_s: float | None,

@@ -98,7 +98,8 @@ def print_made(made: Made, console: Console) -> None:
         say(console, "These logs hold token ids: base_model must have the tokenizer that made them.", "yellow")
     console.print(Text.assemble(("✓", "green"), f" {_short(made.path)}"), soft_wrap=True, highlight=False)
     if not made.trainable:
-        rules = ", ".join(f"{fate['rule'].replace('_', ' ')} {fate['rows']:,}" for fate in contents.seen.fates[:4])
+        found = contents.seen.decisions[:4]
+        rules = ", ".join(f"{decision['rule'].replace('_', ' ')} {decision['rows']:,}" for decision in found)
         say(console, f"With this recipe, no row of these logs can be trained on ({rules}): look at the rows with millrace "
                      "inspect, or add logs whose requests have answers.", "red")
     recipe = shlex.quote(_short(made.path))

@@ -18,9 +18,8 @@ from typing import Any
 import yaml
 
 from pipelines.contract.base_choice import Base
-from resources.inspecting.inspection import Inspection
+from resources.inspecting.findings import Inspection, Verdict
 from resources.inspecting.survey import FoundSource
-from resources.inspecting.verdicts import Verdict
 from resources.reading.local_path import local_path
 
 WIDTH = 100
@@ -188,8 +187,8 @@ def _sources(contents: Contents, text: _Text) -> None:
             text.put("workloads", mapping, 4)
     own = sum(item["records"] for item in seen.feedback)
     if contents.of("feedback"):
-        text.note(f"{own:,} records of feedback; {seen.heard.get('rows', 0):,} of the {seen.sample_rows:,} requests looked at "
-                  "have some.", 2)
+        rated = seen.with_feedback.get("rows", 0)
+        text.note(f"{own:,} records of feedback; {rated:,} of the {seen.sample_rows:,} requests looked at have some.", 2)
     elif own:
         text.note(f"Feedback comes with the records themselves ({own:,} values), so it needs no source of its own.", 2)
     else:
@@ -269,10 +268,11 @@ def _seeds_and_evals(contents: Contents, text: _Text) -> None:
 def _curation(contents: Contents, text: _Text) -> None:
     seen = contents.seen
     about = "about " if seen.sampled or not contents.saw_everything else ""
-    lost = [f"{plain(fate['rule'].replace('_', ' '), 40)} {fate['rows'] / seen.sample_rows:.0%}" for fate in seen.fates
-            if fate["rule"] != "kept" and fate["rows"] * 200 >= seen.sample_rows][:6] if seen.sample_rows else []
+    frequent = [item for item in seen.decisions if item["rule"] != "kept" and item["rows"] * 200 >= seen.sample_rows][:6]
+    dropped = [f"{plain(item['rule'].replace('_', ' '), 40)} {item['rows'] / seen.sample_rows:.0%}"
+               for item in (frequent if seen.sample_rows else [])]
     text.note(f"With the defaults {about}{seen.usable_share:.0%} of the requests stay ({contents.trainable:,})"
-              + (f"; the others: {', '.join(lost)}." if lost else "."))
+              + (f"; the others: {', '.join(dropped)}." if dropped else "."))
     text.put("curation")
     if seen.pii:
         kinds = ", ".join(f"{plain(item['kind'], 20)} {item['rows']:,}" for item in seen.pii[:5])

@@ -19,7 +19,8 @@ from pipelines.contract.base_choice import TINY, look_at_base
 from pipelines.contract.recipe import load_recipe
 from pipelines.init.recipe_text import Contents, recipe_text
 from resources.atomic import write_text
-from resources.inspecting.inspection import InspectError, Inspection, inspect
+from resources.inspecting.findings import Inspection
+from resources.inspecting.inspection import InspectError, inspect
 from resources.inspecting.survey import FoundSource, survey
 from resources.reading.sources import SourceError, SourceSettings
 

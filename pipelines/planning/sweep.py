@@ -158,7 +158,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
 
 def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
     """One training, or what is left of an earlier one. Only its metrics are kept of a finished run."""
-    from resources.launching.local_launcher import WorkerError
+    from resources.launching.launcher import WorkerError
 
     result = job.output / "result.json"
     if not result.exists():

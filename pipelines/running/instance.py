@@ -10,13 +10,14 @@ import os
 from pathlib import Path
 
 import dagster as dg
-from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, RunsFilter
 
 from resources.atomic import write_text
 from resources.lake import Lake
 from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import is_same_process
 
+IN_PROGRESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
+               dg.DagsterRunStatus.SUSPENDED]
 SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
 
 
@@ -37,7 +38,7 @@ def open_instance(lake: Lake) -> dg.DagsterInstance:
 def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Fails the runs of `millrace run` whose process is dead, frees their pool slots, returns their ids."""
     dead = []
-    for run in instance.get_runs(RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES)):
+    for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS)):
         process = run.tags.get(PROCESS_TAG)
         if process is None or is_same_process(process):
             continue

@@ -17,10 +17,9 @@ import uuid
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Protocol
 
 import dagster as dg
-from dagster._core.events import DagsterEventType
-from dagster._utils.error import SerializableErrorInfo
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
@@ -33,7 +32,7 @@ from pipelines.storage.storage_errors import StorageError, require_writable, sto
 from resources.artefacts.leftovers import kept_seconds
 from resources.atomic import write_json
 from resources.lake import Lake, LakeError
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
 from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import this_process
 from resources.reading.ingest import observe
@@ -47,7 +46,7 @@ RUN_TAG = "millrace/run"
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
-STATES = {DagsterEventType.STEP_START: "started", DagsterEventType.STEP_SUCCESS: "finished"}
+STATES = {dg.DagsterEventType.STEP_START: "started", dg.DagsterEventType.STEP_SUCCESS: "finished"}
 INTERRUPTIONS = {"DagsterExecutionInterruptedError", "KeyboardInterrupt", "WorkerStopped"}
 DUCKDB_INTERRUPTED = "Query interrupted"
 """What DuckDB says, as a RuntimeError, of a Ctrl-C during a query."""
@@ -67,6 +66,16 @@ class RunRequest(BaseModel):
     partition: date | None = None
 
 
+class StepError(Protocol):
+    """What Dagster records of an error: its class, its message, and the error that caused it."""
+
+    cls_name: str | None
+    message: str
+
+    @property
+    def cause(self) -> StepError | None: ...
+
+
 class SelectionError(Exception):
     """--select names no asset of the recipe's graph."""
 
@@ -76,7 +85,7 @@ def run(request: RunRequest) -> int:
     recipe = load_recipe(request.recipe)
     lake = Lake.open(request.lake)
     require_writable(lake.root)
-    kept_seconds()  # a mistake in the environment is said now, not by the step that first needs the lake
+    kept_seconds()  # an error in the environment is reported now, not by the step that first needs the lake
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
@@ -141,7 +150,7 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
 
 def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
     """Days that one of the daily assets has no materialization of."""
-    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in DAILY]
+    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in daily_stages()]
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
@@ -181,11 +190,11 @@ class _Listener:
         if event is None:
             return
         step = (event.step_key or "").split("__")[-1]
-        if event.event_type == DagsterEventType.ENGINE_EVENT and "blocked by limit for pool" in (event.message or ""):
+        if event.event_type == dg.DagsterEventType.ENGINE_EVENT and "blocked by limit for pool" in (event.message or ""):
             self._waits(step)
-        if event.event_type == DagsterEventType.STEP_FAILURE:
+        if event.event_type == dg.DagsterEventType.STEP_FAILURE:
             self._failed(step, event.event_specific_data.error, entry.timestamp)
-        elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
+        elif event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
             relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
         elif step in self.names and event.event_type in STATES:  # a check's own step is told by its result
@@ -197,7 +206,7 @@ class _Listener:
             self._waiting.add(step)
             relay({"event": "note", "message": f"{step} waits: another run on this lake is at work in its place"})
 
-    def _failed(self, step: str, error: SerializableErrorInfo | None, at: float) -> None:
+    def _failed(self, step: str, error: StepError | None, at: float) -> None:
         refused = storage_sentence(error, self.lake.root)
         while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
             error = error.cause  # Dagster's own wrappers; what they wrap says what is wrong

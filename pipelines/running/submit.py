@@ -68,16 +68,16 @@ def submit(
         path = keep_submitted(place, recipe.workload, recipe.digest, recipe.as_text())
     else:
         path = Path(recipe).resolve()
-        load_recipe(Path(recipe))  # a mistake in the recipe is said at once, before anything is started
+        load_recipe(Path(recipe))  # an error in the recipe is reported at once, before anything is started
         place = Lake.open(lake_location(path, lake))
         require_writable(place.root)
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
     folder = runs_of(place) / run_id
     folder.mkdir(parents=True)
-    _remove_old(folder.parent)
     request = {"id": run_id, "recipe": str(path), "lake": str(place.root), "select": None if select is None else list(select),
                "partition": partition.isoformat() if partition else None, "folder": str(folder)}
     write_json(folder / REQUEST, request)
+    _remove_old(folder.parent)
     return Run(run_id, folder, start_process(request, folder))
 
 
@@ -141,7 +141,7 @@ class Run:
             return int(ended["exit_code"])
         began = _content(self.folder / STARTED)
         if began is None:
-            waited = time.time() - (self.folder / REQUEST).stat().st_mtime
+            waited = time.time() - self.folder.stat().st_mtime
             return None if waited < SECONDS_TO_START else -signal.SIGKILL
         if is_same_process(began["process"]):
             return None

@@ -29,7 +29,7 @@ from pipelines.storage.locations import lake_location
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.source_digest import PROJECT
 from resources.lake import Lake, LakeError
-from resources.launching.python_process import child_environment, python_module
+from resources.launching.python_process import child_environment, python_module, python_script
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
 """Where a lake is looked for in the current folder when none is named."""
@@ -45,7 +45,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
     if importlib.util.find_spec("dagster_webserver") is None:
         raise UiError("the UI is not installed: pip install 'millrace[ui]'")
     for path in recipes:
-        load_recipe(path)  # a mistake is said here, not by a server that cannot load
+        load_recipe(path)  # an error is reported here, not by a server that cannot load
     place = ui_lake(recipes, lake)
     shown = recipes or _recipes_of(place)
     _check_port(host, port)
@@ -56,7 +56,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
         workspace.write_text(yaml.safe_dump({"load_from": code_locations(shown)}), encoding="utf-8")
         commands = [python_module("dagster_webserver", "-w", str(workspace), "-h", host, "-p", str(port))]
         if daemon_here:
-            commands.append(python_module("dagster._daemon", "run", "-w", str(workspace)))
+            commands.append(python_script("dagster-daemon", "run", "-w", str(workspace)))
         else:
             console.print("Another UI on this lake runs its schedules and sensors; this one only shows.")
         # A session of their own: Ctrl-C reaches this process alone, which then ends them in order.

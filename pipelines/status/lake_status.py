@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from resources.artefacts.freshness import StaleInput, current_manifests, stale_inputs
+from resources.artefacts.current import current_manifests
+from resources.artefacts.freshness import StaleInput, stale_inputs
 from resources.artefacts.manifest import Input, Manifest, ManifestError
 from resources.artefacts.slice_digest import slice_digest
 from resources.lake import Lake

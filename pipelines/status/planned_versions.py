@@ -18,7 +18,7 @@ from typing import Any
 from assets.overrides import TrainingOverrides
 from pipelines.contract.recipe import Recipe
 from pipelines.graph.recipe_graph import asset_of, recipe_parts
-from resources.artefacts.freshness import current_manifests
+from resources.artefacts.current import current_manifests
 from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.source_digest import source_digest

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.terminal.text_table import print_table, text_table
-from resources.inspecting.inspection import Inspection
+from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection_page import day_bars, headline, sections
 from resources.plain_text import visible
 

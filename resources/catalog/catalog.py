@@ -9,7 +9,7 @@ math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals
 `lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
 `decisions` holds the decisions that are in force, `decisions_history` all of them. `relations` and `relation_columns` say
 what each of them is (comments.py). Nothing is lost when the file is deleted. why.py tells the
-fate of one request or line from it.
+history of one request or line from it.
 
 Questions are asked behind a lock (locked_catalog.py): one query, which can read the files of the views only.
 """
@@ -86,6 +86,12 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
     """
     with open_catalog(lake) as connection:
         return rows(connection, "catalog/lineage_of", node=_found(connection, lake, artefact)["node"])
+
+
+def find_artefact(lake: Lake, artefact: str) -> str:
+    """The directory of the one artefact that is meant, below the lake. Raises CatalogError as `lineage_of` does."""
+    with open_catalog(lake) as connection:
+        return _found(connection, lake, artefact)["path"]
 
 
 @dataclass(frozen=True)

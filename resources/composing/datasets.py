@@ -22,7 +22,7 @@ never by row.
 Where a source has more rows than it may give, each prompt shape gets a quota by the temperature `balance` (its size to the
 power 1, 1/2 or 0), so that a rare kind of request is not drowned by a frequent one; within a shape the draw is by hash.
 
-The fate of every curated row is in `report.decisions` (rows of the table `decisions`, stage "dataset"); given `tables`,
+The decision on every curated row is in `report.decisions` (rows of the table `decisions`, stage "dataset"); given `tables`,
 they are committed there as well.
 """
 
@@ -91,12 +91,13 @@ class SftReport:
     sessions: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     """Training rows by source: what the mix asked for, as far as the rows sufficed."""
-    fates: dict[str, int] = field(default_factory=dict)
+    by_rule: dict[str, int] = field(default_factory=dict)
+    """Curated rows by the rule of their decision."""
     decisions: pa.Table | None = None
 
     def as_metrics(self) -> dict[str, dict[str, int]]:
         """The counts, for a manifest."""
-        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "fates": self.fates}
+        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "by_rule": self.by_rule}
 
 
 def build_sft_dataset(
@@ -118,9 +119,9 @@ def build_sft_dataset(
         run(connection, "curating/clean/messages")
         run(connection, "composing/datasets/prefixes")
         run(connection, "composing/datasets/contained_rows")
-        run(connection, "composing/datasets/conversations")
+        run(connection, "composing/datasets/training_conversations")
         run(
-            connection, "composing/datasets/split", seed=seed, test_share=settings.test_share,
+            connection, "composing/datasets/assigned_splits", seed=seed, test_share=settings.test_share,
             validation_share=settings.validation_share,
         )
         run(connection, "composing/datasets/clustered", balance=settings.balance)
@@ -145,7 +146,7 @@ def build_sft_dataset(
                 report.sources[part["source"]] = report.sources.get(part["source"], 0) + part["rows"]
         report.decisions = rows(connection, "composing/datasets/decisions", version=output.name).cast(SCHEMAS["decisions"])
         connection.register("decisions", report.decisions)
-        report.fates = dict(run(connection, "composing/datasets/decision_counts").fetchall())
+        report.by_rule = dict(run(connection, "composing/datasets/decision_counts").fetchall())
         curated_rows = run(connection, "composing/datasets/count_curated").fetchall()[0][0]
     if len(report.decisions) != curated_rows:
         raise RuntimeError(f"dataset {output.name}: {curated_rows} curated rows, {len(report.decisions)} decisions")

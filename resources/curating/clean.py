@@ -36,19 +36,17 @@ from resources.curating.curation import CurationSettings
 from resources.curating.fresh_days import FreshDays
 from resources.curating.languages import detect
 from resources.curating.minhash import signatures
-from resources.curating.opinions import hear
 from resources.curating.pii import Redactor, finder
 from resources.curating.pii_scan import might_hold
 from resources.curating.presidio import model_name
 from resources.curating.quality import measures
+from resources.curating.row_feedback import attach_row_feedback
 from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 
 BYTES_AT_A_TIME = 256 << 20
 """Days are cleaned in groups of about this much text; a larger day in parts, each of whole sessions."""
 
-SQL = ("sql/curating/clean", "sql/curating/macros", "sql/reading/ties")
-"""The SQL that cleaning runs, for the digest of its source."""
 
 MACROS = tuple(
     f"curating/macros/{name}"
@@ -82,9 +80,9 @@ class CleanReport:
     def count(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Adds the rows of the tables `facts` and `decisions`."""
         for day, rule, count in run(connection, "curating/clean/counts").fetchall():
-            fates = self.days.setdefault(day, {"rows": 0})
-            fates["rows"] += count
-            fates[rule] = fates.get(rule, 0) + count
+            counts = self.days.setdefault(day, {"rows": 0})
+            counts["rows"] += count
+            counts[rule] = counts.get(rule, 0) + count
             self.read += count
             if rule == "kept":
                 self.kept += count
@@ -95,7 +93,7 @@ class CleanReport:
 
 
 def clean(tables: Tables, workload: str, days: Sequence[date], settings: CurationSettings) -> CleanReport:
-    """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError should a row's fate go missing."""
+    """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError where a row has no decision."""
     report = CleanReport(days={day: {"rows": 0} for day in sorted(set(days))})
     for group, parts in _groups(tables, workload, sorted(set(days))):
         _clean(tables, workload, group, parts, settings, report)
@@ -112,7 +110,7 @@ def cleaned_with(settings: CurationSettings) -> str:
     })
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
-    code = source_digest("resources/curating/clean.py", *SQL)
+    code = source_digest("resources/curating/clean.py")
     return hashlib.sha256(f"{json.dumps(asked, sort_keys=True)}{code}".encode()).hexdigest()[:16]
 
 
@@ -146,7 +144,7 @@ def _stale_opinions(tables: Tables, workload: str) -> set[date]:
         for name in ("interactions", "cleaned_interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
         run(connection, "curating/clean/cleaned_with_ids")
-        hear(connection)
+        attach_row_feedback(connection)
         return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
 
 
@@ -189,7 +187,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
         run(connection, macro)
     run(connection, "curating/clean/arrived", part=part, parts=parts)
     run(connection, "curating/clean/arrived_as_conversations")
-    hear(connection)
+    attach_row_feedback(connection)
     connection.register("redactions", _redactions(connection, settings))
     run(connection, "curating/clean/cleaned")
     run(connection, "curating/clean/cleaned_as_conversations")
@@ -240,9 +238,9 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
     """What is measured outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
-    found = measures(texts["spoken"], settings.repetition.min_words)
+    found = measures(texts["answer_text"], settings.repetition.min_words)
     if settings.language.detect:
-        language, confidence = detect(texts["spoken"], settings.language.min_confidence)
+        language, confidence = detect(texts["answer_text"], settings.language.min_confidence)
     else:
         language, confidence = pa.nulls(len(texts), pa.string()), np.zeros(len(texts))
     return (

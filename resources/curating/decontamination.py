@@ -135,7 +135,7 @@ class _Wanted:
         return cls(sizes, grams["whole"].to_numpy()[first], seen, shift, hash_table(values))
 
 
-def _hits(spoken: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
+def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
     """Which of the items' grams occur in each row's messages."""
     from resources.curating.word_kernels import find_grams
 
@@ -152,6 +152,6 @@ def _hits(spoken: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
                 return hits[:count]
             room = count
 
-    found = np.concatenate([np.zeros((0, 2), np.uint64), *in_groups(work, text_buffer(spoken["said"]))])
-    row_id = spoken["row_id"].take(pa.array(found[:, 0].astype(np.int64))).cast(pa.string())
+    found = np.concatenate([np.zeros((0, 2), np.uint64), *in_groups(work, text_buffer(messages["text"]))])
+    row_id = messages["row_id"].take(pa.array(found[:, 0].astype(np.int64))).cast(pa.string())
     return pa.table({"row_id": row_id, "gram": pa.array(found[:, 1], pa.uint64())})

@@ -19,8 +19,8 @@ from resources.reading.formats import FORMATS, detect
 from resources.reading.formats.format import Format
 from resources.reading.listing import LogObject
 from resources.reading.log_reader import Problem, Records, record_of
-from resources.reading.mixed import whose
 from resources.reading.object_reader import read_object
+from resources.reading.routing import recognising
 from resources.reading.sources import SourceSettings, days_in, objects_after, open_object
 
 _USER = re.compile(r'"(user|user_id|userId|end_user|safety_identifier)"\s*:\s*"[^"]')
@@ -110,7 +110,7 @@ def _count(part: Records, named: Format | None, look: FirstLook, uri: str) -> No
     first = named or detect(part.sample or records) or detect(records)
     known = 0
     for record in records:
-        own = (named if named.accepts(record) else None) if named else whose(record, first) if first else None
+        own = (named if named.accepts(record) else None) if named else recognising(record, first) if first else None
         if own is None:
             look.unknown_records += 1
             look.unknown_keys = look.unknown_keys or ", ".join(sorted(map(str, record))[:8])[:120]

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resources.artefacts.freshness import causes_of, current_manifests, stale_inputs
+from resources.artefacts.current import current_manifests
+from resources.artefacts.freshness import causes_of, stale_inputs
 from resources.artefacts.manifest import Input, Manifest, ManifestError, read_manifest
 from resources.lake import Lake
 

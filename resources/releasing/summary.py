@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
 from resources.atomic import write_text
-from resources.curating.row_fates import RowFates
+from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
 from resources.stages import model_chain, stage
 
@@ -41,7 +41,7 @@ class Summary:
     """Everything worth saying about the current artefacts of one workload."""
 
     workload: str
-    fates: RowFates
+    records: RecordCounts
     dataset: dict[str, Any]
     evaluation: dict[str, Any]
     models: dict[str, Manifest]
@@ -55,13 +55,13 @@ class Summary:
         """Writes report.md and report.html; returns the figures worth keeping in a manifest."""
         for name in ("report.md", "report.html"):
             write_text(output / name, _render(f"{name}.j2", self))
-        return {"rows_read": self.fates.read, "rows_kept": self.fates.kept, "recovery": self.evaluation["recovery"]}
+        return {"rows_read": self.records.read, "rows_kept": self.records.kept, "recovery": self.evaluation["recovery"]}
 
     def _rows(self) -> Section:
-        left = {**self.fates.quarantined, **self.fates.dropped}
-        rows = [["read", "", f"{self.fates.read:,}"]]
+        left = {**self.records.quarantined, **self.records.dropped}
+        rows = [["read", "", f"{self.records.read:,}"]]
         rows += [[*_stage_and_rule(name), f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
-        rows.append(["kept", "", f"{self.fates.kept:,}"])
+        rows.append(["kept", "", f"{self.records.kept:,}"])
         return Section(
             "Rows", ["stage", "rule", "records"], rows,
             "read = kept + dropped + quarantined. The tables decisions and quarantine give each record's reason.",
@@ -117,7 +117,7 @@ def summarise(lake: Lake, workload: str) -> Summary:
     used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs if item.kind == "model"}
     return Summary(
         workload=workload,
-        fates=RowFates.of(registry.current("dataset", "curated_interactions")),
+        records=RecordCounts.of(registry.current("dataset", "curated_interactions")),
         dataset=registry.current("dataset", "sft_dataset").metrics,
         evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
         models={model.name: registry.version("model", model.name, used[model.name]) for model in model_chain()

@@ -1,4 +1,5 @@
--- What an analyst reads about the relations of releases: select * from duckdb_columns() where table_name = 'releases'.
+-- Comments of the release relations and their columns: select * from duckdb_columns() where table_name = 'releases'.
+-- makes: comments
 comment on table approvals is 'The log of every endpoint, one row an entry: approvals, withdrawals, promotions, rollbacks, nominations. Entries are added, never changed';
 comment on column approvals.workload is 'whose endpoint';
 comment on column approvals.number is 'place of the entry in its endpoint''s log, from 1';

@@ -25,8 +25,6 @@ from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import measure_alpha
 from model_ops.verify import verify
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

@@ -1,6 +1,8 @@
--- Days with rows about which people said something else since they were cleaned.
+-- Days with rows whose feedback changed since they were cleaned.
+-- needs: cleaned_interactions, row_feedback
+-- makes: rows (dt)
 select distinct dt
 from cleaned_interactions
-left join verdicts using (interaction_id)
-where verdicts.value is distinct from cleaned_interactions.feedback
+left join row_feedback using (interaction_id)
+where row_feedback.value is distinct from cleaned_interactions.feedback
 order by dt

@@ -28,8 +28,6 @@ from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss, drafts_of, measure_alpha
 from model_ops.speculators.training_time_test import Documents
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 def normed(x, weight):
     return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)

@@ -25,8 +25,6 @@ from model_ops.speculators.speculator_batches import make_batch
 from model_ops.speculators.state_budget import choose_states, fitting
 from model_ops.verify import verify
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 def answered(root):
     generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 16},

@@ -26,8 +26,6 @@ from model_ops.speculators.export_eagle3 import midlayer_config
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
 from model_ops.speculators.settings import SpeculatorSettings
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 ROWS = [AnswerRow("a", list(range(5, 30)), 7), AnswerRow("b", list(range(40, 52)), 3)]
 LAYERS = (2, 4, 5)
 

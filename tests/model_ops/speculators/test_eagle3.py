@@ -21,8 +21,6 @@ from model_ops.speculators.eagle3 import Eagle3, Eagle3Config, default_layer_ids
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 from model_ops.speculators.training_time_test import Documents, unroll
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 @pytest.mark.parametrize(("newer", "num_layers"), [(False, 1), (True, 1), (False, 3), (True, 2)])
 @pytest.mark.parametrize("scores_at_once", [1 << 24, 300])

@@ -21,7 +21,6 @@ from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.training_time_test import Documents
 from model_ops.training.optimizers import parameter_groups
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 def by_definition(model, state, tokens):
     """Logits of each step from the formulas of the papers, weights by the names of the files; tokens: what is fed."""

@@ -27,8 +27,6 @@ from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.training_time_test import Documents
 from model_ops.verify import verify
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 def with_layer(target, folder, seed=0):
     """Mtp for a target in memory, begun from a layer in a file."""

@@ -23,7 +23,6 @@ from model_ops.speculators.masked_drafts import sampled_entries
 from model_ops.speculators.p_eagle import PEagle
 from model_ops.speculators.training_time_test import Documents
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 MASK = 95
 
 

@@ -21,8 +21,6 @@ from model_ops.speculators.standalone_model import StandaloneModel
 from model_ops.speculators.training_time_test import Documents
 from model_ops.verify import verify
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):

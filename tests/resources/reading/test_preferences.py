@@ -1,4 +1,4 @@
-"""Thumbs down turned into preference rows: the pairs, what is on record, and that fates still add up."""
+"""Thumbs down turned into preference rows: the pairs, what is on record, and that counts still add up."""
 
 import pyarrow.parquet as pq
 import pytest
