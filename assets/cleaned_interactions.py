@@ -1,4 +1,4 @@
-"""cleaned_interactions: each day's rows after cleaning: status, PII redacted, language, measures, MinHash signature."""
+"""cleaned_interactions: per-row facts of each day: status, PII redacted, language, measures, MinHash signature."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, report_days
 from resources.artefacts.source_digest import source_digest
-from resources.curating.clean import SQL, clean, stale_days
+from resources.curating.clean import clean, stale_days
 from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
@@ -15,14 +15,14 @@ from resources.workshop.workshop import Workshop
 @dg.asset(
     deps=["interactions", "feedback"], partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
     group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
-    code_version=source_digest("resources/curating/clean.py", *SQL)[:12],
+    code_version=source_digest("resources/curating/clean.py")[:12],
 )
 def cleaned_interactions(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> Iterator[dg.MaterializeResult]:
-    """Interactions after the rules on single rows: failed, cut-off and looping answers dropped, personal data replaced.
+    """Interactions checked row by row: failed, cut-off and looping answers are dropped, personal data is replaced.
 
     Adds language, text measures and a MinHash signature to each row. Made from `interactions` and `feedback`, one partition a
     UTC day; days whose rows were cleaned with other rules are cleaned again. Lies in the Delta table

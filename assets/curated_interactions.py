@@ -16,7 +16,7 @@ from resources.curating.curation import CurationSettings
 from resources.curating.record_counts import RecordCounts
 from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/curating/curate.py", "sql/curating", "sql/reading/ties", "sql/tables", "sql/digests")
+SOURCES = ("resources/curating/curate.py",)
 
 
 @dg.asset(

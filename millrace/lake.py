@@ -166,9 +166,9 @@ class Lake:
         """
         import polars as pl
 
-        from resources.catalog.why import fate_of
+        from resources.catalog.why import history_of
 
-        frame = pl.from_arrow(fate_of(self._place, identifier).steps)
+        frame = pl.from_arrow(history_of(self._place, identifier).steps)
         assert isinstance(frame, pl.DataFrame)
         return frame
 

@@ -13,7 +13,7 @@ from model_ops.torch_environment import set_torch_environment
 from tests.command import PROJECT, millrace, millrace_process
 from tests.once import made_once
 
-pytest_plugins = ["pytester", "tests.cpu_time"]
+pytest_plugins = ["pytester", "tests.cpu_time", "tests.long_files"]
 
 SHARED = PROJECT.parent / "shared"
 

@@ -24,6 +24,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
                   "contract", "storage", "terminal"),
     "model_ops": ("operations", "planning", "evaluation", "objectives", "speculators", "answering", "decoding", "training",
                   "losses", "models", "quantization", "parallel"),
+    "resources": ("workshop", "catalog", "releasing", "inspecting", "composing", "curating", "reading", "launching",
+                  "artefacts"),
 }
 ENTRIES = frozenset({"pipelines.cli", "pipelines.definitions", "model_ops.worker", "model_ops.verify"})
 

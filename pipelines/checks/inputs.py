@@ -1,4 +1,4 @@
-"""Sources, seeds and evaluation suites: are they there, can they be read, and are they what the recipe takes them for?"""
+"""Checks sources, seeds and evaluation suites: whether they exist, can be read, and have the expected format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
     days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
     found = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
     for uri, said in look.problems[:3]:
-        found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or mend it"))
+        found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or fix it"))
     if look.unknown_records:
         known = sum(look.formats.values())
         found.append(warning(check, f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "
@@ -68,7 +68,7 @@ def check_suite(name: str, settings: EvalSettings) -> list[Finding]:
 
 
 def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
-    """What only all sources together show: logs, days, feedback, objects named twice, users, lengths."""
+    """Checks all sources together: logs, days, feedback, objects named twice, users, lengths."""
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
         return []

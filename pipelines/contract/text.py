@@ -272,7 +272,7 @@ class _Reading:
         try:  # JSON writes a character beyond U+FFFF as two escapes
             text = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._problem(node, place, "the text holds half of a character, an escape between \\ud800 and \\udfff alone")
+            self._problem(node, place, "the text holds a lone surrogate, an escape between \\ud800 and \\udfff alone")
             return node.value.encode("utf-8", "replace").decode()
         if "\0" in text:
             self._problem(node, place, "the text holds the character \\0; remove it")
@@ -315,8 +315,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     elif found := re.search(r"found character '(.)' that cannot start any token", said):
         what = f"a value that begins with {found.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
-        what = ("a colon stands where no key can; put a value that holds a colon in quotes, indent a key like the keys beside "
-                "it, and look whether the line above lacks its colon")
+        what = ("a colon stands where no key can; put a value that holds a colon in quotes, indent a key like its neighbours, "
+                "and check whether the line above lacks its colon")
     elif "could not find expected ':'" in said:
         what, line = "this line has no colon and space after its key; write `key: value`", (error.context_mark or mark).line + 1
     elif "expected ',' or" in said or "expected the node content" in said:
@@ -328,7 +328,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     elif "expected <block end>" in said and "':'" in said:
         what = "a key is missing before the colon"
     elif "expected <block end>" in said or "block collection" in context:
-        what = "this line is not indented like the lines beside it"
+        what = "this line is not indented like its neighbours"
     elif "<document start>" in said:
         what = "what stands above this line is no key; put # before a comment"
     elif "block scalar" in context:

@@ -32,7 +32,7 @@ from pipelines.storage.storage_errors import StorageError, require_writable, sto
 from resources.artefacts.leftovers import kept_seconds
 from resources.atomic import write_json
 from resources.lake import Lake, LakeError
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
 from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import this_process
 from resources.reading.ingest import observe
@@ -85,7 +85,7 @@ def run(request: RunRequest) -> int:
     recipe = load_recipe(request.recipe)
     lake = Lake.open(request.lake)
     require_writable(lake.root)
-    kept_seconds()  # a mistake in the environment is said now, not by the step that first needs the lake
+    kept_seconds()  # an error in the environment is reported now, not by the step that first needs the lake
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
@@ -144,7 +144,7 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
         news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
         return [day for day in found if day in news] or found[-1:]
     if not earliest <= partition <= latest:
-        raise SelectionError(f"--partition {partition}: this recipe's traffic is that of {earliest} to {latest}")
+        raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
     return [partition]
 
 
@@ -201,7 +201,7 @@ class _Listener:
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
     def _waits(self, step: str) -> None:
-        """Says once that a step cannot begin yet: nothing else moves on the terminal meanwhile."""
+        """Reports once that a step waits for another run."""
         if step not in self._waiting:
             self._waiting.add(step)
             relay({"event": "note", "message": f"{step} waits: another run on this lake is at work in its place"})

@@ -68,7 +68,7 @@ def submit(
         path = keep_submitted(place, recipe.workload, recipe.digest, recipe.as_text())
     else:
         path = Path(recipe).resolve()
-        load_recipe(Path(recipe))  # a mistake in the recipe is said at once, before anything is started
+        load_recipe(Path(recipe))  # an error in the recipe is reported at once, before anything is started
         place = Lake.open(lake_location(path, lake))
         require_writable(place.root)
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def state(self) -> State:
-        """What becomes of the run now."""
+        """The run's state now."""
         code = self.poll()
         if code is None:
             return "running" if (self.folder / STARTED).exists() else "starting"

@@ -9,7 +9,7 @@ math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals
 `lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
 `decisions` holds the decisions that are in force, `decisions_history` all of them. `relations` and `relation_columns` say
 what each of them is (comments.py). Nothing is lost when the file is deleted. why.py tells the
-fate of one request or line from it.
+history of one request or line from it.
 
 Questions are asked behind a lock (locked_catalog.py): one query, which can read the files of the views only.
 """

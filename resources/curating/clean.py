@@ -47,8 +47,6 @@ from resources.tables import SCHEMAS, Tables
 BYTES_AT_A_TIME = 256 << 20
 """Days are cleaned in groups of about this much text; a larger day in parts of whole sessions."""
 
-SQL = ("sql/curating/clean", "sql/curating/macros", "sql/reading/ties")
-"""The SQL that cleaning runs, for the digest of its source."""
 
 MACROS = tuple(
     f"curating/macros/{name}"
@@ -112,7 +110,7 @@ def cleaned_with(settings: CurationSettings) -> str:
     })
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
-    code = source_digest("resources/curating/clean.py", *SQL)
+    code = source_digest("resources/curating/clean.py")
     return hashlib.sha256(f"{json.dumps(asked, sort_keys=True)}{code}".encode()).hexdigest()[:16]
 
 

@@ -20,7 +20,7 @@ class RuleSettings(BaseModel):
 
 
 class StatusRules(RuleSettings):
-    """Drops responses that are not worth learning. A rule set to false keeps its rows."""
+    """Drops failed, cut, refused and empty responses. A rule set to false keeps its rows."""
 
     drop_errors: bool = Field(True, description="Drop rows whose request failed or whose record carries an error")
     drop_cache_hits: bool = Field(True, description="Drop answers served from a cache, which repeat a logged one")
@@ -75,7 +75,8 @@ class RepetitionRules(RuleSettings):
     The defaults drop an answer when half of its text is repeated.
     """
 
-    drop_repeated_patterns: bool = Field(True, description="Drop answers that repeat a pattern of 1 to 13 words, or of signs")
+    drop_repeated_patterns: bool = Field(
+        True, description="Drop answers that repeat a pattern of 1 to 13 words, or of characters")
     repeats: int = Field(32, ge=2, description="Repetitions in a row from which an answer is dropped")
     drop_repetitive: bool = Field(True, description="Drop answers by the shares below")
     min_words: int = Field(300, ge=20, description="Words of prose from which the shares are measured")
@@ -130,11 +131,11 @@ class LengthRules(RuleSettings):
 
 
 class FeedbackRules(RuleSettings):
-    """Drops or keeps rows by people's feedback."""
+    """Drops or keeps rows by their feedback."""
 
     drop_thumbs_down: bool = Field(True, description="Drop rows whose feedback is below zero")
     thumbs_down: Literal["drop", "prefer"] = Field(
-        "drop", description="prefer: a dropped answer becomes the rejected answer of a preference row where a better answer to "
+        "drop", description="prefer: a dropped answer becomes the rejected answer of a preference row if a better answer to "
         "the same prompt exists")
     keep_thumbs_up: bool = Field(
         False, description="Rows with feedback above zero pass the rules on language, repetition, length and refusals in words"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from resources.lake import Lake
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
 
 
 @contextmanager

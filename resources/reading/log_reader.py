@@ -134,7 +134,7 @@ def _no_records(head: bytes) -> Problem:
 
 
 def _damaged(damage: DamagedError, raw: bytes) -> Problem:
-    message = f"{damage}; the records before that were read, fetch or write the file anew for the rest"
+    message = f"{damage}; the records before that were read; fetch or rewrite the file for the rest"
     return Problem(0, "damaged_file", message, raw[:RAW_BYTES])
 
 
@@ -274,5 +274,5 @@ def _leftover(seen, data: bytes, damage, row: int, what: str, in_array: bool) ->
         yield _damaged(damage, data[seen.begin :] if seen.begin is not None else b"")
     elif seen.begin is not None or not seen.closed:
         text = "array" if in_array else "text"
-        message = f"the JSON {text} breaks off after {what} {row - 1}; write it anew, or as JSON lines"
+        message = f"the JSON {text} breaks off after {what} {row - 1}; rewrite it, or write JSON lines"
         yield Problem(row, "malformed_json", message, data[seen.begin or 0 :][:RAW_BYTES])

@@ -232,7 +232,7 @@ def _in_words(error: Exception, uri: str) -> S3Error:
     if code in ("NoSuchBucket",):
         return S3Error(f"there is no bucket {bucket} at {_endpoint()}; check the uri, AWS_ENDPOINT_URL and AWS_REGION")
     if isinstance(error, FileNotFoundError):
-        return S3Error(f"{uri}: there is no such object any more; the next run lists anew")
+        return S3Error(f"{uri}: the object no longer exists; the next run lists the source again")
     if isinstance(error, PermissionError):
         return S3Error(f"{uri}: access denied ({code}); check AWS_ACCESS_KEY_ID and its secret, or AWS_PROFILE, and that they "
                        f"may list bucket {bucket} and read its objects")

@@ -101,7 +101,7 @@ def _kind_of_text(text: str) -> Found:
     if opening.startswith(("{", "[")):
         if _is_python(text):
             return Found("malformed_json", "the file holds Python's own notation, not JSON; write its records with json.dumps")
-        return Found("malformed_json", "no line of the file is a whole JSON object; write it anew, one object a line")
+        return Found("malformed_json", "no line of the file is a whole JSON object; rewrite it with one object per line")
     if opening.startswith(("<!doctype html", "<html")):
         return _unknown("the file is an HTML page, such as a server's error or login; fetch the logs again")
     if opening.startswith("<"):

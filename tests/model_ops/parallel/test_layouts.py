@@ -34,7 +34,7 @@ from pathlib import Path
 import torch.distributed as dist
 from benchmarks import parallel
 from benchmarks.parallel import documents, gaps, on_processes, outcome, tiny
-from model_ops.training.settings import MeshSettings
+from model_ops.parallel.mesh_settings import MeshSettings
 
 parallel.STEPS = 4
 cases, rows, runs = json.loads(sys.argv[1]), documents(60, 64, 130), {}

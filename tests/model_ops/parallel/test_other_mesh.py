@@ -20,7 +20,8 @@ from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.training.packing import PackedPlan
-from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 
 folder = Path(sys.argv[1])

@@ -37,7 +37,8 @@ from model_ops.training.checkpoint import Checkpoints
 from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.packing import PackedPlan
-from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.parallel.mesh_settings import MeshSettings
+from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
 
 layouts, paths, place = json.loads(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])

@@ -17,7 +17,8 @@ from pipelines.running.outcome import traceback_in
 from pipelines.terminal import shared_options as terminal
 from resources.lake import Lake
 from resources.launching.killed import killed_sentence, memory_sentence
-from resources.launching.local_launcher import LocalLauncher, WorkerKilled, WorkerStopped
+from resources.launching.launcher import WorkerKilled, WorkerStopped
+from resources.launching.local_launcher import LocalLauncher
 from tests.conftest import PROJECT
 
 DEBUG_LINES = "2026-06-01 10:00:00 +0000 - dagster - DEBUG - train - 1a2b - 42 - ENGINE_EVENT - Executing steps\n" * 5

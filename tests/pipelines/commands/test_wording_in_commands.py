@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from pipelines.asking.why_text import STAGES, print_fate
+from pipelines.asking.why_text import STAGES, print_history
 from pipelines.planning.sweep import Report, Tried
 from pipelines.planning.sweep_text import print_sweep
 from pipelines.terminal.printing import print_lineage, print_rows
-from resources.catalog.why import STEPS, Fate
+from resources.catalog.why import STEPS, History
 
 BARE = {"interaction_id": "a" * 64, "step": 1, "stage": "", "name": None, "version": None, "rule": None, "kept": True,
         "detail": None, "kept_id": None, "current": True}
@@ -23,7 +23,7 @@ NEVER_NULL = {"dataset row": {"rule": "test"}, "model": {"name": "shop/sft_model
 def told(steps, subject):
     console = Console(record=True, width=200)
     rows = pa.Table.from_pylist([{**BARE, **step} for step in steps], schema=STEPS)
-    print_fate(Fate("abcdef12", "request", rows, {"a" * 64: subject}), "table", console)
+    print_history(History("abcdef12", "request", rows, {"a" * 64: subject}), "table", console)
     return console.export_text()
 
 
