@@ -25,7 +25,7 @@ FULL_LOGITS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 
 @dataclass(frozen=True)
 class TeacherLogits:
-    """Logits of a piece of positions. normaliser: log-sum-exp over the full vocabulary; None where that is the draft vocabulary."""
+    """Logits of a piece of positions. normaliser: log-sum-exp over the full vocabulary; None for a full draft vocabulary."""
 
     logits: Float[Tensor, "positions draft_vocab"]
     normaliser: Float32[Tensor, "positions 1"] | None
