@@ -1,4 +1,4 @@
-"""The base model: is it whole, does its template do what the logs need, and is its architecture known to each stage?"""
+"""Checks the base model: its files, its chat template against the logs, and whether every stage supports its architecture."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
 
 
 def _hub(name: str) -> Path | Finding:
-    """The local copy of a Hub id, or what can be said without one."""
+    """Checks a Hub id's local copy, or reports that there is none."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
@@ -83,7 +83,7 @@ def _hub(name: str) -> Path | Finding:
 
 
 def _whole(directory: Path, base: Base) -> list[Finding]:
-    """Tensors against the config, from the files' headers; tokenizer and vocabulary."""
+    """Compares tensors (file headers only) with the config, and the tokenizer with the vocabulary."""
     remedy = "copy the whole model again"
     if not any(directory.glob("*.safetensors")):
         return [problem(CHECK, f"{directory} holds no .safetensors file", "give a model saved as safetensors")]
@@ -164,7 +164,7 @@ def _context(recipe: Recipe, base: Base) -> list[Finding]:
 
 
 def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Finding]:
-    """The chat template rendered as training renders it: two turns, a system prompt and tools where the logs have them."""
+    """Renders the chat template as training does: two turns, plus a system prompt and tools if the logs have them."""
     from huggingface_hub.errors import StrictDataclassError
 
     from model_ops.errors import ModelError

@@ -1,4 +1,4 @@
-"""From the values of a recipe to problems: values of the wrong kind, and pydantic's errors in words.
+"""Turns wrong values of a recipe into problems: wrong types, and pydantic's errors as sentences.
 
     problems_in(Recipe, text, error)        # error: the ValidationError of text.content, if there was one
 

@@ -103,7 +103,7 @@ def _keys_of(model: type[BaseModel], path: tuple[str, ...]) -> tuple[Key, ...]:
 
 @dataclass(frozen=True)
 class Kind:
-    """What stands at a place in a recipe."""
+    """The type that the schema expects at a place in a recipe."""
 
     annotation: Any
     metadata: tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""A recipe's paths, made absolute and looked at: (key, sentence) of each that leads nowhere."""
+"""Makes a recipe's paths absolute; reports (key, sentence) for each that does not exist."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
 
 
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:
-    """A student of more layers than its teacher; how many an id on the Hub has is known once it is fetched."""
+    """Reports a student with more layers than its teacher. A Hub id's layers are unknown until it is fetched."""
     student, has = recipe.student, recipe.tiny.layers if recipe.base_model == "tiny" else _layers_of(recipe.base_model)
     if has is not None and student.enabled and student.layers > has:
         whose = "tiny.layers" if recipe.base_model == "tiny" else "base_model"

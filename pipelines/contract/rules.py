@@ -1,4 +1,4 @@
-"""What must hold between the keys of a recipe: (key, sentence) of each broken rule."""
+"""Rules between the keys of a recipe: (key, sentence) for each broken one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve scripts of a release: the command lines of vLLM and SGLang, with its drafter where the server runs its kind.
+"""Serving scripts of a release: command lines for vLLM and SGLang, with the drafter if the server supports it.
 
     write_scripts(directory, workload="math-tutor", target="models/...", drafter="models/...", architecture="eagle3", k=3)
     vllm_drafts("eagle3", "<directory>", 3)      # vLLM's --speculative-config

@@ -1,4 +1,4 @@
-"""The summary of one way from logs to release: what the closing table and the release's report say.
+"""Summary of a workload from logs to release, for the demo's closing tables and the release's report.
 
     summary = summarise(lake, workload)
     summary.sections()          the same tables for the terminal, for Markdown and for HTML
@@ -39,7 +39,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything worth saying about the current artefacts of one workload."""
+    """Counts, metrics and manifests of the current artefacts of one workload."""
 
     workload: str
     records: RecordCounts
