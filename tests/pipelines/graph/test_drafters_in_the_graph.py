@@ -12,6 +12,7 @@ from assets import evaluation_report, quantized_model, speculator
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.speculators.registry import speculator_settings
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.summary import Summary
