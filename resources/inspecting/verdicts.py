@@ -41,7 +41,7 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
     healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
     health = Check(
         "requests that failed or hold no answer", f"{1 - healthy:.1%}", f"at most {MOST_FAILED:.0%}",
-        1 - healthy <= MOST_FAILED, "more than that is a fault of the producer: mend it before training on the rest",
+        1 - healthy <= MOST_FAILED, "more than that is a fault of the producer: fix it before training on the rest",
     )
     return [
         _drafter(found, usable, about, volume, health),
