@@ -1,4 +1,4 @@
-"""cleaned_interactions: per-row facts of each day: verdict, PII redacted, language, measures, MinHash signature."""
+"""cleaned_interactions: per-row facts of each day: status, PII redacted, language, measures, MinHash signature."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def cleaned_interactions(
     workshop: dg.ResourceParam[Workshop],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> Iterator[dg.MaterializeResult]:
-    """Interactions judged row by row: failed, cut-off and looping answers are dropped, personal data is replaced.
+    """Interactions checked row by row: failed, cut-off and looping answers are dropped, personal data is replaced.
 
     Adds language, text measures and a MinHash signature to each row. Made from `interactions` and `feedback`, one partition a
     UTC day; days whose rows were cleaned with other rules are cleaned again. Lies in the Delta table

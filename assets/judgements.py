@@ -1,4 +1,4 @@
-"""judgements: what a judge model says of the cleaned rows, where the recipe names one."""
+"""judgements: a judge model's scores of the cleaned rows, if the recipe names one."""
 
 import dagster as dg
 

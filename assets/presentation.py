@@ -1,4 +1,4 @@
-"""What a person sees of an artefact in the Dagster UI: numbers as numbers, small tables, plots as pictures, the path.
+"""Dagster metadata of an artefact: numbers, small tables, plots, the path.
 
     return shown(manifest, workshop)        # a MaterializeResult
 """
@@ -50,7 +50,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
 
 
 def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:
-    """The artefact's numbers. One that an earlier run made says so, and leaves out what is true of that run alone."""
+    """The artefact's metrics. A reused artefact says so and leaves out metrics of the run that made it."""
     found = numbers(manifest.metrics)
     if not workshop.is_reused(manifest):
         return {"reused": False, **found}

@@ -1,4 +1,4 @@
-"""speculator_dataset: what the very weights that will be served say to the traffic's prompts, sampled as the traffic is."""
+"""speculator_dataset: answers of the served model to the traffic's prompts, sampled as the traffic is."""
 
 import dagster as dg
 

@@ -24,6 +24,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.atomic import replaced
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 
 SQL = Path(__file__).resolve().parent.parent / "sql"
@@ -139,17 +140,11 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, schema: pa.Schema | Non
 
     The same rows in the same order give the same bytes: an artefact's digest depends on nothing else.
     """
-    beside = path.with_name(f".{path.name}.part")
     schema = schema or reader.schema
     written = 0
-    try:
-        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
-            for batch in reader:
-                part = pa.Table.from_batches([batch]).cast(schema)
-                writer.write_table(part)
-                written += len(part)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with replaced(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for batch in reader:
+            part = pa.Table.from_batches([batch]).cast(schema)
+            writer.write_table(part)
+            written += len(part)
     return written

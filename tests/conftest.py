@@ -13,7 +13,7 @@ from model_ops.torch_environment import set_torch_environment
 from tests.command import PROJECT, millrace, millrace_process
 from tests.once import made_once
 
-pytest_plugins = ["pytester", "tests.cpu_time"]
+pytest_plugins = ["pytester", "tests.cpu_time", "tests.long_files"]
 
 SHARED = PROJECT.parent / "shared"
 
@@ -28,21 +28,6 @@ for name in ("MILLRACE_LAKE", "MILLRACE_HOME", "MILLRACE_RECIPES", "MILLRACE_PRO
 # How fast the machine is says nothing of a law
 settings.register_profile("millrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("millrace")
-
-
-LONG_FILES = (
-    "pipelines/test_whole_graph.py", "resources/reading/test_ingest.py", "model_ops/parallel/test_layouts.py",
-    "model_ops/parallel/test_drafter_layouts.py", "resources/reading/test_openai_batch.py",
-    "resources/reading/test_normalised.py", "model_ops/models/test_architectures.py", "model_ops/test_speculator.py",
-    "model_ops/training/test_killed_processes.py", "model_ops/test_failing_processes.py",
-)
-"""Files of which a process that meets them last would end long after the others. The first one makes the toy."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first: with `--dist loadfile` each process takes the next file when it has done one."""
-    places = {PROJECT / "tests" / name: place for place, name in enumerate(LONG_FILES)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")

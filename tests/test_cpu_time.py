@@ -6,6 +6,7 @@ import os
 import pytest
 
 from tests.cpu_time import cpu_seconds
+from tests.long_files import LONG_FILES, TESTS
 from tests.once import made_once
 
 WORKS = """
@@ -90,3 +91,7 @@ def test_what_could_not_be_made_is_made_by_the_next_who_asks(run_folder):
         made_once(run_folder, "thing", fails)
     made = made_once(run_folder, "thing", lambda folder: (folder / "whole").touch())
     assert [path.name for path in made.iterdir()] == ["whole"]
+
+
+def test_the_long_files_are_there():
+    assert [name for name in LONG_FILES if not (TESTS / name).is_file()] == []

@@ -103,12 +103,12 @@ def _steps_table(steps: list[dict[str, Any]], what: str, subject: dict[str, Any]
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with its texts made visible."""
+    """A row whose control characters are spelled out."""
     return {name: visible(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -> Text:
-    """One step in words. `subject` is None for a log object as a whole; what a step does not know is left out."""
+    """One step as a sentence. `subject`: None for a whole log object. Unknown values are left out."""
     stage, rule, detail = step["stage"], step["rule"] or "", step["detail"] or ""
     artefact = _joined("@", step["name"], step["version"])
     if not what and subject is None:
@@ -140,12 +140,12 @@ def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -
 
 
 def _joined(separator: str, *parts: str | None) -> str:
-    """The parts that say something."""
+    """Joins the parts that are not empty."""
     return separator.join(part for part in parts if part)
 
 
 def _ending(steps: list[dict[str, Any]]) -> str:
-    """The last word: where the interaction is now."""
+    """Where the interaction is now, as a closing line."""
     now = [step for step in steps if step["current"]]
     stages = {step["stage"]: step for step in now}
     served = [step for step in now if step["stage"] == "endpoint"]

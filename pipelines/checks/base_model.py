@@ -1,4 +1,4 @@
-"""The base model: is it whole, does its template do what the logs need, and is its architecture known to each stage?"""
+"""Checks the base model: its files, its chat template against the logs, and whether every stage supports its architecture."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from model_ops.models.mtp_tensors import BODY_TYPES, has_layers
+from model_ops.models.mtp_tensors import has_layers
 from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
+from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.tensor_files import TensorFileError, read_directory
 from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
 from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
@@ -54,7 +55,7 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
 
 
 def _hub(name: str) -> Path | Finding:
-    """The local copy of a Hub id, or what can be said without one."""
+    """Checks a Hub id's local copy, or reports that there is none."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
@@ -82,7 +83,7 @@ def _hub(name: str) -> Path | Finding:
 
 
 def _whole(directory: Path, base: Base) -> list[Finding]:
-    """Tensors against the config, from the files' headers; tokenizer and vocabulary."""
+    """Compares tensors (file headers only) with the config, and the tokenizer with the vocabulary."""
     remedy = "copy the whole model again"
     if not any(directory.glob("*.safetensors")):
         return [problem(CHECK, f"{directory} holds no .safetensors file", "give a model saved as safetensors")]
@@ -132,9 +133,9 @@ def _families(recipe: Recipe, base: Base) -> list[Finding]:
                 found.append(problem("architecture", f"{stage} is known for {', '.join(MODEL_TYPES)}, not for {kind}",
                                      f"set {stage}: {{enabled: false}}"))
     drafter = recipe.speculator
-    if drafter.enabled and drafter.architecture == "mtp" and drafter.resolved().mtp_layer == "base" and body == kind:
-        found.append(problem("architecture", f"speculator.architecture mtp trains a layer of the base model, and a {kind} "
-                             f"carries none that is known (bodies known: {', '.join(BODY_TYPES)})",
+    start = ARCHITECTURES[drafter.architecture].starts_from
+    if recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
+        found.append(problem("architecture", f"speculator.architecture {drafter.architecture} {lacking}",
                              "take another architecture, such as eagle3"))
     return found
 
@@ -163,7 +164,7 @@ def _context(recipe: Recipe, base: Base) -> list[Finding]:
 
 
 def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Finding]:
-    """The chat template rendered as training renders it: two turns, a system prompt and tools where the logs have them."""
+    """Renders the chat template as training does: two turns, plus a system prompt and tools if the logs have them."""
     from huggingface_hub.errors import StrictDataclassError
 
     from model_ops.errors import ModelError

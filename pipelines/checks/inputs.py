@@ -1,4 +1,4 @@
-"""Sources, seeds and evaluation suites: are they there, can they be read, and are they what the recipe takes them for?"""
+"""Checks sources, seeds and evaluation suites: whether they exist, can be read, and have the expected format."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_suite(name: str, settings: EvalSettings) -> list[Finding]:
 
 
 def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
-    """What only all sources together show: logs, days, feedback, objects named twice, users, lengths."""
+    """Checks all sources together: logs, days, feedback, objects named twice, users, lengths."""
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
         return []

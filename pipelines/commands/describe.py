@@ -1,4 +1,4 @@
-"""What describes millrace itself: the command `schema` and the option `--version`."""
+"""Commands about millrace itself: `schema` and the option `--version`."""
 
 from __future__ import annotations
 

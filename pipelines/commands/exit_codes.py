@@ -1,4 +1,4 @@
-"""The errors that a person can mend, by exit code. Importing them imports no torch and no Dagster."""
+"""Exit codes of errors that a user can fix. Importing this module imports no torch and no Dagster."""
 
 from model_ops.devices import UnknownDevice
 from model_ops.errors import ModelError

@@ -130,7 +130,7 @@ def measure(
 
 
 def _asked_about(lake, release: str, yes: bool, what: str):
-    """The release that a person names, shown in full and, where its name leaves room for doubt, asked about: its directory, its
+    """Shows the named release in full and, if the name is short, asks for confirmation: its directory, its
     endpoint, and the aliases that were shown."""
     from pipelines.releasing import release_text
     from resources.releasing.endpoints import Endpoint
@@ -146,7 +146,7 @@ def _asked_about(lake, release: str, yes: bool, what: str):
 
 
 def _confirm(named, yes: bool, question: str) -> None:
-    """Asks, where a release was named by so few characters that another one is easily meant.
+    """Asks for confirmation if the release was named by only a few characters.
 
     Raises UnsureNameError where nobody can be asked, typer.Exit(1) where the answer is no.
     """
@@ -165,7 +165,7 @@ def _confirm(named, yes: bool, question: str) -> None:
 
 
 def _publish(lake, aliases) -> None:
-    """Shows what moved to SQL, and to Dagster's history, so that the UI shows it."""
+    """Publishes the moved aliases to the SQL catalog and to Dagster's history."""
     import dagster as dg
 
     from pipelines.running.instance import open_instance

@@ -18,7 +18,8 @@ from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.architectures.eagle3 import Eagle3Settings
+from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
 from model_ops.training.settings import Settings
 from pipelines.contract.cron import checked_cron
 from pipelines.contract.keys import Words
@@ -108,8 +109,8 @@ class RecipeFields(Settings):
     rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
     student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
     quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
-    speculator: SpeculatorSettings = Field(
-        default_factory=SpeculatorSettings, description="Draft model for speculative decoding")
+    speculator: AnySpeculatorSettings = Field(
+        default_factory=Eagle3Settings, description="Draft model for speculative decoding")
     evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings, description="Measurements that the gates look at")
     release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
     automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
@@ -146,10 +147,10 @@ class RecipeFields(Settings):
     @property
     def drafter_from(self) -> str | None:
         """The stage whose model the drafter begins from, besides its target; None where it begins anew or from a directory."""
-        if not self.speculator.enabled:
+        start = ARCHITECTURES[self.speculator.architecture].starts_from
+        if not self.speculator.enabled or start is None:
             return None
-        drafter = self.speculator.resolved()
-        begins = {"draft_model": drafter.draft_model, "mtp": drafter.mtp_layer}.get(drafter.architecture)
+        begins = start.named_in(self.speculator)
         return next((name for name in stage("speculator").may_start_from if stage(name).role == begins), None)
 
     @property

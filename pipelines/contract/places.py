@@ -1,4 +1,4 @@
-"""A recipe's paths, made absolute and looked at: (key, sentence) of each that leads nowhere."""
+"""Makes a recipe's paths absolute; reports (key, sentence) for each that does not exist."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from resources.composing.eval_suite import EvalSettings
 from resources.reading.local_path import absolute_uri, is_local
 from resources.reading.sources import SourceSettings
 
-DRAFTERS_OUTSIDE = (
-    ("continue_from", "last", "a drafter"), ("draft_model", "student", "a small language model"),
-    ("mtp_layer", "base", "a model with a multi-token-prediction layer"),
-)
-"""Keys of `speculator` that name a directory: the key, the word that names a model of the lake instead, what the directory
-holds."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -52,10 +47,18 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
         semantic["model"] = recipe.curation.semantic_duplicates.model
     drafter = found.get("speculator") or {}
-    for field, _, _ in DRAFTERS_OUTSIDE:
-        if field in drafter:
-            drafter[field] = getattr(recipe.speculator, field)
+    for key, _, _ in _directories_of_drafter(recipe):
+        if key in drafter:
+            drafter[key] = getattr(recipe.speculator, key)
     return found
+
+
+def _directories_of_drafter(recipe: RecipeFields) -> Iterator[tuple[str, str, str]]:
+    """Keys of `speculator` that name a directory: (key, the word that names a model of the lake instead, what it holds)."""
+    yield "continue_from", "last", "a drafter"
+    start = ARCHITECTURES[recipe.speculator.architecture].starts_from
+    if start is not None:
+        yield start.key, start.word, start.what
 
 
 def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
@@ -68,7 +71,7 @@ def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str,
                 yield key, f"there is no directory {semantic.model}; give that of an embedding model"
         except (_NoPathError, OSError):
             yield key, "this is no path on this machine; give the directory of an embedding model"
-    for field, word, what in DRAFTERS_OUTSIDE:
+    for field, word, what in _directories_of_drafter(recipe):
         given = getattr(recipe.speculator, field)
         if given in (None, word):
             continue
@@ -102,7 +105,7 @@ def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
 
 
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:
-    """A student of more layers than its teacher; how many an id on the Hub has is known once it is fetched."""
+    """Reports a student with more layers than its teacher. A Hub id's layers are unknown until it is fetched."""
     student, has = recipe.student, recipe.tiny.layers if recipe.base_model == "tiny" else _layers_of(recipe.base_model)
     if has is not None and student.enabled and student.layers > has:
         whose = "tiny.layers" if recipe.base_model == "tiny" else "base_model"

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.check import placed, problems_in
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.places import absolute_places, settle_places
@@ -43,7 +44,7 @@ class Recipe(RecipeFields):
             raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})
         self.evaluation.num_speculative_tokens = self.speculator.num_speculative_tokens  # what is served is measured
         self.evaluation.temperatures = sorted({*self.evaluation.temperatures, self.speculator.answers.measured_at})
-        if self.speculator.enabled and self.speculator.architecture == "mtp":
+        if self.speculator.enabled and ARCHITECTURES[self.speculator.architecture].unquantized_layer:
             self.quantize.mtp_layer = True
         return self
 

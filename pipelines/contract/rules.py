@@ -1,4 +1,4 @@
-"""What must hold between the keys of a recipe: (key, sentence) of each broken rule."""
+"""Rules between the keys of a recipe: (key, sentence) for each broken one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
 from resources.stages import stage
@@ -30,21 +31,19 @@ def _what_is_measured(recipe: RecipeFields) -> Broken:
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:
-    drafter = recipe.speculator
+    drafter, architecture = recipe.speculator, ARCHITECTURES[recipe.speculator.architecture]
     begun = stage(recipe.drafter_from) if recipe.drafter_from else None
     if begun and begun.switch in recipe.policy.off:
         yield "speculator.architecture", (
-            "it is draft_model, which begins from the student, and student.enabled is false; enable the student, or name a "
-            "directory in speculator.draft_model")
-    if drafter.enabled and drafter.architecture == "mtp":
-        if recipe.base_model == "tiny":
-            yield "speculator.architecture", (
-                "it is mtp, which trains the base model's own multi-token-prediction layer, and base_model tiny has none; take "
-                "eagle3, or a base that has such a layer")
-        if "mtp_layer" in recipe.quantize.model_fields_set and not recipe.quantize.mtp_layer:
-            yield "quantize.mtp_layer", (
-                "it is false and speculator.architecture is mtp: vLLM would take the layer's floats for int8 and draft badly; "
-                "leave quantize.mtp_layer out")
+            f"it is {drafter.architecture}, which begins from the {begun.role}, and {begun.switch}.enabled is false; enable "
+            f"the {begun.role}, or name a directory in speculator.{architecture.starts_from.key}")
+    if drafter.enabled and architecture.refuses_tiny_base and recipe.base_model == "tiny":
+        yield "speculator.architecture", f"it is {drafter.architecture}, {architecture.refuses_tiny_base}"
+    if (drafter.enabled and architecture.unquantized_layer and "mtp_layer" in recipe.quantize.model_fields_set
+            and not recipe.quantize.mtp_layer):
+        yield "quantize.mtp_layer", (
+            f"it is false and speculator.architecture is {drafter.architecture}: vLLM would take the layer's floats for int8 "
+            "and draft badly; leave quantize.mtp_layer out")
     gate = recipe.release.gates.acceptance_length
     if drafter.enabled and gate is not None and gate > drafter.num_speculative_tokens + 1:
         yield "release.gates.acceptance_length", (

@@ -89,8 +89,8 @@ student: {layers: 0.5, label_weight: 0.3, epochs: 2}
 quantize: {enabled: false}
 """),
     Section("speculator", "speculator", "`speculator: {enabled: false}` switches the stage off. It takes the "
-            "[training keys](#training-keys) as well. A key whose description begins with an architecture is for that one "
-            "only. [speculators.md](speculators.md) compares the architectures.", """\
+            "[training keys](#training-keys) as well. Each architecture has keys of its own; a key of another one is "
+            "refused. [speculators.md](speculators.md) compares the architectures.", """\
 speculator:
   architecture: eagle3
   num_speculative_tokens: 3

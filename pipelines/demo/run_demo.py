@@ -119,7 +119,7 @@ def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> f
 
 
 def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, size: DemoSize, by: Signature) -> int:
-    """What a person does with `millrace approve`: approves the candidate, then the endpoint's asset moves the alias."""
+    """Does what `millrace approve` does: approves the candidate, then runs the endpoint asset, which moves the alias."""
     registry = Registry(lake, WORKLOAD)
     directory = registry.directory(registry.current("release", "release"))
     if not is_approved(lake, directory):

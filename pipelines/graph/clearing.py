@@ -1,4 +1,4 @@
-"""After a run of the job `train`: what earlier runs left unfinished is removed once it is old enough.
+"""Removes old unfinished artefacts after a successful run of the job `train`.
 
     clear_after(context, lake, "math-tutor", keep_s, everything)   # context: of the resource that a run is about to give back
 

@@ -1,4 +1,4 @@
-"""Two jobs, since a backfill of a mixed job would train once per day: `logs` by day, `train` once over all of them."""
+"""The two jobs: `logs` by day, and `train` once over all days. One job for both would train once per day of a backfill."""
 
 from __future__ import annotations
 

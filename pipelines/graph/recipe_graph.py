@@ -50,7 +50,7 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
 
 
 def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
-    """What the assets plug into. The lake is opened when a run needs it, not when the graph is loaded."""
+    """Dagster resources of the assets. The lake is opened when a run needs it, not when the graph is loaded."""
 
     def workshop(context: dg.InitResourceContext):
         keep_s = kept_seconds()
@@ -71,7 +71,7 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
 
 
 def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
-    """The parts of a recipe that assets take, by the name they take them by, each with what it is."""
+    """Parts of a recipe that assets take as resources: name -> (value, description)."""
     return {
         "policy": (recipe.policy, "Which stages this recipe has, and from which model each of them starts."),
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
@@ -109,7 +109,7 @@ def _name(asset: Any) -> str:
 
 
 def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
-    """An asset as this recipe's graph has it: dependencies on switched-off stages rewired or left out, days beginning
+    """Adapts an asset to this recipe: dependencies on disabled stages rewired or removed, partitions beginning
     with the recipe's first."""
     if isinstance(asset, dg.AssetSpec):
         return asset.replace_attributes(key=[recipe.workload, *asset.key.path])
@@ -122,7 +122,7 @@ def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
 
 
 def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
-    """What an asset of the whole graph reads in this recipe's: the nearest enabled stage stands in for one that is off."""
+    """Dependencies of an asset in this recipe's graph; the nearest enabled model replaces a disabled one."""
     models = {model.name for model in model_chain()}
     for dep in spec.deps:
         name = dep.asset_key.path[-1]

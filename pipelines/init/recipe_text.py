@@ -1,4 +1,4 @@
-"""The text of a recipe that `millrace init` writes: every value with its reason in a comment.
+"""Writes the text of `millrace init`'s recipe: every value with its reason in a comment.
 
     recipe_text(Contents(workload, base, sources, seen, home, today))     # YAML, ends in a newline
 
@@ -45,7 +45,7 @@ TINY_SIZES = {
 
 @dataclass
 class Contents:
-    """What a recipe is written from. home: the folder of the recipe; limit: objects that the inspection read at most."""
+    """Everything a recipe is written from. home: the recipe's folder; limit: most objects that the inspection read."""
 
     workload: str
     base: Base
@@ -98,7 +98,7 @@ class _Text:
                                     break_long_words=False, break_on_hyphens=False)
 
     def put(self, key: str, value: Any = None, indent: int = 0, off: bool = False) -> None:
-        """A key with its value; `off`: as a comment to be taken in."""
+        """Writes a key and its value; `off`: as a comment that can be switched on."""
         head = " " * indent + ("# " if off else "")
         line = f"{head}{key}:" + ("" if value is None else f" {scalar(value)}")
         if len(line) <= WIDTH or not isinstance(value, dict) or off:

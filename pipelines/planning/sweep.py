@@ -44,7 +44,7 @@ class SweepError(Exception):
 
 
 class SweepFailed(Exception):
-    """A training of the sweep ended before its time; those before it are kept."""
+    """A training of the sweep ended early; finished ones are kept."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Report:
-    """All rates, ascending; `best` is None where every one broke."""
+    """All rates, ascending; `best` is None if every training diverged."""
 
     stage: str
     steps: int
@@ -74,7 +74,7 @@ class Report:
 
     @property
     def tied(self) -> list[Tried]:
-        """Rates whose loss is within the wobble of the best one's."""
+        """Rates whose loss is within the noise of the best one's."""
         best = self.best
         return [] if best is None else [
             one for one in self.tried
@@ -157,7 +157,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
 
 
 def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
-    """One training, or what is left of an earlier one. Only its metrics are kept of a finished run."""
+    """Runs or continues one training. Of a finished one only the metrics are kept."""
     from resources.launching.launcher import WorkerError
 
     result = job.output / "result.json"

@@ -1,4 +1,4 @@
-"""`millrace plan`: what training a recipe's stage will take of given devices, before any of them is rented.
+"""`millrace plan`: predicts the memory and speed of training a stage on given devices.
 
     plan = plan_recipe(recipe, "8xH100", stage="sft")
     print_plan(plan, recipe, "sft", console)
@@ -105,7 +105,7 @@ def settings_of(plan: Plan) -> dict[str, Any]:
 
 
 def as_json(plan: Plan, recipe: Recipe, stage: str) -> str:
-    """Everything the table says, for other programs."""
+    """The plan as JSON."""
     return json.dumps({
         "workload": recipe.workload, "stage": stage, "model": plan.needs.name, "method": plan.needs.method,
         "weights": plan.needs.counts.all, "devices": plan.count, "devices_used": plan.setup.mesh.processes,

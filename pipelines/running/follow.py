@@ -1,4 +1,4 @@
-"""Following a run from the terminal: steps as they start and finish, how far the one at work is, peak memory.
+"""Shows a run on the terminal: steps as they start and finish, progress of the current one, peak memory.
 
     outcome = follow(submit(recipe, lake), console, budget={"sft_model": 90})
 

@@ -1,4 +1,4 @@
-"""Dagster's own home: `<lake>/.dagster`, so that the UI shows what the command line did, and the other way round.
+"""The lake's Dagster instance, shared by the command line and the UI: `<lake>/.dagster`.
 
 `open_instance(lake)` puts the shipped dagster.yaml there, newest wins. `fail_dead_runs(instance)` marks runs whose
 process is gone as failed and frees the pool slots they held: a killed run would keep them for ever.
@@ -50,7 +50,7 @@ def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
-    """A run that failed while a step of it was starting has ended and kept its slot; the next step would wait for ever."""
+    """Frees pool slots that ended runs still hold; later steps would wait for them for ever."""
     storage = instance.event_log_storage
     for pool in storage.get_concurrency_keys():
         info = storage.get_concurrency_info(pool)

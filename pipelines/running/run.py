@@ -201,7 +201,7 @@ class _Listener:
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
     def _waits(self, step: str) -> None:
-        """Says once that a step cannot begin yet: nothing else moves on the terminal meanwhile."""
+        """Reports once that a step waits for another run."""
         if step not in self._waiting:
             self._waiting.add(step)
             relay({"event": "note", "message": f"{step} waits: another run on this lake is at work in its place"})

@@ -112,7 +112,7 @@ class Run:
 
     @property
     def state(self) -> State:
-        """What becomes of the run now."""
+        """The run's state now."""
         code = self.poll()
         if code is None:
             return "running" if (self.folder / STARTED).exists() else "starting"

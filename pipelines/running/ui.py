@@ -74,7 +74,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
 
 
 class ServerEnded(Exception):
-    """Webserver or daemon ended although nobody asked it to."""
+    """Webserver or daemon ended unexpectedly."""
 
 
 def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> Lake:
@@ -135,7 +135,7 @@ def _check_port(host: str, port: int) -> None:
 
 @contextmanager
 def _only_daemon(home: Path) -> Iterator[bool]:
-    """Whether this is the only `millrace ui` on a DAGSTER_HOME. The lock is the kernel's: it ends with this process."""
+    """Whether this is the only `millrace ui` on a DAGSTER_HOME, by a kernel lock that ends with the process."""
     with (home / ".daemon-lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,7 +146,7 @@ def _only_daemon(home: Path) -> Iterator[bool]:
 
 
 def _end(servers: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ends servers that still run; another Ctrl-C does not leave one behind."""
+    """Stops servers that still run, even if Ctrl-C is pressed again."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     for server in servers:
         server.terminate()

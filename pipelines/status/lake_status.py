@@ -1,4 +1,4 @@
-"""`millrace status`: what of a lake is current, what is stale and why, what runs, and who is waited for.
+"""`millrace status`: which artefacts are current or stale and why, which runs are active, what an endpoint waits for.
 
     status = status_of(Lake.open("lake", create=False), recipe)         # recipe: or None
     status.as_json()                                                     # stable keys, for monitors
@@ -127,7 +127,7 @@ class Status:
 
 
 def status_of(lake: Lake, recipe: Recipe | None = None) -> Status:
-    """Of all workloads of the lake, or of the recipe's alone."""
+    """The status of all workloads of the lake, or of the recipe's only."""
     seen = runs(lake)
     names = [recipe.workload] if recipe else workloads_of(lake)
     return Status(
@@ -186,7 +186,7 @@ def _planned(recipe: Recipe, lake: Lake, slices: _Slices) -> dict[str, Any]:
 
 
 class _Slices:
-    """A workload's table rows, digested once each where they are few enough."""
+    """Digests of a workload's table rows, computed once each if there are few enough."""
 
     def __init__(self, tables: Tables, workload: str):
         self._tables, self._workload = tables, workload
@@ -197,7 +197,7 @@ class _Slices:
         key = (table, as_served)
         if key not in self._digests:
             few = self._count(table) <= COMPARED_ROWS
-            self._digests[key] = slice_digest(self._tables, table, self._workload, as_served) if few else None
+            self._digests[key] = slice_digest(self._tables, table, self._workload, as_served, remember=False) if few else None
         return self._digests[key]
 
     def now(self, manifest: Manifest, item: Input) -> str | None:
@@ -210,7 +210,7 @@ class _Slices:
             return None
 
     def doubts(self, manifest: Manifest) -> list[str]:
-        """Large tables that were written to after an artefact was made from them."""
+        """Sentences about large input tables that were written to after the artefact was made."""
         large = [item.name for item in manifest.inputs if item.kind == "table" and self._count(item.name) > COMPARED_ROWS]
         return [f"may be stale: {name} was written to since" for name in large if self._written(name) > manifest.created_at]
 
@@ -282,7 +282,7 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
 
 
 def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> None:
-    """How many objects of the sources were never read, of the first LISTED_OBJECTS of each; bounded in time."""
+    """Counts unread objects among the first LISTED_OBJECTS of each source, within a time limit."""
     from resources.reading.new_objects import new_objects
 
     result: dict[str, Any] = {}

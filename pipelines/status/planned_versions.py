@@ -45,7 +45,7 @@ class Planned:
     unknown: str = ""
 
     def differs_from(self, manifest: Manifest) -> str:
-        """What a run would make otherwise than `manifest`, apart from inputs that are artefacts or tables; nothing where it
+        """How a run's result would differ from `manifest`, apart from inputs that are artefacts or tables; empty where it
         would be the same."""
         if self.unknown or self.version == manifest.version:
             return ""
@@ -70,7 +70,7 @@ def _change(name: str, then: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> dict[str, Planned]:
-    """By artefact, of the stages that the recipe has and whose inputs exist."""
+    """Planned versions by artefact, for enabled stages whose inputs exist."""
     given = {name: value for name, (value, _) in recipe_parts(recipe).items()}
     shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
     object.__setattr__(shop, "slice_digest", slice_digest)
@@ -90,7 +90,7 @@ def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> d
 
 
 class _Named(Exception):
-    """Carries what would be built out of an asset, before it is built."""
+    """Raised to leave an asset with what it would build, before it builds."""
 
     def __init__(self, planned: Planned):
         super().__init__(planned.version)

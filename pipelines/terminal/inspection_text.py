@@ -1,4 +1,4 @@
-"""An inspection as a page of text in the terminal: what `millrace inspect` prints."""
+"""Prints the report of `millrace inspect`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKS = {"yes": "green", "possible": "yellow"}
 
 
 def print_inspection(found: Inspection, console: Console, width: int | None = None) -> None:
-    """Prints the figures, the tables, and the verdicts last, where one looks first."""
+    """Prints figures, tables and then the verdicts, which end up just above the prompt."""
     figures = Table.grid(padding=(0, 2, 0, 0))
     figures.add_column(justify="right", style="bold")
     figures.add_column(style="dim", overflow="fold")

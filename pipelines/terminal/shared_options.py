@@ -1,4 +1,4 @@
-"""What all commands share: the typer app, the two consoles, and options that many of them take."""
+"""Shared by all commands: the typer app, the two consoles, common options."""
 
 from __future__ import annotations
 

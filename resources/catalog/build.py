@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
@@ -73,15 +74,26 @@ def _build(lake: Lake, now: dict[str, Any], built: dict[str, Any] | None, parts:
     """Makes `parts` of the catalog; the others are those of the one that is there. built: what that was built from."""
     with TemporaryDirectory(dir=lake.root, prefix=".catalog-") as folder:
         beside = Path(folder) / "catalog.duckdb"
-        if built is not None:
-            shutil.copyfile(lake.catalog, beside)
+        if built is not None and not _copied(lake.catalog, built["catalog"], beside):
+            built, parts = None, {*SCHEMAS, ARTEFACTS}
         with duckdb.connect(str(beside), config={"temp_directory": folder}) as connection:
             connection.execute("set timezone = 'UTC'")
             views = _remake(connection, lake, parts, built["views"] if built is not None else None)
             connection.execute("checkpoint")  # closing does the same, but keeps it to itself where the disk is full
+        stamp = _stamp(beside)
         beside.replace(lake.catalog)
     with suppress(OSError):  # a catalog that nothing is known of is built again
-        write_json(_state_file(lake), {**now, "catalog": _stamp(lake.catalog), "views": views})
+        write_json(_state_file(lake), {**now, "catalog": stamp, "views": views})
+
+
+def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
+    """Copies a catalog; False where it is gone, or another one is in its place, since `stamp` was read."""
+    with suppress(FileNotFoundError), catalog.open("rb") as source:
+        if _stamp_of(os.fstat(source.fileno())) == stamp:
+            with to.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            return True
+    return False
 
 
 def _remake(
@@ -169,7 +181,10 @@ def _state_file(lake: Lake) -> Path:
 
 
 def _stamp(path: Path) -> list[int]:
-    found = path.stat()
+    return _stamp_of(path.stat())
+
+
+def _stamp_of(found: os.stat_result) -> list[int]:
     return [found.st_ino, found.st_size, found.st_mtime_ns]
 
 

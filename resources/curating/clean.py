@@ -1,17 +1,17 @@
-"""Per-row facts of some days: personal data replaced, what the rules on single rows say, measures, MinHash signature.
+"""Cleans interactions by day: replaces personal data, applies the rules on single rows, measures, computes MinHash signatures.
 
     report = clean(tables, "math-tutor", [date(2026, 6, 1)], CurationSettings())
 
 Reads `interactions` and `feedback`; replaces those days of `cleaned_interactions` (every row, kept or not) and of the
-`decisions` of stage "clean" (one for each row). Nothing here looks at another day's rows, so days can be cleaned in any
-order, together or apart, and again, with the same result; what compares rows with each other is `resources.curating.curate`.
+`decisions` of stage "clean" (one per row). A day does not depend on other days, so days can be cleaned in any order, together
+or apart, and again, with the same result; `resources.curating.curate` compares rows with each other.
 
 The rules run in this order, one file of sql/curating/clean/rules each: status, tools, language, repetition, length, refusals
 in words. The first rule that a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made
 a row; `stale_days` compares it with today's to find days that must be cleaned again.
 
-Placeholders are numbered by first appearance within the session's day. A conversation that goes on after midnight
-keeps its numbers as long as its requests repeat their history, as chat requests do.
+Placeholders are numbered by first appearance within the session's day. A conversation that continues after midnight keeps its
+numbers as long as its requests repeat their history, as chat requests do.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 
 BYTES_AT_A_TIME = 256 << 20
-"""Days are cleaned in groups of about this much text; a larger day in parts, each of whole sessions."""
+"""Days are cleaned in groups of about this much text; a larger day in parts of whole sessions."""
 
 
 MACROS = tuple(
@@ -103,7 +103,7 @@ def clean(tables: Tables, workload: str, days: Sequence[date], settings: Curatio
 
 
 def cleaned_with(settings: CurationSettings) -> str:
-    """The digest of all that cleaning depends on: its settings, its source, and the model that looks for personal data."""
+    """Digest of everything that cleaning depends on: settings, source code, and the model that finds personal data."""
     asked = settings.model_dump(mode="json", include={
         "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True, "length": True,
         "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up"},
@@ -182,7 +182,7 @@ def _clean(
 
 
 def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> pa.Table:
-    """The cleaned rows of one part of the sessions; they and their verdicts stay as the tables `facts` and `judged`."""
+    """The cleaned rows of one part of the sessions; they stay as table `facts`, their broken rules as `broken_rules`."""
     for macro in MACROS:
         run(connection, macro)
     run(connection, "curating/clean/arrived", part=part, parts=parts)
@@ -208,7 +208,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
 
 
 def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
-    """The rows in which something was replaced, with their new messages, tools and answer."""
+    """Rows in which personal data was replaced, with their new messages, tools and answer."""
     if settings.pii != "redact":
         return _REDACTIONS.empty_table()
     columns = rows(connection, "curating/clean/pii_columns")
@@ -236,7 +236,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 
 
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
-    """What is measured outside SQL: language, repetition, the MinHash signature of every row's new text."""
+    """Measures computed outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
     found = measures(texts["answer_text"], settings.repetition.min_words)
     if settings.language.detect:
@@ -252,7 +252,7 @@ def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings)
 
 
 class _Spool:
-    """Rows for one commit that need not fit in memory: parts beyond the first wait in a Parquet file."""
+    """Rows of one commit that need not fit in memory: parts beyond the first wait in a Parquet file."""
 
     def __init__(self, name: str, folder: str):
         self._schema, self._path = SCHEMAS[name], Path(folder) / f"{name}.parquet"
@@ -278,7 +278,7 @@ class _Spool:
         self._writer.write_table(part)
 
     def read(self) -> pa.Table | pa.RecordBatchReader:
-        """All rows; batch by batch where they are many."""
+        """All rows; as batches where there are many."""
         if self._first is not None:
             return self._first
         file = pq.ParquetFile(self._path)

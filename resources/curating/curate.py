@@ -1,17 +1,17 @@
-"""Which cleaned rows make good training data: one pass over all days of a workload.
+"""Chooses the cleaned rows to train on: one pass over all days of a workload.
 
     report = curate(tables, "math-tutor", output, CurationSettings(), eval_items=suite / "items.parquet")
 
 Reads the rows that `resources.curating.clean` kept and writes into `output`:
 
-    curated.parquet          the rows that stay, with all that the datasets need
-    preferences/preferences.parquet    with feedback.thumbs_down: prefer: pairs of answers to a prompt, one turned down
-    decontamination.json     by evaluation suite: items found in the traffic, rows that hold them
+    curated.parquet          the kept rows, with all that the datasets need
+    preferences/preferences.parquet    with feedback.thumbs_down: prefer: pairs of answers to a prompt, one rejected
+    decontamination.json     by evaluation suite: items found in the traffic, rows that contain one
 
-and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The
-rules, in order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept. Of
-duplicates the best copy stays: people's word first, then the fuller, then the newer, then the id. Feedback is read
-afresh, since it arrives after its day was cleaned. Nothing depends on the order in which days arrived.
+and into the table `decisions`, stage "curate", version = the output directory's name: one decision per row. The rules, in
+order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept. Of duplicates the
+best copy is kept. Order: feedback, then length, recency, id. Feedback is read again, since it may arrive after its day was
+cleaned. The result does not depend on the order in which days arrived.
 """
 
 from __future__ import annotations
@@ -79,10 +79,9 @@ def curate(
 ) -> CurateReport:
     """Curates all cleaned rows of a workload.
 
-    embed: given a directory with texts.parquet, their vectors; asked only where semantic duplicates are looked for.
+    embed: makes vectors from a directory with texts.parquet; needed only where semantic duplicates are enabled.
 
-    Raises CurationError where rows were cleaned with other near-duplicate settings than these, RuntimeError should a
-    row have no decision.
+    Raises CurationError where rows were cleaned with other near-duplicate settings, RuntimeError where a row has no decision.
     """
     output.mkdir(parents=True, exist_ok=True)
     with workbench() as connection:

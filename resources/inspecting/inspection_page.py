@@ -1,9 +1,9 @@
-"""An inspection as one HTML file without outside assets, and the tables that the terminal shows as well.
+"""Renders an inspection as one self-contained HTML file, and its tables for the terminal.
 
     write_page(found, Path("report.html"))
     for section in sections(found): print(section.title, section.columns, section.rows, section.note)
 
-Charts are small inline SVG, drawn by the template from numbers computed here.
+Charts are inline SVG, drawn by the template from numbers computed here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Section:
 
 
 def write_page(found: Inspection, path: Path) -> None:
-    """Writes the report, replaced whole. Raises OSError where the place cannot be written."""
+    """Writes the report atomically. Raises OSError where the path cannot be written."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True,
         finalize=finalize,
@@ -72,7 +72,7 @@ def short(number: float) -> str:
 
 
 def sections(found: Inspection) -> list[Section]:
-    """All tables, in reading order; those with nothing in them are left out."""
+    """All tables, in reading order; empty ones are left out."""
     parts = [_formats(found), _quarantine(found)]
     if found.totals["rows"]:
         parts += [_health(found), _names(found), _sizes(found), _decisions(found), _pii(found), _languages(found),
@@ -210,7 +210,7 @@ def _feedback(found: Inspection) -> Section:
 
 
 def day_bars(found: Inspection) -> dict[str, Any]:
-    """Rows per day as bars of an SVG of 720 by 120; days without traffic are gaps. Longer spans are summed to fewer bars."""
+    """Rows per day as bars of a 720 by 120 SVG; days without traffic are gaps. Longer spans are summed into fewer bars."""
     if not found.days:
         return {}
     first, last = found.days[0]["day"], found.days[-1]["day"]
@@ -227,8 +227,9 @@ def day_bars(found: Inspection) -> dict[str, Any]:
 
 
 def shape_bars(found: Inspection) -> list[dict[str, Any]]:
-    """The most frequent prompt shapes: share of the rows, and the acceptance length at K = 3 on a scale from 1 to 4; widths
-    are percentages of their column."""
+    """The most frequent prompt shapes: share of the rows, and acceptance length at K = 3 on a scale from 1 to 4. Widths are
+    percentages of their column.
+    """
     top = found.shapes[:MOST_NAMED]
     most = top[0]["share"] if top else 1
     bars = []

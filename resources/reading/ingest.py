@@ -24,9 +24,9 @@ from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
 from resources.reading.moved import rename_rows
 from resources.reading.pairing import partners_to_reread
+from resources.reading.remembered_ties import ties_of
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
 from resources.reading.staging import Batch, Staging, staging
-from resources.reading.ties import tie
 from resources.sql_files import run, workbench
 from resources.tables import Tables
 
@@ -140,7 +140,7 @@ def ingest(
         _, report.moved_objects = _notice(ledger, tables, sources, look_for_days=days is not None)
         for wanted in ledger.portions(sources, days):
             _read(ledger, tables, stage, wanted, report)
-        ties = tie(tables, workloads_of(workload, sources))
+        ties = ties_of(tables, workload, workloads_of(workload, sources))
         report.ties, report.tied_anew = ties.days.get(workload, {}), ties.changed.get(workload, [])
         if report.total.objects:
             for name in ORDER:

@@ -1,4 +1,4 @@
-"""The log of one endpoint: who did what to it, when and why. Entries are added, never replaced.
+"""The append-only log of one endpoint: who changed it, when and why.
 
     log = EndpointLog(lake, "math-tutor")
     log.entries()             # oldest first; raises where one was changed or is missing

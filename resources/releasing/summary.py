@@ -1,4 +1,4 @@
-"""The summary of one way from logs to release: what the closing table and the release's report say.
+"""Summary of a workload from logs to release, for the demo's closing tables and the release's report.
 
     summary = summarise(lake, workload)
     summary.sections()          the same tables for the terminal, for Markdown and for HTML
@@ -16,6 +16,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+from model_ops.speculators.registry import ARCHITECTURES
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
 from resources.atomic import write_text
@@ -38,7 +39,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything worth saying about the current artefacts of one workload."""
+    """Counts, metrics and manifests of the current artefacts of one workload."""
 
     workload: str
     records: RecordCounts
@@ -100,14 +101,13 @@ class Summary:
         )
 
     def _served_as(self) -> str:
-        """How a small model that drafts is served: it is a model of its own, and needs its own memory."""
-        if self.speculator.config.get("architecture") != "draft_model":
+        """What the drafter's architecture tells whoever serves it."""
+        architecture = ARCHITECTURES.get(self.speculator.config.get("architecture", ""))
+        if architecture is None:
             return ""
-        note = (" draft_model is a language model of its own, served next to its target with its own keys and values: vLLM's "
-                "method draft_model, SGLang's STANDALONE (the release's scripts say so).")
-        if any(found["drafter"] == "draft_model_untrained" for found in self.evaluation["acceptance"]):
-            note += " draft_model_untrained is the student as it was distilled, before it learnt this target's answers."
-        return note
+        untrained = any(found["drafter"] == architecture.untrained for found in self.evaluation["acceptance"])
+        notes = [architecture.serving_note, architecture.untrained_note if untrained else ""]
+        return "".join(f" {note}" for note in notes if note)
 
 
 def summarise(lake: Lake, workload: str) -> Summary:

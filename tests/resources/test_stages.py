@@ -118,3 +118,8 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
     assert "preference_model" in seen["read"]["evaluation_report"]
     assert seen["way"] == ["base_model", "sft_model", "preference_model", "student_model", "quantized_model"]
     assert "preference_model" in seen["status"] and "preference_model" not in seen["budget"]
+
+
+def test_the_drawn_graph_has_every_stage():
+    page = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert [found.name for found in STAGES if found.name not in page] == []

@@ -34,7 +34,7 @@ select
     compared.place = compared.best as kept,
     case rule
         when 'thumbs_down' then printf('feedback %g', compared.feedback_value)
-            || if(preferred.chosen_id is null, '', ', rejected half of a preference row')
+            || if(preferred.chosen_id is null, '', ', rejected answer of a preference row')
         when 'low_quality' then printf('quality %g of 10', compared.judged_quality)
         when 'contaminated' then printf('%s, %.0f %% of its words', compared.item, 100 * compared.share)
         when 'near_duplicate' then printf('similarity %.2f', compared.similarity)

@@ -13,7 +13,7 @@ from tiny_models import tiny_model, write_target
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.speculators.draft_model import load_draft_model
+from model_ops.speculators.factory import load_draft_model
 from model_ops.verify import verify
 
 

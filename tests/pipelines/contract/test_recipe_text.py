@@ -119,7 +119,7 @@ def test_what_is_no_recipe_is_said_with_its_line(tmp_path, text, line, words):
     ("a: " + "9" * 5000, "a", "too many digits"),
     ("a: !!int x\n", "a", "no value of the kind !!int"),
     ('a: "x\\0y"\n', "a", "the character \\0"),
-    ('a: "\\ud83d"\n', "a", "lone surrogate"),
+    ('a: "\\ud83d"\n', "a", "a lone surrogate"),
     ("a: {<<: 3}\n", "a", "`<<` takes an alias"),
 ])
 def test_values_that_mean_nothing_are_named(tmp_path, text, key, words):

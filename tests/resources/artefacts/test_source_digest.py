@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from resources.artefacts import source_digest as module
+from resources.artefacts.registry import Registry
 from resources.artefacts.source_digest import files_used
+from resources.lake import Lake
 
 FILES = {
     "model_ops/sft.py": '''
@@ -153,3 +155,20 @@ def test_cleaning_reads_all_that_it_runs():
                  "resources/curating/quality_kernels.py", "sql/curating/clean/row_feedback.sql"):
         assert file in found, file
     assert "model_ops/operations/chatml.jinja" in files_used(OPERATIONS["tiny_base"])
+
+
+def test_an_artefact_is_found_again_after_a_comment_changed_and_made_anew_after_a_rule_did(project, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "PROJECT", project)
+    registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
+
+    def drafted():
+        digests(project)  # reads the files anew, as another process does
+        return registry.draft("model", "sft_model", "sft", ("model_ops/sft.py",), {}, [])
+
+    draft = drafted()
+    (draft.directory / "weights").write_text("1")
+    made = registry.finish(draft, {})
+    change(project, "model_ops/training/loss.py", "# twice", '# the double\n"""Said of nothing."""')
+    assert drafted().finished == made
+    change(project, "model_ops/training/loss.py", "x * 2", "x * 2.5")
+    assert drafted().finished is None

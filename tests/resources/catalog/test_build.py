@@ -103,3 +103,17 @@ def test_where_it_is_not_known_what_the_catalog_shows_all_is_built(lake, lost, m
         monkeypatch.setattr(build, "_code", lambda: "another")
     assert len(publish(lake)) == len(SCHEMAS) + 1
     assert shown(lake) == before and publish(lake) == []
+
+
+def test_a_catalog_that_another_process_swapped_meanwhile_is_not_built_upon(lake):
+    """Two processes publish at once: neither takes the other's file for the one that it knows."""
+    known = build._built_from(lake)
+    store(Tables(lake), "feedback", [thumb(1, interaction_id="i1")])
+    now = build._lake_as_it_is(lake)
+    store(Tables(lake), "interactions", [interaction(2, "Go", "south", day=1)])
+    rebuild(lake)  # the other process
+    build._build(lake, now, known, {"feedback"})
+    assert query(lake, "select count(*) as n from interactions").to_pylist() == [{"n": 2}]
+    followed = shown(lake)
+    publish(lake)
+    assert shown(lake) == followed

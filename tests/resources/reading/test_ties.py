@@ -107,3 +107,18 @@ def test_feedback_of_no_workload_is_tied_where_its_interaction_is(tables, tmp_pa
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     ingest(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "log.jsonl"), workloads={"b": "other"})})
     assert {row["workload"]: row["tie"] for row in read(tables, "feedback")} == {"w": "elsewhere", "other": "request"}
+
+
+def test_feedback_is_tied_again_only_where_something_was_written(tables, monkeypatch):
+    from resources.reading import remembered_ties as module
+
+    asked, original = [], module.tie
+    monkeypatch.setattr(module, "tie", lambda *given: (asked.append(1), original(*given))[1])
+    store(tables, "interactions", [interaction(1, "Go", "north")])
+    store(tables, "feedback", [thumb(1, request_id="r1"), thumb(1, request_id="r2")])
+    first = module.ties_of(tables, "tutor", {"tutor"})
+    again = module.ties_of(tables, "tutor", {"tutor"})
+    assert again.days == first.days and first.days["tutor"] and len(asked) == 1
+    store(tables, "interactions", [interaction(2, "Go", "south", day=1)])
+    assert module.ties_of(tables, "tutor", {"tutor"}).days != first.days and len(asked) == 2
+    assert module.ties_of(tables, "tutor", {"tutor", "other"}).days and len(asked) == 3
