@@ -28,6 +28,7 @@ from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import headers, load_model, load_tokenizer, read_config, save_model
 from model_ops.models.target_digest import target_digest
+from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_model import DraftModel
 

@@ -44,7 +44,7 @@ def said(folder, more):
     ("speculator: none", "speculator: it holds 'none'; write `speculator: {enabled: false}` to switch it off"),
     ("evals: {gsm8k: ./gsm8k.jsonl}", "evals.gsm8k: it holds './gsm8k.jsonl'; write `gsm8k: {uri: ...}`"),
     ("seeds: {a: s3://b/c}", "seeds.a: it holds a text that is not accepted; write `a: {uri: ...}`"),
-    ("speculator: {draft_model: 7}", "speculator.draft_model: it holds 7; give text, in quotes"),
+    ("speculator: {architecture: draft_model, draft_model: 7}", "speculator.draft_model: it holds 7; give text, in quotes"),
     ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),
     ("judge: {model: m}", "judge: there is no such key; did you mean curation.judge?"),
     ("steps: 3", "steps: there is no such key; did you mean tiny.steps, sft.steps, student.steps or speculator.steps?"),
