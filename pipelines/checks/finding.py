@@ -44,6 +44,10 @@ def problem(check: str, message: str, remedy: str) -> Finding:
     return Finding(check, "problem", message, remedy)
 
 
+THREAD = "check of "
+"""How the name of a check's thread begins."""
+
+
 @dataclass(frozen=True)
 class Check:
     """name: of the findings that say the check itself did not work."""
@@ -66,7 +70,7 @@ def run_checks(
             results[place] = [warning(check.name, f"could not be checked: {type(error).__name__}{': ' if said else ''}{said}",
                                       "look at it by hand; if it is right, this is a defect of millrace check")]
 
-    threads = [threading.Thread(target=look, args=(place, check), daemon=True, name=check.name)
+    threads = [threading.Thread(target=look, args=(place, check), daemon=True, name=f"{THREAD}{check.name}")
                for place, check in enumerate(checks)]
     for thread in threads:
         thread.start()
@@ -80,8 +84,9 @@ def run_checks(
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process. One in which a check still waits for a server ends at once, without waiting for it too."""
-    if any(thread.daemon and thread.is_alive() for thread in threading.enumerate() if thread is not threading.main_thread()):
+    """Ends the process. One in which a check still waits for a server ends at once, without waiting for it too. Threads of others
+    (a program that runs the command in its own process has some) do not count."""
+    if any(thread.is_alive() and thread.name.startswith(THREAD) for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
