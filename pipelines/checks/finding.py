@@ -84,8 +84,10 @@ def run_checks(
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process. One in which a check still waits for a server ends at once, without waiting for it too. Threads of others
-    (a program that runs the command in its own process has some) do not count."""
+    """Ends the process; at once if a check still waits for a server.
+
+    Only the checks' own threads count: a program that runs the command in its own process has others.
+    """
     if any(thread.is_alive() and thread.name.startswith(THREAD) for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
