@@ -64,7 +64,7 @@ def _print_json(names: list[str], batches: Iterable[pa.RecordBatch]) -> None:
 
 def _print_csv(names: list[str], batches: Iterable[pa.RecordBatch]) -> None:
     seen = sys.stdout.isatty()
-    writer = csv.writer(sys.stdout)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
     for row in _values(names, batches):
         texts = (_as_csv(value) for value in row)

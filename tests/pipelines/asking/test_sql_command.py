@@ -64,7 +64,7 @@ def test_csv_on_a_terminal_spells_out_what_steers_it(lake, monkeypatch):
     out.isatty = lambda: True
     monkeypatch.setattr("sys.stdout", out)
     print_rows(pa.table({"u": [NASTY]}), "csv", PlainConsole())
-    assert out.getvalue().split("\r\n")[1] == r"a\x1b[31m\x9b\u202e:100:[red]\n\t'x'"
+    assert out.getvalue().splitlines()[1] == r"a\x1b[31m\x9b\u202e:100:[red]\n\t'x'"
 
 
 def test_a_plan_is_drawn_over_its_lines(lake):
