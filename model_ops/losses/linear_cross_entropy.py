@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.batch import IGNORED, Batch, LossOutput
+from model_ops.batch import IGNORED, Batch
+from model_ops.loss import LossOutput, one_term
 from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
 from model_ops.losses.vocabulary_shards import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
 from model_ops.parallel.context_parallel import pad
@@ -37,7 +38,7 @@ def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel:
     labels, weights = batch.labels[kept], batch.weights[kept]
     if kernel is not None:
         hidden = last_hidden(model, batch)[kept]
-        return LossOutput(kernel(hidden, model.get_output_embeddings().weight, labels, weights), weights.sum())
+        return one_term(kernel(hidden, model.get_output_embeddings().weight, labels, weights), weights.sum())
     hits = torch.zeros_like(weights)
     head, shard = local_head(Head.of(model))
     if head is not None:
@@ -48,7 +49,7 @@ def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel:
         losses = nn.functional.cross_entropy(logits, labels, reduction="none") + z_loss * logits.logsumexp(-1).square()
         total = (losses * weights).sum()
         hits = (logits.detach().argmax(-1) == labels).float()
-    return LossOutput(total, weights.sum(), {"token_accuracy": (hits * weights).sum()})
+    return one_term(total, weights.sum(), {"token_accuracy": (hits * weights).sum()})
 
 
 @torch.no_grad()

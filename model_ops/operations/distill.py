@@ -17,9 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from model_ops.batch import IGNORED, Batch, LossOutput
+from model_ops.batch import IGNORED, Batch
 from model_ops.errors import ModelError
 from model_ops.job import Job
+from model_ops.loss import LossOutput, one_term
 from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
 from model_ops.losses.linear_cross_entropy import last_hidden, next_token_loss
 from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
@@ -81,7 +82,7 @@ def distillation_loss(teacher: PreTrainedModel, settings: StudentSettings):
         )
         total, _ = chunked_head(last_hidden(student, batch)[kept], learning, rows)
         weights = batch.weights[kept]
-        return LossOutput(total, weights.sum(), {"kl": (divergences * weights).sum()})
+        return one_term(total, weights.sum(), {"kl": (divergences * weights).sum()})
 
     return loss
 

@@ -26,8 +26,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from model_ops.batch import Batch, Loss, LossOutput
+from model_ops.batch import Batch
 from model_ops.errors import ModelError
+from model_ops.loss import Loss, LossOutput, Mean
 from model_ops.parallel.context_parallel import cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
@@ -101,13 +102,18 @@ class World:
         """
         if self.mesh is None:
             return loss(model, batch)
-        batch = pad(batch, self.mesh.multiple)
-        if self.mesh.context is not None:
-            batch = cut(batch, self.mesh.context)
         task = self._task(model)
         if self.mesh.sizes["dp_replicate"] > 1:
             task.set_requires_all_reduce(last)
-        return LossOutput(*task(_as_tuple, loss, model, batch))
+        terms, metrics = task(_as_tuples, loss, model, self.part_of(batch))
+        return LossOutput(*({name: Mean(*mean) for name, mean in means.items()} for means in (terms, metrics)))
+
+    def part_of(self, batch: Batch) -> Batch:
+        """The tokens of a batch that this process computes: all of them, unless context parallelism cuts the rows."""
+        if self.mesh is None:
+            return batch
+        batch = pad(batch, self.mesh.multiple)
+        return batch if self.mesh.context is None else cut(batch, self.mesh.context)
 
     def evaluate(self, model: nn.Module, work: Callable[[], Any]) -> Any:
         """What `work` returns; it may read and call the model, without gradients, on every process alike."""
@@ -184,6 +190,7 @@ def _copies(gradient: Tensor, processes: int) -> int:
     return processes // parts
 
 
-def _as_tuple(loss: Loss, model: nn.Module, batch: Batch) -> tuple[Any, ...]:
+def _as_tuples(loss: Loss, model: nn.Module, batch: Batch) -> tuple[dict[str, tuple], dict[str, tuple]]:
+    """A loss's output in containers that FSDP looks into: it needs the tensors that the backward pass begins from."""
     output = loss(model, batch)
-    return output.sum, output.count, output.metrics, output.metric_counts
+    return tuple({name: (mean.sum, mean.count) for name, mean in means.items()} for means in (output.terms, output.metrics))

@@ -58,8 +58,8 @@ def test_a_model_has_the_same_loss_and_gradients_with_torchs_head(tmp_path):
     for wanted in ("chunked", "torch"):
         model = architectures.build("qwen3")
         output = next_token_loss(model, batch, kernel=chosen_kernel(wanted, model, "float32", tmp_path))
-        output.sum.backward()
-        gradients.append([output.sum.detach(), output.count, *(parameter.grad for parameter in model.parameters())])
+        output.terms["loss"].sum.backward()
+        gradients.append([output.terms["loss"].sum.detach(), output.terms["loss"].count, *(parameter.grad for parameter in model.parameters())])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
