@@ -16,7 +16,7 @@ ui: .venv/installed
 
 test: .venv/installed
 	$(BIN)/ruff check .
-	$(BIN)/pytest -m "not slow" -n $(PROCESSES) --dist loadfile
+	$(BIN)/pytest -m "not slow" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/installed
 	$(BIN)/pytest -m slow --timeout 1800
@@ -26,6 +26,7 @@ test-slow: .venv/installed
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt $(PIP_ARGS) torch
 	$(BIN)/pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[ui,test]'
+	$(BIN)/python -m pipelines.demo.compile_kernels
 	touch $@
 
 clean:

@@ -31,6 +31,6 @@ def base_model(
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:
-        settings = ImportBaseSettings(model=base_name, mtp_layer=policy.base_drafts)
+        settings = ImportBaseSettings(model=base_name, mtp_layer=policy.drafter_from == "base_model")
         manifest = workshop.train("base_model", "import_base", settings, {}, context, outside=base_name)
     return shown(manifest, workshop)

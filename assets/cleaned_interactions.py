@@ -1,13 +1,13 @@
-"""cleaned_interactions: per-row facts of each day: verdict, PII redacted, language, measures, MinHash signature."""
+"""cleaned_interactions: per-row facts of each day: status, PII redacted, language, measures, MinHash signature."""
 
 from collections.abc import Iterator
 
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
-from assets.partitions import DAYS, ONE_RUN, days_of, report_days
+from assets.partitions import DAYS, ONE_RUN, report_days
 from resources.artefacts.source_digest import source_digest
-from resources.curating.clean import SQL, clean, stale_days
+from resources.curating.clean import clean, stale_days
 from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
@@ -15,21 +15,21 @@ from resources.workshop.workshop import Workshop
 @dg.asset(
     deps=["interactions", "feedback"], partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
     group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
-    code_version=source_digest("resources/curating/clean.py", *SQL)[:12],
+    code_version=source_digest("resources/curating/clean.py")[:12],
 )
 def cleaned_interactions(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> Iterator[dg.MaterializeResult]:
-    """Interactions judged row by row: failed, cut-off and looping answers are dropped, personal data is replaced.
+    """Interactions checked row by row: failed, cut-off and looping answers are dropped, personal data is replaced.
 
     Adds language, text measures and a MinHash signature to each row. Made from `interactions` and `feedback`, one partition a
     UTC day; days whose rows were cleaned with other rules are cleaned again. Lies in the Delta table
     `tables/cleaned_interactions`; `decisions` says for each dropped row which rule dropped it.
     """
-    # late rows changed other days too, and other rules judge all days anew
-    days = {*days_of(context), *stale_days(workshop.tables, workshop.workload, curation_settings)}
-    report = clean(workshop.tables, workshop.workload, sorted(days), curation_settings)
+    # late rows change other days than this run's too, other rules all days; a day without news stays as it is
+    days = stale_days(workshop.tables, workshop.workload, curation_settings)
+    report = clean(workshop.tables, workshop.workload, days, curation_settings)
     workshop.publish_catalog()
     yield from report_days(context, workshop, "cleaned_interactions", report.days)

@@ -10,12 +10,13 @@ from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.presentation import shown, table
 from resources.artefacts.manifest import external_input
 from resources.artefacts.source_digest import source_digest
+from resources.catalog.count_records import count_records
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
-from resources.curating.row_fates import RowFates
+from resources.curating.record_counts import RecordCounts
 from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/curating/curate.py", "sql/curating", "sql/reading/ties", "sql/tables", "sql/digests")
+SOURCES = ("resources/curating/curate.py",)
 
 
 @dg.asset(
@@ -41,7 +42,9 @@ def curated_interactions(
             workshop.tables, workshop.workload, output, curation_settings, items,
             embed=lambda texts: workshop.embed(texts, curation_settings.semantic_duplicates),
         )
-        return {**report.as_metrics(), "fates": asdict(workshop.count_fates(output))}
+        workshop.publish_catalog()
+        counts = count_records(workshop.lake, workshop.workload, output.name)
+        return {**report.as_metrics(), "records": asdict(counts)}
 
     manifest = workshop.build(
         "dataset", "curated_interactions", op="curate", sources=SOURCES,
@@ -52,16 +55,16 @@ def curated_interactions(
         ],
         work=work,
     )
-    fates = RowFates.of(manifest)
-    return shown(manifest, workshop, records_read=fates.read, kept=fates.kept, dropped=table(fates.as_rows()))
+    counts = RecordCounts.of(manifest)
+    return shown(manifest, workshop, records_read=counts.read, kept=counts.kept, dropped=table(counts.as_rows()))
 
 
 @dg.asset_check(asset="curated_interactions", blocking=True)
 def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     """Records read = kept + dropped + quarantined: no record is lost, none is counted twice. Blocks what follows."""
-    fates = RowFates.of(workshop.current("dataset", "curated_interactions"))
+    counts = RecordCounts.of(workshop.current("dataset", "curated_interactions"))
     return dg.AssetCheckResult(
-        passed=fates.adds_up,
-        metadata={"read": fates.read, "kept": fates.kept, "dropped": sum(fates.dropped.values()),
-                  "quarantined": sum(fates.quarantined.values())},
+        passed=counts.adds_up,
+        metadata={"read": counts.read, "kept": counts.kept, "dropped": sum(counts.dropped.values()),
+                  "quarantined": sum(counts.quarantined.values())},
     )

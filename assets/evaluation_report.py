@@ -7,11 +7,12 @@ from assets.presentation import shown
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
+from resources.stages import model_chain, stage
 from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "sft_dataset"],
+    deps=[*(model.name for model in model_chain()), "speculator_dataset", "speculator", "sft_dataset"],
     group_name=RELEASE, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/evaluate.py")[:12],
 )
@@ -26,16 +27,16 @@ def evaluation_report(
     Loss of each model (nats per assistant token), recovery of the quantized model (exp of reference loss - served loss), and
     acceptance length of each drafter (tokens per target forward). Lies in `datasets/<workload>/evaluation_report/<version>/`.
     """
-    roles = {"base_model": "base", "sft_model": "sft", "student_model": "student", "quantized_model": "quantized"}
-    inputs = {roles[stage]: workshop.current("model", stage) for stage in policy.stages}
+    inputs = {stage(name).role: workshop.current("model", name) for name in policy.stages}
     inputs["target"] = workshop.current("model", policy.served)
     inputs["reference"] = workshop.current("model", policy.reference)
     inputs["dataset"] = workshop.current("dataset", "sft_dataset")
     if policy.speculator:
         inputs["speculator"] = workshop.current("model", "speculator")
         inputs["answers"] = workshop.current("dataset", "speculator_dataset")
-    if policy.student_drafts:
-        inputs["student"] = inputs["draft_model"] = workshop.current("model", "student_model")
+    if policy.drafting_model:
+        drafting = workshop.current("model", policy.drafting_model)
+        inputs[stage(policy.drafting_model).role] = inputs["draft_model"] = drafting
     manifest = workshop.train("evaluation_report", "evaluate", evaluate_settings, inputs, context, kind="dataset")
     return shown(manifest, workshop)
 

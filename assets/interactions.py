@@ -8,15 +8,15 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of, report_days
 from resources.artefacts.source_digest import source_digest
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
+from resources.reading.extraction import USER_HASH_KEY
 from resources.reading.ingest import ingest
 from resources.reading.ingest_notes import notes_on
 from resources.reading.sources import SourceSettings
-from resources.reading.staging import USER_HASH_KEY
 from resources.reading.ties import TIES
 from resources.workshop.workshop import Workshop
 
-CODE = source_digest("resources/reading/ingest.py", "sql/reading")[:12]
+CODE = source_digest("resources/reading/ingest.py")[:12]
 
 
 @dg.multi_asset(

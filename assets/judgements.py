@@ -1,4 +1,4 @@
-"""judgements: what a judge model says of the cleaned rows, where the recipe names one."""
+"""judgements: a judge model's scores of the cleaned rows, if the recipe names one."""
 
 import dagster as dg
 
@@ -12,7 +12,7 @@ from resources.workshop.workshop import Workshop
 
 @dg.asset(
     deps=["cleaned_interactions"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS, pool=LAKE_POOL,
-    code_version=source_digest("resources/curating/judge.py", "sql/curating/judge")[:12],
+    code_version=source_digest("resources/curating/judge.py")[:12],
 )
 def judgements(
     context: dg.AssetExecutionContext,

@@ -1,4 +1,4 @@
-"""What the Launchpad can change for one run without touching the recipe. Another value makes another version."""
+"""Settings that Dagster's Launchpad can change for one run without changing the recipe."""
 
 from __future__ import annotations
 

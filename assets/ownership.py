@@ -1,4 +1,4 @@
-"""Who owns what, and which rooms of the graph assets stand in."""
+"""Owners, asset groups and pools."""
 
 OWNERS = ["team:model-platform"]
 TRAFFIC, DATASETS, MODELS, DRAFTER, RELEASE = "traffic", "datasets", "models", "drafter", "release"

@@ -1,6 +1,6 @@
 """Days: one partition per UTC day of the traffic, read in single runs.
 
-A recipe's definitions replace the first day by its own: see pipelines.definitions.
+A recipe's definitions replace the first day by its own: see pipelines/graph/recipe_graph.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ONE_RUN = dg.BackfillPolicy.single_run()
 
 
 def days_of(context: dg.AssetExecutionContext) -> list[date]:
-    """The days this run is about."""
+    """The days of this run's partitions."""
     return [date.fromisoformat(key) for key in context.partition_keys]
 
 
 def report_days(
     context: dg.AssetExecutionContext, workshop: Workshop, name: str, numbers: Mapping[date, Mapping[str, Any]]
 ) -> Iterator[dg.MaterializeResult]:
-    """One materialization per day, each with that day's own numbers beside the rows that the day now holds.
+    """One materialization per day, with that day's numbers and its current row count.
 
     Rows that arrived late for a day outside this run are materialized there too: that day did change.
     """

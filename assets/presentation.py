@@ -1,4 +1,4 @@
-"""What a person sees of an artefact in the Dagster UI: numbers as numbers, small tables, plots as pictures, the path.
+"""Dagster metadata of an artefact: numbers, small tables, plots, the path.
 
     return shown(manifest, workshop)        # a MaterializeResult
 """
@@ -9,7 +9,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
 
 
 def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:
-    """The artefact's numbers. One that an earlier run made says so, and leaves out what is true of that run alone."""
+    """The artefact's metrics. A reused artefact says so and leaves out metrics of the run that made it."""
     found = numbers(manifest.metrics)
     if not workshop.is_reused(manifest):
         return {"reused": False, **found}
@@ -78,14 +78,16 @@ def _rounded(value: float) -> float:
     return round(float(f"{value:.5g}"), 5) if math.isfinite(value) else value
 
 
-def table(rows: list[Mapping[str, Any]]) -> dg.MetadataValue:
-    """A few rows as a Markdown table."""
-    if not rows:
+def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
+    """A few rows as a table that the UI can sort: numbers as numbers, missing values empty."""
+    import polars as pl
+
+    frame = pl.DataFrame(list(rows), infer_schema_length=None)
+    if frame.is_empty():
         return dg.MetadataValue.md("(none)")
-    names = list(rows[0])
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
-    return dg.MetadataValue.md("\n".join(lines))
+    kinds = {bool: "bool", int: "int", float: "float"}
+    columns = [dg.TableColumn(name, kinds.get(dtype.to_python(), "string")) for name, dtype in frame.schema.items()]
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in frame.to_dicts()], dg.TableSchema(columns))
 
 
 def embedded(picture: bytes, title: str) -> dg.MetadataValue:
@@ -132,10 +134,3 @@ def _inputs_table(manifest: Manifest) -> str:
     lines = [f"- {item.kind} **{item.name}** {item.version or item.digest[:12]}" for item in manifest.inputs]
     return "\n".join(lines) or "nothing: it starts here"
 
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -7,11 +7,12 @@ from assets.presentation import shown
 from model_ops.operations.quantize_settings import QuantizeSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
+from resources.stages import parent_of
 from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["student_model"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=[parent_of("quantized_model")], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/quantize.py")[:12],
 )
 def quantized_model(

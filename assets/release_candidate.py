@@ -1,4 +1,4 @@
-"""release_candidate: target and drafter together, how to serve them, what they measured, and whether that is enough."""
+"""release_candidate: target, drafter, serving scripts and report, checked against the recipe's gates."""
 
 import dagster as dg
 
@@ -7,19 +7,20 @@ from assets.presentation import shown, table
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.gates import judge
+from resources.releasing.gates import check_gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.parts import superseded
 from resources.releasing.release import ReleaseSettings, read_release, recheck, write_release
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
+from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/releasing/release.py", "resources/releasing/gates.py", "resources/releasing/summary.py")
 
 
 @dg.asset(
-    deps=["quantized_model", "speculator", "evaluation_report"], group_name=RELEASE, kinds={"json"}, owners=OWNERS,
+    deps=[last_model(), "speculator", "evaluation_report"], group_name=RELEASE, kinds={"json"}, owners=OWNERS,
     pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
 )
 def release_candidate(
@@ -28,7 +29,7 @@ def release_candidate(
     release_settings: dg.ResourceParam[ReleaseSettings],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
 ) -> dg.MaterializeResult:
-    """Target model and drafter together, with serve scripts and a report, judged by the recipe's gates; not served yet.
+    """Target model and drafter together, with serve scripts and a report, checked against the recipe's gates; not served yet.
 
     Names models by path and digest instead of copying them. Made from the served model, the drafter and the evaluation
     report. Lies in `releases/<workload>/<version>/`; `millrace approve <version>` lets it through.
@@ -37,7 +38,7 @@ def release_candidate(
     drafter = workshop.current("model", "speculator") if policy.speculator else None
     evaluation = workshop.current("dataset", "evaluation_report")
     architecture = speculator_settings.architecture
-    gates = judge(
+    gates = check_gates(
         release_settings.gates, evaluation.metrics, speculator_settings.answers.measured_at, architecture if drafter else None
     )
 

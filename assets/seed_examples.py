@@ -14,10 +14,7 @@ from resources.curating.curation import CurationSettings
 from resources.reading.sources import SourceSettings
 from resources.workshop.workshop import Workshop
 
-SOURCES = (
-    "resources/composing/seeds.py", "resources/composing/seed_decontamination.py",
-    "sql/composing/seeds", "sql/curating/decontaminate", "sql/curating/macros", "sql/reading",
-)
+SOURCES = ("resources/composing/seeds.py", "resources/composing/seed_decontamination.py")
 
 
 @dg.asset(

@@ -9,7 +9,7 @@ from resources.composing.served_answers import build_served_answers
 from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/composing/served_answers.py", "sql/composing/served_answers.sql", "sql/tables")
+SOURCES = ("resources/composing/served_answers.py",)
 REDACTION = ("pii", "pii_engine")
 
 

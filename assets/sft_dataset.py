@@ -8,9 +8,7 @@ from resources.artefacts.source_digest import source_digest
 from resources.composing.datasets import DatasetSettings, build_sft_dataset, sessions_in_two_splits
 from resources.workshop.workshop import Workshop
 
-SOURCES = (
-    "resources/composing/datasets.py", "sql/composing/datasets", "sql/curating/clean", "sql/curating/macros", "sql/tables"
-)
+SOURCES = ("resources/composing/datasets.py",)
 
 
 @dg.asset(

@@ -7,17 +7,20 @@ from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.sft_settings import SftSettings
 from resources.artefacts.source_digest import source_digest
+from resources.releasing.model_policy import ModelPolicy
+from resources.stages import parent_of
 from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["base_model", "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
+    deps=[parent_of("sft_model"), "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
     pool=WORKER_POOL, code_version=source_digest("model_ops/operations/sft.py")[:12],
 )
 def sft_model(
     context: dg.AssetExecutionContext,
     config: TrainingOverrides,
     workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
     sft_settings: dg.ResourceParam[SftSettings],
 ) -> dg.MaterializeResult:
     """The base model fine-tuned on the assistant's turns of `sft_dataset`.
@@ -25,6 +28,7 @@ def sft_model(
     Made from `base_model` and `sft_dataset`; `sft:` in the recipe says how (full, LoRA or QLoRA). Lies in
     `models/<workload>/sft_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each step).
     """
-    inputs = {"model": workshop.current("model", "base_model"), "dataset": workshop.current("dataset", "sft_dataset")}
+    model = workshop.current("model", policy.source_of("sft_model"))
+    inputs = {"model": model, "dataset": workshop.current("dataset", "sft_dataset")}
     manifest = workshop.train("sft_model", "sft", config.applied_to(sft_settings), inputs, context)
     return shown(manifest, workshop)

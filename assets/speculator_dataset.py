@@ -1,4 +1,4 @@
-"""speculator_dataset: what the very weights that will be served say to the traffic's prompts, sampled as the traffic is."""
+"""speculator_dataset: answers of the served model to the traffic's prompts, sampled as the traffic is."""
 
 import dagster as dg
 
@@ -7,11 +7,12 @@ from assets.presentation import shown
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
+from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["quantized_model", "sft_dataset", "served_answers"], group_name=DRAFTER, kinds={"pytorch", "parquet"}, owners=OWNERS,
+    deps=[last_model(), "sft_dataset", "served_answers"], group_name=DRAFTER, kinds={"pytorch", "parquet"}, owners=OWNERS,
     pool=WORKER_POOL, code_version=source_digest("model_ops/operations/generate.py")[:12],
 )
 def speculator_dataset(

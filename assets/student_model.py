@@ -7,17 +7,20 @@ from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.distill_settings import StudentSettings
 from resources.artefacts.source_digest import source_digest
+from resources.releasing.model_policy import ModelPolicy
+from resources.stages import parent_of
 from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["sft_model", "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
+    deps=[parent_of("student_model"), "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
     pool=WORKER_POOL, code_version=source_digest("model_ops/operations/distill.py")[:12],
 )
 def student_model(
     context: dg.AssetExecutionContext,
     config: TrainingOverrides,
     workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
     student_settings: dg.ResourceParam[StudentSettings],
 ) -> dg.MaterializeResult:
     """A smaller model: evenly spaced layers of the fine-tuned model, distilled from it on `sft_dataset`.
@@ -25,6 +28,7 @@ def student_model(
     It learns the teacher's whole distributions, not only its answers. Made from `sft_model` and `sft_dataset`; `student:` in
     the recipe says how deep it is. Lies in `models/<workload>/student_model/<version>/` in the Hugging Face layout.
     """
-    inputs = {"teacher": workshop.current("model", "sft_model"), "dataset": workshop.current("dataset", "sft_dataset")}
+    teacher = workshop.current("model", policy.source_of("student_model"))
+    inputs = {"teacher": teacher, "dataset": workshop.current("dataset", "sft_dataset")}
     manifest = workshop.train("student_model", "distill", config.applied_to(student_settings), inputs, context)
     return shown(manifest, workshop)

@@ -49,8 +49,8 @@ def main() -> None:
             "budget": run["budget"],
             "peak_memory_mb": round(run["peak_memory_mb"]),
             "rows": {
-                "read": summary.fates.read, "kept": summary.fates.kept, "dropped": summary.fates.dropped,
-                "quarantined": summary.fates.quarantined,
+                "read": summary.records.read, "kept": summary.records.kept, "dropped": summary.records.dropped,
+                "quarantined": summary.records.quarantined,
             },
             "loss": {name: round(found["loss"], 4) for name, found in evaluation["models"].items()}
             | {"student_by_plain_sft": round(control, 4)},

@@ -32,7 +32,8 @@ from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.one_case import PROJECT, one_case
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
-from model_ops.speculators.eagle3 import default_layer_ids
+from model_ops.speculators.eagle3_config import default_layer_ids
+from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.settings import SpeculatorSettings
 
 SERVED = ("eagle3", "medusa")
@@ -118,7 +119,7 @@ def _states(house: House, size: Size, captures: bool, workloads: tuple[str, ...]
 
 
 def _settings(cell: Cell, size: Size) -> SpeculatorSettings:
-    return SpeculatorSettings(
+    return speculator_settings(
         architecture=cell.drafter, loss=cell.loss, seed=cell.seed, **OPTIMIZER, precision=size.precision, steps=size.steps,
         tokens_per_step=size.tokens_per_step, max_length=2_048, num_speculative_tokens=K, ttt_steps=K, step_decay=1.0,
         warmup_share=0.04, checkpoint_every=100_000).resolved()

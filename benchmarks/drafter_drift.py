@@ -26,6 +26,7 @@ import torch
 from benchmarks.house import OPTIMIZER, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import RESAMPLES, AcceptanceRow, summarize
+from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.torch_environment import set_torch_environment
 
@@ -59,7 +60,7 @@ def figures(house: House, size: dict[str, int], precision: str, work: Path) -> d
     few = max(1, int(size["steps"] * STEP_SHARE))
 
     def settings(steps: int) -> SpeculatorSettings:
-        return SpeculatorSettings(steps=steps, tokens_per_step=size["tokens_per_step"], ttt_steps=size["ttt_steps"],
+        return speculator_settings(steps=steps, tokens_per_step=size["tokens_per_step"], ttt_steps=size["ttt_steps"],
                                   **OPTIMIZER, precision=precision, warmup_share=0.05, max_length=2_048,
                                   num_speculative_tokens=K, step_decay=1.0, checkpoint_every=10 * size["steps"]).resolved()
 

@@ -32,9 +32,10 @@ from benchmarks.record import RESULTS, record
 from model_ops.heap import give_back_memory, keep_freed_memory
 from model_ops.models.lean_layers import make_lean
 from model_ops.parallel.world import World
-from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
+from model_ops.speculators.eagle3 import Eagle3
+from model_ops.speculators.eagle3_config import Eagle3Config
 from model_ops.speculators.hidden_states import AnswerRow
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.speculator_batches import make_batch
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss
@@ -83,7 +84,7 @@ def measure(tokens: int, quick: bool) -> dict[str, Any]:
     head = torch.randn(target.vocab_size, target.hidden_size) * 0.1
     model.warm_start(head, head, torch.ones(target.hidden_size))
     make_lean(model)
-    settings = SpeculatorSettings(ttt_steps=STEPS).resolved()
+    settings = speculator_settings(ttt_steps=STEPS).resolved()
     loss = SpeculatorLoss(Teacher(head.bfloat16(), ids), settings)
     optimizer = build_optimizer(model, settings)
     reserve_state(optimizer)

@@ -22,7 +22,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from model_ops.speculators.draft_layers import DraftLayer, Norm
-from model_ops.speculators.eagle3 import CAPTURED, Eagle3, Eagle3Config
+from model_ops.speculators.eagle3 import Eagle3
+from model_ops.speculators.eagle3_config import CAPTURED, Eagle3Config
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
 
 IN_A_STATE = CAPTURED + 2

@@ -58,8 +58,9 @@ from benchmarks.record import record
 from model_ops.decoding.acceptance import summarize
 from model_ops.decoding.incremental import FINAL
 from model_ops.models.model_directory import read_config
-from model_ops.speculators.draft_model import DraftModel, load_draft_model
-from model_ops.speculators.eagle3 import default_layer_ids
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.eagle3_config import default_layer_ids
+from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.hidden_states import AnswerRow
 
 PROJECT = Path(__file__).resolve().parent.parent

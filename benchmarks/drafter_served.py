@@ -164,7 +164,7 @@ def offline(case: dict[str, Any]) -> dict[str, Any]:
     from model_ops.decoding.decode import decode
     from model_ops.decoding.target import load_runner
     from model_ops.models.end_of_text import end_of_text_ids
-    from model_ops.speculators.draft_model import load_draft_model
+    from model_ops.speculators.factory import load_draft_model
 
     torch.set_num_threads(THREADS)
     folder = Path(case["folder"])

@@ -29,7 +29,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks.record import record
-from pipelines.demo_traffic import write_traffic
+from pipelines.demo.traffic import write_traffic
 
 REQUESTS = 1_200
 RECIPE = """
@@ -47,7 +47,7 @@ sft: {steps: 2, tokens_per_step: 512, max_length: 256}
 student: {layers: 7, steps: 2, tokens_per_step: 512, max_length: 256}
 speculator: {steps: 2, tokens_per_step: 512, max_length: 256, ttt_steps: 2, answers: {prompts: 4, max_new_tokens: 8}}
 evaluation: {rows: 4, prompts: 4, max_new_tokens: 8}
-release: {gates: {recovery: 0.0, acceptance_length: 0.0}}
+release: {gates: {recovery: 0.001, acceptance_length: 1.0}}
 """
 
 

@@ -33,7 +33,8 @@ import zstandard
 
 from benchmarks.record import record
 from benchmarks.s3_server import s3_server
-from resources.catalog.catalog import query, rebuild
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import query
 from resources.lake import Lake
 from resources.reading import staging
 from resources.reading.ingest import ingest

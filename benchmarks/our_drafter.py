@@ -25,6 +25,7 @@ from model_ops.models.target_digest import target_digest  # noqa: E402
 from model_ops.operations.speculator import new_drafter  # noqa: E402
 from model_ops.progress import Progress  # noqa: E402
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates  # noqa: E402
+from model_ops.speculators.registry import speculator_settings  # noqa: E402
 from model_ops.speculators.settings import SpeculatorSettings  # noqa: E402
 from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource  # noqa: E402
 from model_ops.speculators.teacher import Teacher  # noqa: E402
@@ -45,7 +46,7 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(job["threads"])
     target, output = Path(job["target"]), Path(job["output"])
-    settings = SpeculatorSettings(**job["settings"], steps=len(job["batches"])).resolved()
+    settings = speculator_settings(**job["settings"], steps=len(job["batches"])).resolved()
     rows = [AnswerRow(**json.loads(line)) for line in Path(job["rows"]).read_text().splitlines()]
     runner = load_runner(target)
     model, _ = new_drafter(target, runner, rows, [], settings)

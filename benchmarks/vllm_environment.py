@@ -1,7 +1,10 @@
-"""A virtual environment with a CPU build of vLLM, made once beside the project's own.
+"""A virtual environment with a CPU build of vLLM, made once for all checkouts of a user.
 
-    python = vllm_python()                 # .venv-vllm/bin/python
+    python = vllm_python()                 # in the user's cache folder: MILLRACE_VLLM moves it
     python = vllm_python(Path("VENV"))     # another place; it is made there where it is missing
+    python -m benchmarks.vllm_environment  # makes it, and prints its interpreter
+
+Several processes may ask at once: the first makes it, the others wait.
 
 Repairs that this build needs are made in it: GPU builds of torchvision and its siblings are removed, since transformers
 fails to import with them; the metadata of a distribution named `vllm`, which its own code asks for, is added; and a plugin
@@ -10,14 +13,16 @@ fails to import with them; the metadata of a distribution named `vllm`, which it
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
-HOME = PROJECT / ".venv-vllm"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+HOME = Path(os.environ.get("MILLRACE_VLLM") or CACHE / "millrace" / f"vllm-python3.{sys.version_info.minor}")
 REQUIREMENTS = Path(__file__).with_name("requirements-vllm.txt")
 REPAIR = Path(__file__).with_name("vllm_repair.py")
 
@@ -28,6 +33,15 @@ def vllm_python(home: Path = HOME) -> Path:
     Raises subprocess.CalledProcessError when the packages cannot be installed.
     """
     python = home / "bin" / "python"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_name(f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _make(home, python)
+    return python
+
+
+def _make(home: Path, python: Path) -> None:
+    """Fills the environment, unless one with the same requirements is there."""
     ready = home / f"ready-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
     if not ready.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
@@ -37,7 +51,6 @@ def vllm_python(home: Path = HOME) -> Path:
         _name_it_vllm(_packages(home))
         ready.touch()
     _install_repair(_packages(home))
-    return python
 
 
 def _packages(home: Path) -> Path:
@@ -69,3 +82,7 @@ def _name_it_vllm(packages: Path) -> None:
             lines[index] = f"Version: {version}"
             break
     (copy / "METADATA").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    print(vllm_python())

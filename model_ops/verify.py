@@ -4,21 +4,23 @@
     problems = verify(Path("speculator"), target=Path("quantized"))         # a drafter against its target
 
 Files against the digests of manifest.json, safetensors headers against the files' bytes, config.json against tensors,
-tokenizer, chat template and ends of text present and within the vocabulary; for drafters the traps that cost
-acceptance without any error (`model_ops.speculators.verify_drafter`). Each problem is one sentence.
+tokenizer, chat template and ends of text present and within the vocabulary; for drafters also the errors that load and
+only cost acceptance (`Architecture.verify`). Each problem is one sentence.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
+from model_ops.speculators.registry import ARCHITECTURES, architecture_of
 from model_ops.speculators.target_stamp import mismatches
-from model_ops.speculators.verify_drafter import check_of, is_twin, verify_draft_model, verify_twin
-from model_ops.tensor_files import TensorFileError, read_directory
+from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, is_in_speculators_layout, verify_same_vocabulary
+from model_ops.tensor_files import TensorFileError, TensorHeader, read_directory
 
 SCRATCH = ".work"
 
@@ -95,25 +97,38 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Problem]:
         generation, _ = read_json(target, "generation_config.json")
         if isinstance(target_config, dict) and isinstance(generation, dict) and generation.get("eos_token_id") is not None:
             target_config = {**target_config, "eos_token_id": generation["eos_token_id"]}  # where answers end
-    if is_twin(config):
-        return problems + verify_twin(config, tensors, target_config) + _verify_belonging(config, target)
-    check = check_of(config)
-    if check is None:
+    if is_in_speculators_layout(config):
+        return problems + _verify_speculators_layout(config, tensors, target_config) + _verify_belonging(config, target)
+    architecture = architecture_of(config)
+    if architecture is None or architecture.is_language_model:
         problems += verify_weights(config, tensors) + verify_files_to_serve(directory, config)
-        return problems + verify_draft_model(config, target_config) + _verify_belonging(config, target)
+    check = verify_same_vocabulary if architecture is None else architecture.verify  # any language model may draft
     problems += check(config, tensors, target_config) + _verify_belonging(config, target)
-    twin = directory / "speculators"
-    if twin.is_dir():
-        twin_problems = _verify_weights_of(twin, target)
-        problems += [Problem(f"speculators/{problem.file}", problem.sentence) for problem in twin_problems]
-        if not twin_problems:
-            twins = read_directory(twin)
+    second = directory / SPECULATORS_LAYOUT
+    if architecture is not None and architecture.speculators_layout is not None and second.is_dir():
+        found = _verify_weights_of(second, target)
+        problems += [Problem(f"{SPECULATORS_LAYOUT}/{problem.file}", problem.sentence) for problem in found]
+        if not found:
+            others = read_directory(second)
             for name, tensor in tensors.items():
-                other = twins.get(name.replace("midlayer.", "layers.0.", 1))
+                other = others.get(architecture.speculators_layout.renamed(name))
                 if other is None or other.read() != tensor.read():
-                    problems.append(Problem("speculators/model.safetensors",
+                    problems.append(Problem(f"{SPECULATORS_LAYOUT}/model.safetensors",
                                             f"{name} differs between the two layouts: save the drafter again"))
     return problems
+
+
+def _verify_speculators_layout(config: dict[str, Any], tensors: Mapping[str, TensorHeader],
+                               target: Mapping[str, Any] | None) -> list[Problem]:
+    """A directory in the speculators layout, by the architecture that its speculators_model_type names."""
+    layouts = {layout.model_type: layout for found in ARCHITECTURES.values() if (layout := found.speculators_layout)}
+    kind, layer = config["speculators_model_type"], config.get("transformer_layer_config")
+    if kind not in layouts:
+        *names, last = layouts
+        return [Problem("config.json", f"speculators_model_type {kind!r} is not {', '.join(names)} or {last}")]
+    if not isinstance(layer, dict) or layer.get("model_type") not in ("llama", "qwen3"):
+        return [Problem("config.json", "transformer_layer_config must be a llama or qwen3 config")]
+    return layouts[kind].verify(config, tensors, target)
 
 
 def _verify_belonging(config: dict[str, Any], target: Path | None) -> list[Problem]:

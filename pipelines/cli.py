@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _carry_out() -> int | str | None:
-    """Runs the command that the words name. Returns what to exit with; raises what is a bug."""
+    """Runs the command named on the command line. Returns the exit code; raises what is a bug."""
     try:
         try:
             _whole_app()()  # the imports too: Ctrl-C during them is a Ctrl-C
@@ -91,7 +91,7 @@ def _ending(error: Exception) -> tuple[int, str] | None:
 
 
 def _nobody_reads() -> int:
-    """`millrace ... | head`: ends without a word, as a program that SIGPIPE ended."""
+    """Ends silently when the reader of the output has closed it (`millrace ... | head`)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141
 

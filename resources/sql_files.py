@@ -2,8 +2,10 @@
 
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload="math-tutor", days=[date(2026, 6, 1)])
-        run(connection, "curating/clean/texts")                      # sql/clean/texts.sql, one statement, named parameters
-        rows(connection, "curating/clean/facts", drop_empty=True)    # the same, as an Arrow table
+        run(connection, "inspecting/sized")                      # sql/inspecting/sized.sql: one statement
+        rows(connection, "inspecting/sample", share=0.1)         # with named parameters bound, as an Arrow table
+
+The header of each .sql file says what it needs (relations, macros, parameters) and what it makes; tests/sql checks it.
 
 A slice is a view of the same name as its table. DuckDB works in memory and spills to a folder of its own.
 """
@@ -22,6 +24,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.atomic import replaced
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 
 SQL = Path(__file__).resolve().parent.parent / "sql"
@@ -46,13 +49,13 @@ def rows(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any)
 
 
 def stream(connection: duckdb.DuckDBPyConnection, name: str, /, **parameters: Any) -> pa.RecordBatchReader:
-    """The same, batch by batch: for results that need not fit in memory."""
+    """The result of sql/<name>.sql batch by batch: for results that need not fit in memory."""
     return connection.sql(sql_text(name), params=parameters or None).to_arrow_reader(10_000)
 
 
 @contextmanager
 def workbench() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB of one's own, in UTC, that spills to a temporary folder and is gone afterwards."""
+    """A private in-memory DuckDB, in UTC, that spills to a temporary folder and is deleted afterwards."""
     with (
         tempfile.TemporaryDirectory(prefix="millrace-") as spill,
         duckdb.connect(config={"temp_directory": spill}) as connection,
@@ -92,7 +95,7 @@ def attach_files(
     files: Sequence[str],
     partitions: Sequence[str] = (),
 ) -> None:
-    """Makes Parquet files readable as the view `name`, with the schema's columns; null where they were written before."""
+    """Makes Parquet files readable as the view `name`, with the schema's columns; null in older files that lack one."""
     if not files:
         connection.execute(f"drop view if exists {name}")
         connection.register(name, schema.empty_table())
@@ -119,7 +122,7 @@ def create_view(
 
     try:
         create(schema.names)
-    except duckdb.BinderException:  # a lake of before a column was added; asking first would cost a look into every file
+    except duckdb.BinderException:  # written before a column was added; checking first would open every file
         create("*")
         held = set(connection.table(name).columns)
         empty = connection.from_arrow(schema.empty_table())
@@ -137,17 +140,11 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, schema: pa.Schema | Non
 
     The same rows in the same order give the same bytes: an artefact's digest depends on nothing else.
     """
-    beside = path.with_name(f".{path.name}.part")
     schema = schema or reader.schema
     written = 0
-    try:
-        with pq.ParquetWriter(beside, schema, compression="zstd") as writer:
-            for batch in reader:
-                part = pa.Table.from_batches([batch]).cast(schema)
-                writer.write_table(part)
-                written += len(part)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with replaced(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for batch in reader:
+            part = pa.Table.from_batches([batch]).cast(schema)
+            writer.write_table(part)
+            written += len(part)
     return written

@@ -32,9 +32,9 @@ def _columns(**fields: pa.DataType) -> pa.Schema:
 
 
 SCHEMAS: dict[str, pa.Schema] = {
-    # The ledger of what has been seen and read. state: found, read, failed; problem: why it failed; read_as: the settings
-    # of its source when it was read; partners: objects that hold the other halves of its records; content_sha256: of its
-    # bytes as they were read, by which an object that was moved is known again.
+    # The ledger of log objects. state: found, read, failed; problem: why it failed; read_as: the source's settings when it was
+    # read; partners: objects with the other side of its request-response pairs; content_sha256: of its bytes as read, which
+    # identifies a moved object.
     "objects": _columns(
         workload=_TEXT, source=_TEXT, uri=_TEXT, etag=_TEXT, bytes=pa.int64(), modified=_TIME, rows=pa.int64(),
         days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT, problem=_TEXT, read_as=_TEXT,
@@ -52,23 +52,23 @@ SCHEMAS: dict[str, pa.Schema] = {
         completion_tokens=pa.int64(), cached_tokens=pa.int64(), reasoning_tokens=pa.int64(), latency_ms=pa.float64(),
         ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT, workload_name=_TEXT,
     ),
-    # value: a number (thumbs: 1 or -1); label: its word. interaction_id: the one interaction that it is about; tie: the id that
-    # said so (interaction, request, gateway, trace, session), or why there is none: several, unknown, elsewhere (in another
-    # workload). given_id: the interaction's id where the record itself names one. Where tie is null, nobody has looked yet, and
-    # interaction_id is as given.
+    # value: a number (thumbs: 1 or -1); label: its word. interaction_id: the interaction that it is about; tie: the id that
+    # tied it (interaction, request, gateway, trace, session), or why it is not tied: several, unknown, elsewhere (in another
+    # workload). given_id: the interaction id in the record itself. Where tie is null, the record was not tied yet, and
+    # interaction_id is the record's own.
     "feedback": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, trace_id=_TEXT, session_id=_TEXT,
         name=_TEXT, value=pa.float64(), label=_TEXT, source=_TEXT, comment=_TEXT, ts=_TIME, source_uri=_TEXT,
         source_row=pa.int64(), given_id=_TEXT, tie=_TEXT,
     ),
-    # A line that could not become a row. raw keeps its first bytes, for the person who mends the producer.
+    # A line that could not be read as a row. raw keeps its first bytes, for whoever fixes the producer.
     "quarantine": _columns(
         workload=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), error_code=_TEXT, message=_TEXT,
         raw=pa.binary(),
     ),
-    # interactions' per-row facts by day: cleaned (PII redacted) JSON, what the rules on single rows say, the measures they
-    # look at (quality), the MinHash signature (a stamp of its settings,
-    # one hash a band). cleaned_with: digest of the settings and code that made the row.
+    # Interactions after cleaning, by day: JSON with PII redacted; status: the rule that drops the row, or ok; quality: the
+    # measures of the rules; signature: MinHash (a stamp of its settings, one hash per band); cleaned_with: digest of the
+    # settings and code that made the row.
     "cleaned_interactions": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, session_id=_TEXT, ts=_TIME,
         source=_TEXT, messages=_TEXT, tools=_TEXT, completion=_TEXT, status=_TEXT, feedback=pa.float64(),
@@ -76,19 +76,19 @@ SCHEMAS: dict[str, pa.Schema] = {
         language=_TEXT, quality=pa.map_(_TEXT, pa.float64()), prompt_shape=_TEXT, normalised_sha256=_TEXT,
         signature=pa.list_(pa.int32()), cleaned_with=_TEXT,
     ),
-    # Why each row left or stayed. stage: clean (by day) or curate (one pass, one `version` of it each).
+    # Why each row was kept or dropped. stage: ingest and clean (by day), curate and dataset (one pass per `version`).
     "decisions": _columns(
         workload=_TEXT, stage=_TEXT, version=_TEXT, dt=pa.date32(), interaction_id=_TEXT, rule=_TEXT, kept=pa.bool_(),
         detail=_TEXT, kept_id=_TEXT,
     ),
-    # What a judge model said of cleaned rows. name: quality or difficulty; score: 1 to 10, or null where no score was had
-    # (answer then says why not). A row is judged once for each model and prompt.
+    # A judge model's scores of cleaned rows. name: quality or difficulty; score: 1 to 10, or null where there is none (answer
+    # says why). A row is judged once for each model and prompt.
     "judgements": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, name=_TEXT, score=pa.float64(),
         model=_TEXT, prompt_sha256=_TEXT, prompt=_TEXT, answer=_TEXT, ts=_TIME,
     ),
-    # Evaluation items found in each day's rows: searched is a digest of what was searched for, content one of the day's texts.
-    # A row without interaction_id says that its day was searched. Only a memory: what it lacks is searched again.
+    # Evaluation items found in each day's rows. searched: digest of what was searched for; content: digest of the day's texts.
+    # A row without interaction_id says that its day was searched. A cache: what it lacks is searched again.
     "contamination": _columns(
         workload=_TEXT, dt=pa.date32(), searched=_TEXT, content=_TEXT, interaction_id=_TEXT, suite=_TEXT, item_id=_TEXT,
         part=_TEXT, share=pa.float64(),
@@ -98,7 +98,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
         tokens_per_second=pa.float64(), latency_ms=pa.map_(_TEXT, pa.float64()),
     ),
-    # Hashes of what must never come back: every ingest is anti-joined with it.
+    # Hashes of erased data: every ingest drops records that match.
     "erasures": _columns(workload=_TEXT, kind=_TEXT, sha256=_TEXT, ts=_TIME),
 }
 

@@ -1,9 +1,8 @@
 """What the tests share: quiet threads, the place of real data, and one toy-sized run of the whole graph."""
 
 import os
-import subprocess
-import sys
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -11,11 +10,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from model_ops.torch_environment import set_torch_environment
+from tests.command import PROJECT, millrace, millrace_process
+from tests.once import made_once
 
-PROJECT = Path(__file__).resolve().parents[1]
+pytest_plugins = ["pytester", "tests.cpu_time", "tests.long_files"]
+
 SHARED = PROJECT.parent / "shared"
 
-os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
+# Read when torch loads, by child processes too. The models are tiny: a second thread costs more than it gives.
+os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 set_torch_environment()
@@ -33,17 +36,6 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("there is no ../shared beside this checkout: no real data to test with")
     return SHARED
-
-
-def millrace(*words: str | Path, check: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a person would; fails the test unless it exits with `check`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *map(str, words)],
-        cwd=PROJECT, env={**os.environ, "COLUMNS": "160", **environment}, capture_output=True, text=True,
-    )
-    if check is not None:
-        assert done.returncode == check, f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done
 
 
 @pytest.fixture(scope="session")
@@ -125,15 +117,28 @@ class Toy:
     workload: str
     output: str
 
+    @classmethod
+    def at(cls, home: Path) -> "Toy":
+        return cls(home, home / "lake", home / "toy.yaml", "toy-assistant", (home / "output").read_text())
+
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory) -> Toy:
-    """The whole graph through Dagster, by the command line, once for all tests that look at its results."""
+    """The whole graph through Dagster, by the command line, once for all tests that look at its results. They write nothing
+    there: `toy_copy` is for those that do."""
     from pipelines.demo.traffic import write_traffic
 
-    home = tmp_path_factory.mktemp("toy")
-    write_traffic(home / "traffic", interactions=400, days=2, first_day=date(2026, 6, 1))
-    recipe = home / "toy.yaml"
-    recipe.write_text(TOY_RECIPE)
-    done = millrace("run", recipe, "--lake", home / "lake")
-    return Toy(home, home / "lake", recipe, "toy-assistant", done.stdout)
+    def make(home: Path) -> None:
+        write_traffic(home / "traffic", interactions=400, days=2, first_day=date(2026, 6, 1))
+        (home / "toy.yaml").write_text(TOY_RECIPE)
+        (home / "output").write_text(millrace_process("run", home / "toy.yaml", "--lake", home / "lake").stdout)
+
+    return Toy.at(made_once(tmp_path_factory, "toy", make))
+
+
+@pytest.fixture(scope="module")
+def toy_copy(toy, tmp_path_factory) -> Toy:
+    """A copy of the toy's lake to write to; its recipe and traffic are the toy's own."""
+    lake = tmp_path_factory.mktemp("toy-copy") / "lake"
+    shutil.copytree(toy.lake, lake)
+    return replace(toy, lake=lake)

@@ -20,10 +20,14 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
+    "pipelines": ("commands", "demo", "init", "checks", "status", "asking", "planning", "releasing", "running", "graph",
+                  "contract", "storage", "terminal"),
     "model_ops": ("operations", "planning", "evaluation", "objectives", "speculators", "answering", "decoding", "training",
                   "losses", "models", "quantization", "parallel"),
+    "resources": ("workshop", "catalog", "releasing", "inspecting", "composing", "curating", "reading", "launching",
+                  "artefacts"),
 }
-ENTRIES = frozenset({"model_ops.worker", "model_ops.verify"})
+ENTRIES = frozenset({"pipelines.cli", "pipelines.definitions", "model_ops.worker", "model_ops.verify"})
 
 
 @dataclass(frozen=True, order=True)

@@ -10,8 +10,9 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-COLORS = {"ngram": "#c8553d", "suffix": "#e0a030", "eagle3": "#1b6ca8", "eagle3.1": "#12808c", "p_eagle": "#3f4fb0",
-          "dflash": "#8c6d31", "medusa": "#4c8c4a", "mlp_speculator": "#8a4f9e", "draft_model": "#6b6b6b"}
+from model_ops.speculators.registry import ARCHITECTURES
+
+COLORS = {"ngram": "#c8553d", "suffix": "#e0a030", **{name: found.color for name, found in ARCHITECTURES.items()}}
 GROUPS_SHOWN = 6
 LONGEST_NAME = 32
 

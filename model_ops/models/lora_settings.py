@@ -11,7 +11,7 @@ from model_ops.settings import Settings
 
 
 class LoraSettings(Settings):
-    """Low-rank adapters beside frozen weights: W + (alpha / rank) B A, or alpha / sqrt(rank) with rslora."""
+    """Low-rank adapters added to frozen weights: W + (alpha / rank) B A, or alpha / sqrt(rank) with rslora."""
 
     rank: int = Field(16, ge=1, le=65_536, description="Rank of an adapter: columns of B, rows of A")
     alpha: float = Field(32.0, gt=0, le=1e6, description="Scale: the update is multiplied by alpha / rank")
@@ -21,7 +21,7 @@ class LoraSettings(Settings):
         "every linear layer of attention and MLP")
     rslora: bool = Field(False, description="Scale by alpha / sqrt(rank) instead (arXiv 2312.03732)")
     merge: bool = Field(
-        True, description="Write the merged model; the adapter is kept in adapter/ beside it. A recipe needs true")
+        True, description="Write the merged model; the adapter is also kept in adapter/. A recipe needs true")
 
     @property
     def scaling(self) -> float:

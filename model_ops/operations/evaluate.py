@@ -41,7 +41,8 @@ from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.progress import Progress
-from model_ops.speculators.draft_model import load_draft_model
+from model_ops.speculators.architectures import DRAFT_MODEL
+from model_ops.speculators.factory import load_draft_model
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
 
@@ -176,7 +177,7 @@ def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:
         model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device).attach(runner)
         found[model.kind] = model.drafter(greedy=model.served_greedily)
     if "draft_model" in job.inputs:
-        name = "draft_model_untrained" if "draft_model" in found else "draft_model"
+        name = DRAFT_MODEL.untrained if DRAFT_MODEL.name in found else DRAFT_MODEL.name
         found[name] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
     return found
 

@@ -15,5 +15,5 @@ class QuantizeSettings(Settings):
     enabled: bool = Field(True, description="false: the model is served as it was trained, without quantization")
     scheme: Literal["w8a8"] = Field("w8a8", description="int8 weights per output channel, int8 activations per token")
     mtp_layer: bool = Field(
-        False, description="config.json tells servers that a multi-token-prediction layer beside the model is not quantized. A "
+        False, description="config.json tells servers that the multi-token-prediction layer is not quantized. A "
         "recipe with speculator.architecture mtp sets it; leave it out")

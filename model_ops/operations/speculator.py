@@ -35,19 +35,18 @@ from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
 from model_ops.speculators.draft_inputs import check_answers, check_target
-from model_ops.speculators.draft_model import DraftModel, new_draft_model
+from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.draft_vocabulary import (
     choose_draft_vocabulary,
     count_answers,
     coverage_report,
     forced_ids,
-    unused_token,
 )
+from model_ops.speculators.factory import new_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
-from model_ops.speculators.mtp import read_layer
+from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, StateSource
-from model_ops.speculators.standalone_model import check_draft_model
 from model_ops.speculators.state_budget import StateChoice, choose_states
 from model_ops.speculators.target_stamp import stamp
 from model_ops.speculators.teacher import Teacher
@@ -60,7 +59,7 @@ VALIDATION_ROWS = 128
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Trains and saves the drafter; metrics: alpha by step and expected acceptance length on validation, coverage."""
-    settings = job.settings_as(SpeculatorSettings)
+    settings = job.settings_as(AnySpeculatorSettings)
     world = World.start(settings.mesh)
     target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
     rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
@@ -119,10 +118,8 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], h
                 settings: SpeculatorSettings) -> tuple[DraftModel, dict[str, Any]]:
     """A drafter warm-started from the target, and what shares of answer tokens its vocabulary covers."""
     counts = count_answers(rows, runner.embedding.shape[0])
-    if settings.architecture == "p_eagle":
-        mask = unused_token(rows, len(counts), end_of_text_ids(target), settings.mask_token_id)
-        settings = settings.model_copy(update={"mask_token_id": mask})
-    if not settings.drafts_part_of_the_vocabulary:
+    settings = ARCHITECTURES[settings.architecture].fill_from_answers(settings, rows, len(counts), end_of_text_ids(target))
+    if not settings.PART_OF_THE_VOCABULARY:
         ids = torch.arange(len(counts))
         return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
     try:
@@ -134,20 +131,16 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], h
 
 
 def _given(job: Job, settings: SpeculatorSettings) -> dict[str, str]:
-    """The directory that a draft_model or mtp layer begins from, checked; nothing for every other architecture."""
-    field, of_the_recipe = {"draft_model": ("draft_model", "student"), "mtp": ("mtp_layer", "base")}.get(
-        settings.architecture, ("", ""))
-    if not field:
+    """The key that names the model the drafter begins from, and its directory, checked; empty for other architectures."""
+    start = ARCHITECTURES[settings.architecture].starts_from
+    if start is None:
         return {}
-    named = getattr(settings, field)
-    if field not in job.inputs and named == of_the_recipe:
-        raise ModelError(f"{field} is {named}, the recipe's: give the job the input {field}, or name a directory")
-    directory = job.inputs.get(field) or Path(named)
-    if field == "draft_model":
-        check_draft_model(directory, job.inputs["target"])
-    else:
-        read_layer(directory)
-    return {field: str(directory)}
+    named = getattr(settings, start.key)
+    if start.key not in job.inputs and named == start.word:
+        raise ModelError(f"{start.key} is {named}, the recipe's: give the job the input {start.key}, or name a directory")
+    directory = job.inputs.get(start.key) or Path(named)
+    start.check(directory, job.inputs["target"])
+    return {start.key: str(directory)}
 
 
 def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:

@@ -22,7 +22,7 @@ from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.settings import Settings
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import AnySpeculatorSettings
 
 OPERATIONS: dict[str, Any] = {
     "tiny_base": TinyBaseSettings,
@@ -31,7 +31,7 @@ OPERATIONS: dict[str, Any] = {
     "distill": StudentSettings,
     "quantize": QuantizeSettings,
     "generate": GenerateSettings,
-    "speculator": SpeculatorSettings,
+    "speculator": AnySpeculatorSettings,
     "evaluate": EvaluateSettings,
     "embed": EmbedSettings,
 }

@@ -27,7 +27,8 @@ from torch import Tensor
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import read_config
-from model_ops.speculators.draft_model import DraftModel, load_draft_model
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.target_stamp import WEIGHTS, mismatches
 

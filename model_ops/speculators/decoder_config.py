@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel
+from torch import nn
 
-from model_ops.speculators.draft_model import name_of
+from model_ops.speculators.draft_model_files import name_of
 
 ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
                    "attention_factor", "beta_fast", "beta_slow")
@@ -49,3 +50,13 @@ def decoder_fields(config: BaseModel, dtype: torch.dtype) -> dict[str, Any]:
         "use_cache": True,
         "vocab_size": config.vocab_size,
     }
+
+
+def rotary_embedding(config: BaseModel) -> nn.Module:
+    """transformers' rotary embedding for the positions of a drafter's decoder layers."""
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    return LlamaRotaryEmbedding(LlamaConfig(
+        hidden_size=config.hidden_size, num_attention_heads=config.num_attention_heads, head_dim=config.head_dim,
+        max_position_embeddings=config.max_position_embeddings, rope_parameters=config.rope_parameters))

@@ -26,42 +26,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel, rotate
 from model_ops.errors import ModelError
+from model_ops.speculators.decoder_config import rotary_embedding
+from model_ops.speculators.dflash_config import DFlashConfig, captured_boundaries
+from model_ops.speculators.dflash_drafter import DFlashDrafter
+from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_attention import WindowLayout, draft_attention
 from model_ops.speculators.draft_layers import Mlp, Norm
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.training_time_test import Documents
-
-if TYPE_CHECKING:
-    from model_ops.speculators.dflash_drafter import DFlashDrafter
-
-CAPTURED = 5
-"""How many of the target's states are read where settings leave it open and the target is deep enough."""
-
-
-def captured_boundaries(layers: int, count: int | None) -> tuple[int, ...]:
-    """Boundaries of the target that are read, evenly spread: its own layers' outputs 1 to n - 3, as z-lab chooses them.
-
-    A target too shallow for that gives more of its layers, all but the last. Raises ModelError where it has fewer.
-    """
-    count = min(CAPTURED, layers - 1) if count is None else count
-    if not 1 <= count < layers:
-        raise ModelError(f"DFlash reads {max(1, count)} boundaries between blocks and a target of {layers} layers has "
-                         f"{max(0, layers - 1)}: set captured_layers to fewer, or take a deeper target")
-    if count == 1:
-        return (layers // 2 + 1,) if layers > 2 else (1,)
-    first, last = (1, layers - 3) if layers - 3 >= count else (0, layers - 2)
-    return tuple(round(first + place * (last - first) / (count - 1)) + 1 for place in range(count))
+from model_ops.speculators.export_dflash import read_dflash_config, save_dflash
 
 
 def default_mask_token(target: IncrementalModel) -> int:
@@ -74,39 +55,6 @@ def default_mask_token(target: IncrementalModel) -> int:
     if isinstance(padding, int) and padding not in ends and 0 <= padding < len(known) and known[padding]:
         return padding
     return int(known.nonzero()[-1])
-
-
-class DFlashConfig(BaseModel):
-    """Everything the module's shapes, positions and inputs follow from. layer_ids are boundaries of the target."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    num_attention_heads: int = Field(ge=1)
-    num_key_value_heads: int = Field(ge=1)
-    head_dim: int = Field(ge=2)
-    vocab_size: int = Field(ge=1)
-    num_layers: int = Field(ge=1)
-    max_position_embeddings: int = Field(ge=1)
-    rms_norm_eps: float = Field(gt=0)
-    rope_parameters: dict[str, Any]
-    layer_ids: tuple[int, ...] = Field(min_length=1)
-    target_layers: int = Field(ge=1)
-    block_size: int = Field(ge=2)
-    mask_token_id: int = Field(ge=0)
-    eos_token_id: int | list[int] | None = None
-    bos_token_id: int | None = None
-    pad_token_id: int | None = None
-
-    def rotary(self) -> nn.Module:
-        """transformers' rotary embedding for these positions."""
-        from transformers import LlamaConfig
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-        return LlamaRotaryEmbedding(LlamaConfig(
-            hidden_size=self.hidden_size, num_attention_heads=self.num_attention_heads, head_dim=self.head_dim,
-            max_position_embeddings=self.max_position_embeddings, rope_parameters=self.rope_parameters))
 
 
 @dataclass(frozen=True)
@@ -167,12 +115,8 @@ class DFlash(DraftModel):
         self.hidden_norm = Norm(hidden, config.rms_norm_eps)
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.num_layers))
         self.norm = Norm(hidden, config.rms_norm_eps)
-        self.rotary = config.rotary()
+        self.rotary = rotary_embedding(config)
         self.shared: SharedWeights | None = None
-
-    @property
-    def kind(self) -> str:
-        return "dflash"
 
     @property
     def capture(self) -> tuple[int, ...]:
@@ -187,22 +131,28 @@ class DFlash(DraftModel):
         return torch.arange(self.config.vocab_size, device=self.fc.weight.device)
 
     @classmethod
-    def new(cls, settings: SpeculatorSettings, target: IncrementalModel, target_ids: Int[Tensor, " vocab"]) -> DFlash:
+    def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " vocab"], num_layers: int, block_size: int,
+                   captured_layers: int | None = None, mask_token_id: int | None = None) -> DFlash:
+        """A new drafter, begun from the target. captured_layers None: 5, or fewer for a shallow target; mask_token_id None:
+        see `default_mask_token`.
+
+        Raises ModelError for ids that are not the target's whole vocabulary, a mask token outside it, or too few layers.
+        """
         config, vocab = target.config, target.embedding.shape[0]
         if len(target_ids) != vocab:
             raise ModelError(f"DFlash drafts with the target's own head, so its vocabulary is the target's {vocab} tokens")
-        mask = default_mask_token(target) if settings.mask_token_id is None else settings.mask_token_id
+        mask = default_mask_token(target) if mask_token_id is None else mask_token_id
         if mask >= vocab:
             raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: name one of its tokens, "
                              "best one that no text holds")
         model = cls(DFlashConfig(
             hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
             num_attention_heads=config.num_attention_heads, num_key_value_heads=config.num_key_value_heads,
-            head_dim=target.head_dim, vocab_size=vocab, num_layers=settings.num_layers,
+            head_dim=target.head_dim, vocab_size=vocab, num_layers=num_layers,
             max_position_embeddings=config.max_position_embeddings, rms_norm_eps=config.rms_norm_eps,
             rope_parameters=dict(config.rope_parameters), target_layers=config.num_hidden_layers,
-            layer_ids=captured_boundaries(config.num_hidden_layers, settings.captured_layers),
-            block_size=settings.block_size, mask_token_id=mask, eos_token_id=config.eos_token_id,
+            layer_ids=captured_boundaries(config.num_hidden_layers, captured_layers),
+            block_size=block_size, mask_token_id=mask, eos_token_id=config.eos_token_id,
             bos_token_id=config.bos_token_id, pad_token_id=config.pad_token_id)).to(target.device)
         model.warm_start(target.final_norm.float())
         return model.attach(target)
@@ -277,24 +227,14 @@ class DFlash(DraftModel):
         return self.norm(hidden), self.of_target().head
 
     def drafter(self, greedy: bool = False) -> DFlashDrafter:
-        from model_ops.speculators.dflash_drafter import DFlashDrafter
-
         return DFlashDrafter(self, greedy)
 
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
-        from model_ops.speculators.export_dflash import save_dflash
-
-        save_dflash(self, directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
-
-    @staticmethod
-    def reads(raw: dict[str, Any]) -> bool:
-        return raw.get("architectures") == ["DFlashDraftModel"] and "speculators_model_type" not in raw
+        save_dflash(self.config, self.state_dict(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> DFlash:
-        from model_ops.speculators.export_dflash import read_dflash_config
-
         return cls(read_dflash_config(directory, raw))
 
 

@@ -10,17 +10,42 @@ states that the target has computed when it verified the block. Servers do the s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Float32, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from model_ops.decoding.drafters import Proposal
 from model_ops.decoding.incremental import RotaryTable
 from model_ops.decoding.ragged_cache import RaggedCache
 from model_ops.decoding.sampling import sample
 from model_ops.errors import ModelError
-from model_ops.speculators.dflash import DFlash
+from model_ops.speculators.dflash_config import DFlashConfig
+
+
+class BlockModel(Protocol):
+    """What the drafter uses of a DFlash network (`model_ops.speculators.dflash.DFlash`)."""
+
+    config: DFlashConfig
+    capture: tuple[int, ...]
+    longest_chain: int
+    target_ids: Tensor
+    rotary: nn.Module
+    fc: nn.Linear
+    layers: nn.ModuleList
+
+    def of_target(self) -> object:
+        """The weights it shares with its target. Raises ModelError where it has none yet."""
+
+    def context(self, captured: Tensor) -> Tensor:
+        """What every layer makes keys and values of, from the target's hidden states."""
+
+    def embed(self, anchors: Tensor, drafts: int) -> Tensor:
+        """The blocks that begin at these tokens, as the first layer reads them."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits over the target's vocabulary, float32."""
 
 
 class DFlashDrafter:
@@ -30,7 +55,7 @@ class DFlashDrafter:
     greedy: it proposes its argmax at any temperature.
     """
 
-    def __init__(self, model: DFlash, greedy: bool = False):
+    def __init__(self, model: BlockModel, greedy: bool = False):
         model.of_target()  # a drafter that cannot draft is told before a prompt is read
         self.model, self.greedy = model, greedy
         self.capture = model.capture

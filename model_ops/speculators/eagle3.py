@@ -28,83 +28,18 @@ from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
+from model_ops.speculators.decoder_config import rotary_embedding
+from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_layers import DraftLayer, Norm
+from model_ops.speculators.eagle3_config import CAPTURED, Eagle3Config
+from model_ops.speculators.eagle3_drafter import Eagle3Drafter
+from model_ops.speculators.export_eagle3 import read_midlayer_config, save_eagle3
 from model_ops.speculators.repeated_body import RepeatedBody
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.verify_drafter import mask_token
-
-CAPTURED = 3
-"""How many boundary states are fused."""
-
-
-def default_layer_ids(layers: int) -> tuple[int, int, int]:
-    """The boundaries servers read when a config names none: 2, n // 2, n - 3.
-
-    Below 7 layers these are not three distinct numbers (servers treat them as a set), so others are chosen and must be
-    written into the config. Raises ModelError below 4 layers: there are no three boundaries between blocks.
-    """
-    if layers >= 7:
-        return 2, layers // 2, layers - 3
-    if layers < 4:
-        raise ModelError(f"EAGLE-3 reads three boundaries between blocks; a target of {layers} layers has fewer")
-    return 1, layers // 2, layers - 1
-
-
-class Eagle3Config(BaseModel):
-    """Everything the module's shapes and rotary positions follow from. layer_ids are boundaries of the target."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int = Field(ge=2)
-    vocab_size: int
-    draft_vocab_size: int
-    max_position_embeddings: int
-    rms_norm_eps: float
-    rope_parameters: dict[str, Any]
-    layer_ids: tuple[int, int, int]
-    target_layers: int
-    num_layers: int = Field(1, ge=1)
-    fc_norm: bool = False
-    norm_output: bool = False
-    eos_token_id: int | list[int] | None = None
-    bos_token_id: int | None = None
-    pad_token_id: int | None = None
-
-    @classmethod
-    def for_target(cls, target: Any, draft_vocab_size: int, **own: Any) -> Self:
-        """The drafter that fits a target's Hugging Face config: same width, heads, rotary positions and length.
-
-        own: fields that the target does not decide, such as num_layers and the flags.
-        """
-        heads = target.num_attention_heads
-        return cls(
-            hidden_size=target.hidden_size, intermediate_size=target.intermediate_size, num_attention_heads=heads,
-            num_key_value_heads=target.num_key_value_heads,
-            head_dim=getattr(target, "head_dim", None) or target.hidden_size // heads,
-            vocab_size=target.vocab_size, draft_vocab_size=draft_vocab_size,
-            max_position_embeddings=target.max_position_embeddings, rms_norm_eps=target.rms_norm_eps,
-            rope_parameters=dict(target.rope_parameters), layer_ids=default_layer_ids(target.num_hidden_layers),
-            target_layers=target.num_hidden_layers, eos_token_id=target.eos_token_id,
-            bos_token_id=target.bos_token_id, pad_token_id=target.pad_token_id, **own,
-        )
-
-    def rotary(self) -> nn.Module:
-        """transformers' rotary embedding for these positions."""
-        from transformers import LlamaConfig
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-        return LlamaRotaryEmbedding(LlamaConfig(
-            hidden_size=self.hidden_size, num_attention_heads=self.num_attention_heads, head_dim=self.head_dim,
-            max_position_embeddings=self.max_position_embeddings, rope_parameters=self.rope_parameters))
+from model_ops.speculators.training_time_test import unroll
 
 
 class Eagle3(RepeatedBody):
@@ -129,27 +64,15 @@ class Eagle3(RepeatedBody):
         self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
         self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool))
-        self.rotary = config.rotary()
+        self.rotary = rotary_embedding(config)
 
     @property
     def body(self) -> list[DraftLayer]:
         return [self.midlayer, *(self.layers.values() if self.config.num_layers > 1 else ())]
 
     @property
-    def kind(self) -> str:
-        return "eagle3.1" if self.config.fc_norm or self.config.norm_output else "eagle3"
-
-    @property
     def capture(self) -> tuple[int, ...]:
         return tuple(self.config.layer_ids)
-
-    @classmethod
-    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
-            target_ids: Int[Tensor, " draft_vocab"]) -> Eagle3:
-        newer = settings.architecture == "eagle3.1"
-        config = Eagle3Config.for_target(target.config, len(target_ids), num_layers=settings.num_layers, fc_norm=newer,
-                                         norm_output=newer)
-        return cls(config).to(target.device).begun_from(target, target_ids)
 
     def begun_from(self, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"]) -> Self:
         """Itself, with its draft vocabulary set and warm-started from the target."""
@@ -195,24 +118,23 @@ class Eagle3(RepeatedBody):
     def embed(self, tokens: Int[Tensor, "*tokens"], positions: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
         return self.embed_tokens(tokens)
 
+    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+        return unroll(self, documents, steps)
+
+    def drafter(self, greedy: bool = False) -> Eagle3Drafter:
+        return Eagle3Drafter(self, greedy)
+
     def file_tensors(self) -> dict[str, Tensor]:
         """Its tensors by the names of the midlayer layout."""
         return self.state_dict()
 
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
-        from model_ops.speculators.export_eagle3 import save_eagle3
-
-        save_eagle3(self, directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
-
-    @staticmethod
-    def reads(raw: dict[str, Any]) -> bool:
-        return raw.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(raw) is None
+        save_eagle3(self.config, self.file_tensors(), directory, num_speculative_tokens, dtype, verifier,
+                    verifier_architectures)
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Eagle3:
-        from model_ops.speculators.export_eagle3 import read_midlayer_config
-
         return cls(read_midlayer_config(directory, raw))
 
     def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -20,26 +20,25 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from model_ops.errors import ModelError
 from model_ops.speculators.decoder_config import decoder_fields
-from model_ops.speculators.dflash import DFlash, DFlashConfig
-from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
-from model_ops.speculators.export_eagle3 import TWIN
-from model_ops.speculators.verify_layers import TRAINED_WITH
+from model_ops.speculators.dflash_config import DFlashConfig
+from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
+from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 
-def save_dflash(model: DFlash, directory: Path, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
-                verifier_architectures: list[str] | None) -> None:
+def save_dflash(config: DFlashConfig, tensors: dict[str, Tensor], directory: Path, num_speculative_tokens: int,
+                dtype: torch.dtype, verifier: str, verifier_architectures: list[str] | None) -> None:
     """Write both layouts; weights in `dtype`. Raises ValueError for more drafts than a block holds."""
-    config = model.config
     if not 1 <= num_speculative_tokens < config.block_size:
         raise ValueError(f"a block of {config.block_size} holds {config.block_size - 1} drafts, not {num_speculative_tokens}")
-    weights = in_dtype(model.state_dict(), dtype)
+    weights = in_dtype(tensors, dtype)
     trained = {TRAINED_WITH: json.dumps({"block_size": config.block_size, "mask_token_id": config.mask_token_id,
                                          "target_layer_ids": _outputs(config)})}
     twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
-    write_directory(directory / TWIN, weights, twin, trained)
+    write_directory(directory / SPECULATORS_LAYOUT, weights, twin, trained)
     write_directory(directory, weights, dflash_config(config, dtype), trained)
 
 

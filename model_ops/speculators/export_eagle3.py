@@ -27,28 +27,25 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from model_ops.errors import ModelError
 from model_ops.speculators.decoder_config import decoder_fields
-from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
-from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
-from model_ops.speculators.p_eagle import PEagleConfig
-from model_ops.speculators.verify_drafter import MOST_LAYERS
-from model_ops.speculators.verify_layers import TRAINED_WITH
-
-TWIN = "speculators"
+from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
+from model_ops.speculators.eagle3_config import MOST_LAYERS, Eagle3Config, PEagleConfig, speculators_name
+from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 
-def save_eagle3(model: Eagle3, directory: Path, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
-                verifier_architectures: list[str] | None) -> None:
+def save_eagle3(config: Eagle3Config, tensors: dict[str, Tensor], directory: Path, num_speculative_tokens: int,
+                dtype: torch.dtype, verifier: str, verifier_architectures: list[str] | None) -> None:
     """Write both layouts; weights in `dtype`."""
-    weights = in_dtype(model.file_tensors(), dtype)
-    renamed = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in weights.items()}
-    twin = speculators_config(model.config, num_speculative_tokens, dtype, verifier, verifier_architectures)
-    trained = {TRAINED_WITH: json.dumps({"fc_norm": model.config.fc_norm, "norm_output": model.config.norm_output,
-                                         **_mask_fields(model.config)})}
-    write_directory(directory / TWIN, renamed, twin, trained)
-    write_directory(directory, weights, midlayer_config(model.config, dtype), trained)
+    weights = in_dtype(tensors, dtype)
+    renamed = {speculators_name(name): tensor for name, tensor in weights.items()}
+    twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
+    trained = {TRAINED_WITH: json.dumps({"fc_norm": config.fc_norm, "norm_output": config.norm_output,
+                                         **_mask_fields(config)})}
+    write_directory(directory / SPECULATORS_LAYOUT, renamed, twin, trained)
+    write_directory(directory, weights, midlayer_config(config, dtype), trained)
 
 
 def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:

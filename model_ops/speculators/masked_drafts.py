@@ -16,21 +16,28 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_attention import draft_attention
-from model_ops.speculators.training_time_test import Documents, Lines, first_step
-
-if TYPE_CHECKING:
-    from model_ops.speculators.p_eagle import PEagle
+from model_ops.speculators.repeated_body import RepeatedBody
+from model_ops.speculators.training_time_test import Lines, first_step
 
 
-def unroll_masked(model: PEagle, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+class MaskedBody(RepeatedBody):
+    """A body that also runs on mask entries, which stand for tokens not yet drafted."""
+
+    @abstractmethod
+    def masked(self) -> tuple[Float[Tensor, "1 hidden"], Float[Tensor, "1 hidden"]]:
+        """What the first layer reads at every mask entry: (hidden, embedding)."""
+
+
+def unroll_masked(model: MaskedBody, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
     """The body's outputs (before the final norm) of every draft, inside the window; zeros where documents.kept lacks it."""
     lines = Lines.of(documents)
     cos, sin = lines.rotary(model, steps)

@@ -28,10 +28,10 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.speculators.draft_model import DraftModel, in_dtype, name_of, write_directory
+from model_ops.speculators.documents import Documents
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
 from model_ops.speculators.last_state_drafter import LastStateDrafter
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.training_time_test import Documents
 
 PREFIX = "medusa_heads."
 """Some files begin their names with it; servers drop it."""
@@ -81,10 +81,6 @@ class Medusa(DraftModel):
         self.register_buffer("token_map", torch.arange(config.draft_vocab_size), persistent=not whole)
 
     @property
-    def kind(self) -> str:
-        return "medusa"
-
-    @property
     def capture(self) -> tuple[int, ...]:
         return ()
 
@@ -101,12 +97,13 @@ class Medusa(DraftModel):
         return self.token_map
 
     @classmethod
-    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
-            target_ids: Int[Tensor, " draft_vocab"]) -> Medusa:
+    def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"], num_heads: int,
+                   residual_layers: int = 1, shared_head: bool = True) -> Medusa:
+        """New heads, begun from the target's own."""
         vocab, hidden = target.embedding.shape
         model = cls(MedusaConfig(
-            hidden_size=hidden, vocab_size=vocab, draft_vocab_size=len(target_ids), num_heads=settings.num_speculative_tokens,
-            num_hidden_layers=settings.residual_layers, shared_head=settings.shared_head)).to(target.device)
+            hidden_size=hidden, vocab_size=vocab, draft_vocab_size=len(target_ids), num_heads=num_heads,
+            num_hidden_layers=residual_layers, shared_head=shared_head)).to(target.device)
         with torch.no_grad():
             model.token_map.copy_(target_ids)
             for name, parameter in model.named_parameters():
@@ -139,10 +136,6 @@ class Medusa(DraftModel):
         if num_speculative_tokens != self.config.num_heads:
             raise ValueError(f"{self.config.num_heads} heads draft {self.config.num_heads} tokens, servers run all of them")
         write_directory(directory, in_dtype(self.state_dict(), dtype), medusa_config(self.config, dtype))
-
-    @staticmethod
-    def reads(raw: dict[str, Any]) -> bool:
-        return raw.get("model_type") == "medusa"
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Medusa:

@@ -31,10 +31,10 @@ from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.speculators.draft_model import DraftModel, in_dtype, name_of, write_directory
+from model_ops.speculators.documents import Documents
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
 from model_ops.speculators.last_state_drafter import LastStateDrafter
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.training_time_test import Documents
 
 EPSILON = 1e-6
 PREFIX = "speculator."
@@ -93,10 +93,6 @@ class MlpSpeculator(DraftModel):
         self.embedding_scale = math.sqrt((1 - state_weight**2) * inner / 2) / state_weight
 
     @property
-    def kind(self) -> str:
-        return "mlp_speculator"
-
-    @property
     def capture(self) -> tuple[int, ...]:
         return ()
 
@@ -109,12 +105,13 @@ class MlpSpeculator(DraftModel):
         return self.every_id
 
     @classmethod
-    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
-            target_ids: Int[Tensor, " draft_vocab"]) -> MlpSpeculator:
+    def for_target(cls, target: IncrementalModel, num_heads: int, inner_dim: int | None = None, tie_weights: bool = True,
+                   scale_input: bool = True) -> MlpSpeculator:
+        """A new speculator, begun from the target where widths agree. inner_dim None: the target's width."""
         vocab, hidden = target.embedding.shape
-        inner = settings.inner_dim or hidden
-        model = cls(MlpConfig(hidden_size=hidden, inner_dim=inner, vocab_size=vocab, scale_input=settings.scale_input,
-                              num_heads=settings.num_speculative_tokens, tie_weights=settings.tie_weights)).to(target.device)
+        inner = inner_dim or hidden
+        model = cls(MlpConfig(hidden_size=hidden, inner_dim=inner, vocab_size=vocab, scale_input=scale_input,
+                              num_heads=num_heads, tie_weights=tie_weights)).to(target.device)
         with torch.no_grad():
             for module in (*model.emb, *model.proj, *model.head):
                 nn.init.normal_(module.weight, std=inner**-0.5)
@@ -170,10 +167,6 @@ class MlpSpeculator(DraftModel):
                             for step in range(1, self.config.num_heads)})
         write_directory(directory, {PREFIX + name: tensor for name, tensor in weights.items()},
                         mlp_config(self.config, dtype))
-
-    @staticmethod
-    def reads(raw: dict[str, Any]) -> bool:
-        return raw.get("model_type") == "mlp_speculator"
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> MlpSpeculator:

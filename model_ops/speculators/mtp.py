@@ -1,6 +1,6 @@
 """A target's own multi-token-prediction layer, trained further to be accepted (MiMo's form, which vLLM serves as `mtp`).
 
-    model = Mtp.new(settings, target, target_ids)      # settings.mtp_layer: the directory that holds the layer's tensors
+    model = Mtp.for_target(target, layer_of)           # the directory that holds the layer's tensors
 
 Models trained with multi-token prediction carry a layer that guesses the token after the next one. At index j it reads the
 target's last state and the embedding of x[j+1], and predicts x[j+2] with the target's own head:
@@ -33,11 +33,13 @@ from model_ops.decoding.incremental import FINAL, IncrementalModel, rotate
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import read_config
 from model_ops.models.mtp_tensors import LAYER
+from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_layers import BodyLayer, Mlp, Norm
-from model_ops.speculators.draft_model import in_dtype, name_of, write_directory
+from model_ops.speculators.draft_model_files import in_dtype, name_of, write_directory
+from model_ops.speculators.eagle3_drafter import Eagle3Drafter
 from model_ops.speculators.repeated_body import RepeatedBody
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.verify_mtp import MTP
+from model_ops.speculators.training_time_test import unroll
+from model_ops.speculators.verify_mtp import MTP, is_mtp
 
 SMALLEST_NORM = 1e-3
 """Weights of the final norm nearer to 0 than this are not divided by: such a channel tells the layer nothing."""
@@ -149,10 +151,6 @@ class Mtp(RepeatedBody):
         return self.midlayer.input_proj
 
     @property
-    def kind(self) -> str:
-        return "mtp"
-
-    @property
     def capture(self) -> tuple[int, ...]:
         return (FINAL,)
 
@@ -161,8 +159,8 @@ class Mtp(RepeatedBody):
         return self.ids
 
     @classmethod
-    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
-            target_ids: Int[Tensor, " draft_vocab"]) -> Mtp:
+    def for_target(cls, target: IncrementalModel, layer_of: Path) -> Mtp:
+        """The layer in the directory `layer_of`, for this target. Raises ModelError where there is none, or another model's."""
         served = target.config
         heads = served.num_attention_heads
         model = cls(MtpConfig(
@@ -173,11 +171,11 @@ class Mtp(RepeatedBody):
             rope_parameters=dict(served.rope_parameters), target_layers=served.num_hidden_layers,
             eos_token_id=served.eos_token_id, bos_token_id=served.bos_token_id, pad_token_id=served.pad_token_id))
         model = model.to(target.device)
-        layer = read_layer(Path(settings.mtp_layer))
+        layer = read_layer(layer_of)
         expected = {name: tensor for name, tensor in model.state_dict().items() if name in NAMES}
         for name, tensor in expected.items():
             if layer[NAMES[name]].shape != tensor.shape:
-                raise ModelError(f"mtp_layer: {settings.mtp_layer}: {NAMES[name]} is {list(layer[NAMES[name]].shape)}, the "
+                raise ModelError(f"mtp_layer: {layer_of}: {NAMES[name]} is {list(layer[NAMES[name]].shape)}, the "
                                  f"target asks for {list(tensor.shape)}: it is another model's layer")
         with torch.no_grad():
             for name, tensor in expected.items():
@@ -208,16 +206,18 @@ class Mtp(RepeatedBody):
         """What the layer reads of tokens at rotary positions: nothing at 0, as servers do."""
         return self.embed_tokens(tokens) * (positions > 0)[..., None]
 
+    def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
+        return unroll(self, documents, steps)
+
+    def drafter(self, greedy: bool = False) -> Eagle3Drafter:
+        return Eagle3Drafter(self, greedy)
+
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
         state = self.state_dict()
         weights = {**{NAMES[name]: state[name] for name in NAMES}, "model.embed_tokens.weight": self.embed_tokens.weight,
                    "lm_head.weight": self.lm_head.weight}
         write_directory(directory, in_dtype(weights, dtype), mtp_config(self.config, dtype))
-
-    @staticmethod
-    def reads(raw: dict[str, Any]) -> bool:
-        return raw.get("architectures") == [MTP] and raw.get("model_type") == "qwen2"
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Mtp:
@@ -249,7 +249,7 @@ NAMES = {
 
 def read_layer(directory: Path) -> dict[str, Tensor]:
     """The tensors of the layer in a directory's safetensors files, or in its `mtp/`. Raises ModelError where there is none."""
-    if (directory / "config.json").exists() and Mtp.reads(read_config(directory)):
+    if (directory / "config.json").exists() and is_mtp(read_config(directory)):
         raise ModelError(f"mtp_layer: {directory} is a drafter that was trained here, which reads other states than the "
                          "base model's own layer: give it as continue_from")
     found: dict[str, Tensor] = {}

@@ -17,34 +17,24 @@ token's embedding from the drafter's own table, so one id loses its embedding th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.speculators.eagle3 import CAPTURED, Eagle3, Eagle3Config
-from model_ops.speculators.masked_drafts import unroll_masked
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.training_time_test import Documents
-from model_ops.speculators.verify_drafter import mask_token
-
-if TYPE_CHECKING:
-    from model_ops.speculators.p_eagle_drafter import PEagleDrafter
+from model_ops.speculators.documents import Documents
+from model_ops.speculators.eagle3 import Eagle3
+from model_ops.speculators.eagle3_config import CAPTURED, PEagleConfig, mask_token
+from model_ops.speculators.export_eagle3 import read_midlayer_config
+from model_ops.speculators.masked_drafts import MaskedBody, unroll_masked
+from model_ops.speculators.p_eagle_drafter import PEagleDrafter
 
 
-class PEagleConfig(Eagle3Config):
-    """EAGLE-3's, and: mask_token_id, the id whose embedding is the mask's; num_depths, how many drafts it was trained for
-    (None where a head by others does not say)."""
-
-    mask_token_id: int = Field(ge=0, strict=True)
-    num_depths: int | None = Field(None, ge=1, strict=True)
-
-
-class PEagle(Eagle3):
+class PEagle(Eagle3, MaskedBody):
     """The draft model. `mask_hidden` stands for captured states, `mask_embedding` for the embedding of mask_token_id."""
 
     config: PEagleConfig
@@ -55,24 +45,23 @@ class PEagle(Eagle3):
         self.mask_embedding = nn.Parameter(torch.zeros(config.hidden_size))
 
     @property
-    def kind(self) -> str:
-        return "p_eagle"
-
-    @property
     def longest_chain(self) -> int | None:
         return self.config.num_depths
 
     @classmethod
-    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
-            target_ids: Int[Tensor, " draft_vocab"]) -> PEagle:
-        """mask_token_id, where it is open: the last id. `new_drafter` has chosen one by the texts."""
+    def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"], num_layers: int, num_depths: int,
+                   mask_token_id: int | None = None) -> PEagle:
+        """A new drafter for `num_depths` tokens, begun from the target. mask_token_id None: the last id of the vocabulary.
+
+        Raises ModelError for a mask token outside the target's vocabulary.
+        """
         vocab = target.embedding.shape[0]
-        mask = vocab - 1 if settings.mask_token_id is None else settings.mask_token_id
+        mask = vocab - 1 if mask_token_id is None else mask_token_id
         if mask >= vocab:
             raise ModelError(f"mask_token_id is {mask}, the target's vocabulary has {vocab}: servers look the mask up in a "
                              "table of that size; name an id within it, or leave it out")
-        config = PEagleConfig.for_target(target.config, len(target_ids), num_layers=settings.num_layers, mask_token_id=mask,
-                                         num_depths=settings.num_speculative_tokens)
+        config = PEagleConfig.for_target(target.config, len(target_ids), num_layers=num_layers, mask_token_id=mask,
+                                         num_depths=num_depths)
         return cls(config).to(target.device).begun_from(target, target_ids)
 
     def warm_start(self, embedding: Float[Tensor, "vocab hidden"], head: Float[Tensor, "vocab hidden"],
@@ -97,8 +86,6 @@ class PEagle(Eagle3):
         return unroll_masked(self, documents, steps)
 
     def drafter(self, greedy: bool = False) -> PEagleDrafter:
-        from model_ops.speculators.p_eagle_drafter import PEagleDrafter
-
         return PEagleDrafter(self, greedy)
 
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
@@ -121,14 +108,8 @@ class PEagle(Eagle3):
             found["mask_embedding"] = table[mask]
         return super().stored(found if hidden is None else {**found, "mask_hidden": hidden.flatten()})
 
-    @staticmethod
-    def reads(raw: dict[str, Any]) -> bool:
-        return raw.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(raw) is not None
-
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> PEagle:
-        from model_ops.speculators.export_eagle3 import read_midlayer_config
-
         shapes = read_midlayer_config(directory, raw)
         try:
             config = PEagleConfig(**shapes.model_dump(), mask_token_id=mask_token(raw), num_depths=raw.get("num_depths"))

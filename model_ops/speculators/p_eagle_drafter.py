@@ -17,14 +17,14 @@ from model_ops.decoding.drafters import Proposal
 from model_ops.decoding.sampling import sample
 from model_ops.errors import ModelError
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
-from model_ops.speculators.p_eagle import PEagle
+from model_ops.speculators.masked_drafts import MaskedBody
 
 
 class PEagleDrafter(Eagle3Drafter):
     """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature:
     each draft by itself, for none knows what the others became."""
 
-    model: PEagle
+    model: MaskedBody
 
     @torch.no_grad()
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:

@@ -17,9 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from model_ops.batch import IGNORED, Batch
+from model_ops.speculators.documents import Documents
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates
 from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.training_time_test import Documents
 from model_ops.training.packing import share
 
 StateSource = HiddenStates | OnlineStates
@@ -59,7 +59,7 @@ class SpeculatorPlan:
         self.rows, self.states, self.seed = rows, states, settings.seed
         self.steps = plan_steps([len(row.ids) for row in rows], settings)
         self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
-        self.anchors, self.drafts = settings.anchors, sum(settings.shares_of_steps(settings.ttt_steps))
+        self.anchors, self.drafts = settings.positions_per_answer, sum(settings.shares_of_steps(settings.ttt_steps))
 
     def __len__(self) -> int:
         return len(self.steps)

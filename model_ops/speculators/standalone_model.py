@@ -1,6 +1,6 @@
 """A small language model as the drafter, trained to be accepted: the distilled student, or any model of the target's tokenizer.
 
-    model = StandaloneModel.new(settings, target, target_ids)     # settings.draft_model names its directory
+    model = StandaloneModel.from_directory(directory)
     hidden = model.unroll(documents, steps=1)
 
 It reads the text and nothing of the target, and is served beside it (vLLM's method `draft_model`, SGLang's STANDALONE).
@@ -29,10 +29,8 @@ from model_ops.errors import ModelError
 from model_ops.models.model_directory import headers, load_model, load_tokenizer, read_config, save_model
 from model_ops.models.target_digest import target_digest
 from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES
+from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.target_stamp import WEIGHTS
-from model_ops.speculators.training_time_test import Documents
 
 PREFIX = "language_model."
 """Of the names of the model's tensors in this module's own state."""
@@ -58,10 +56,6 @@ class StandaloneModel(DraftModel):
         self.register_buffer("ids", torch.arange(self.config.vocab_size), persistent=False)
 
     @property
-    def kind(self) -> str:
-        return "draft_model"
-
-    @property
     def capture(self) -> tuple[int, ...]:
         return ()
 
@@ -70,10 +64,9 @@ class StandaloneModel(DraftModel):
         return self.ids
 
     @classmethod
-    def new(cls, settings: SpeculatorSettings, target: IncrementalModel,
-            target_ids: Int[Tensor, " draft_vocab"]) -> StandaloneModel:
-        source = Path(settings.draft_model)
-        return cls(load_model(source, attention="sdpa"), source).to(target.device)
+    def from_directory(cls, directory: Path) -> StandaloneModel:
+        """The language model of a directory."""
+        return cls(load_model(directory, attention="sdpa"), directory)
 
     def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
         # padding is on the right, which a causal model's real tokens do not see
@@ -94,14 +87,9 @@ class StandaloneModel(DraftModel):
         directory.mkdir(parents=True, exist_ok=True)
         save_model(self.language_model, load_tokenizer(self.source), directory, dtype)
 
-    @staticmethod
-    def reads(raw: dict[str, Any]) -> bool:
-        return WEIGHTS in raw and raw.get("model_type") in SUPPORTED_MODEL_TYPES and all(
-            name.endswith("ForCausalLM") for name in raw.get("architectures") or [""])
-
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> StandaloneModel:
-        return cls(load_model(directory, attention="sdpa"), directory)
+        return cls.from_directory(directory)
 
     def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         named = {f"{PREFIX}{name}": tensor for name, tensor in weights.items()}

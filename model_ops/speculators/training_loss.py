@@ -74,7 +74,8 @@ class SpeculatorLoss:
 
     def __call__(self, model: DraftModel, batch: DraftBatch) -> LossOutput:
         settings, windows = self.settings, batch.windows
-        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps), settings.anchors)
+        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps),
+                           settings.positions_per_answer)
         result = chain_loss(settings.loss, drafts, self.teacher, batch.last, settings.weights_of_steps(len(drafts)),
                             batch.labels[batch.labels != IGNORED], settings.eta,
                             None if settings.lambda_of == "position" else self._kl_shares(len(drafts)))

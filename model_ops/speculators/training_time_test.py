@@ -13,39 +13,15 @@ computed: their padding costs nothing. Attention takes memory linear in length (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_attention import WindowLayout, draft_attention
-
-if TYPE_CHECKING:
-    from model_ops.speculators.repeated_body import RepeatedBody
-
-
-@dataclass(frozen=True)
-class Documents:
-    """Documents padded on the right to one length, and the window of each that is supervised at step 0.
-
-    ids: tokens x[0..]; captured: the target's boundary states; start: index j of each window's first entry;
-    window: entries in the longest window; final: the target's state after its final norm at every entry; windows: entries
-    of each window (None: all are the longest); kept: for each draft step the entries, among [documents * window], at which
-    it is wanted, for a drafter that can leave the others out (None: all); anchors: the entries at which a block drafter begins
-    a block (None: all). A window's entry a stands at j = start + a.
-    """
-
-    ids: Int[Tensor, "documents tokens"]
-    captured: Float[Tensor, "documents tokens captured*hidden"]
-    start: Int[Tensor, " documents"]
-    window: int
-    final: Float[Tensor, "documents window hidden"] | None = None
-    windows: Int[Tensor, " documents"] | None = None
-    kept: Sequence[Int[Tensor, " entries"]] | None = None
-    anchors: Bool[Tensor, "documents window"] | None = None
+from model_ops.speculators.repeated_body import RepeatedBody
 
 
 def unroll(model: RepeatedBody, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:

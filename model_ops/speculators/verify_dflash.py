@@ -9,13 +9,18 @@ SGLang counts the target's layers by num_target_layers, the drafter's own where 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
-from model_ops.speculators.verify_layers import NUMBERS, TRAINED_WITH, verify_against_target, verify_rope
-from model_ops.tensor_files import TensorHeader, read_metadata
+from model_ops.speculators.verify_layers import (
+    NUMBERS,
+    verify_against_target,
+    verify_proposals,
+    verify_rope,
+    verify_trained_with,
+)
+from model_ops.tensor_files import TensorHeader
 
 Tensors = Mapping[str, TensorHeader]
 
@@ -47,8 +52,11 @@ def verify_dflash(config: Mapping[str, Any], tensors: Tensors, target: Mapping[s
     return problems
 
 
-def verify_dflash_twin(config: Mapping[str, Any], tensors: Tensors, target: Mapping[str, Any] | None = None) -> list[Problem]:
-    """A directory in the speculators layout, but for what all such directories hold alike."""
+def verify_dflash_in_speculators_layout(config: Mapping[str, Any], tensors: Tensors,
+                                        target: Mapping[str, Any] | None = None) -> list[Problem]:
+    """A directory in the speculators layout: config against tensors, and the target if known."""
+    if problems := verify_proposals(config):
+        return problems
     layer, boundaries = config["transformer_layer_config"], config.get("aux_hidden_state_layer_ids")
     problems = missing_numbers(layer, NUMBERS)
     if problems or not _whole_numbers(boundaries):
@@ -91,21 +99,8 @@ def _verify_all(config: Mapping[str, Any], tensors: Tensors, target: Mapping[str
     for name, wanted in (("attention_bias", False), ("is_neox_style", True), ("rope_is_neox_style", True)):
         if config.get(name, wanted) is not wanted:
             problems.append(_problem(f"{name} is {config[name]!r}, the weights were trained with {wanted}"))
-    problems += _verify_trained_with(tensors, {"block_size": block, "mask_token_id": mask, "target_layer_ids": outputs})
+    problems += verify_trained_with({"block_size": block, "mask_token_id": mask, "target_layer_ids": outputs}, tensors)
     return problems + verify_rope(config) + verify_against_target(config, target)
-
-
-def _verify_trained_with(tensors: Tensors, found: Mapping[str, Any]) -> list[Problem]:
-    """Against what the weights' file says it was trained with; a file by others says nothing."""
-    for file in {tensor.file for tensor in tensors.values()}:
-        try:
-            trained = json.loads(read_metadata(file).get(TRAINED_WITH, "{}"))
-        except ValueError:
-            return [Problem(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
-        for name, wanted in (trained if isinstance(trained, dict) else {}).items():
-            if name in found and found[name] != wanted:
-                return [_problem(f"{name} is {found[name]!r}, the weights were trained with {wanted!r}")]
-    return []
 
 
 def _shapes(config: Mapping[str, Any], captured: int) -> Shapes:

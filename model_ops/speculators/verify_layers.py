@@ -5,16 +5,38 @@ Its positions are the target's: base and length. The speculators layout names th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from model_ops.models.verify_model import Problem
+from model_ops.tensor_files import TensorHeader, read_metadata
 
 NUMBERS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
            "max_position_embeddings")
 
+SPECULATORS_LAYOUT = "speculators"
+"""Folder, inside a drafter's directory, of its second form: the speculators layout."""
+
 TRAINED_WITH = "trained_with"
 """In the weights' file: what of the config they were trained with and no tensor tells, as JSON."""
+
+
+def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+    """What a config says (`found`) against what the weights' file says they were trained with.
+
+    A false flag may be left out of `found`. Files by other tools do not say what they were trained with, and pass.
+    """
+    for file in {tensor.file for tensor in tensors.values()}:
+        try:
+            trained = json.loads(read_metadata(file).get(TRAINED_WITH, "{}"))
+        except ValueError:
+            return [Problem(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
+        for name, wanted in _mapping(trained).items():
+            value = found.get(name)
+            if (bool(value) if isinstance(wanted, bool) else value) != wanted:
+                return [Problem("config.json", f"{name} is {value!r}, the weights were trained with {wanted!r}")]
+    return []
 
 
 def verify_rope(config: Mapping[str, Any]) -> list[Problem]:
@@ -64,3 +86,17 @@ def verify_proposals(config: Mapping[str, Any]) -> list[Problem]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def verify_same_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
+                           target: Mapping[str, Any] | None = None) -> list[Problem]:
+    """A language model that drafts for another one: both servers refuse vocabularies of two sizes."""
+    if not isinstance(target, Mapping) or config.get("vocab_size") == target.get("vocab_size"):
+        return []
+    return [Problem("config.json", f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "
+                                   "servers refuse the two together")]
+
+
+def is_in_speculators_layout(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is in the speculators layout."""
+    return "speculators_model_type" in config

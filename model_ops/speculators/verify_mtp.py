@@ -17,6 +17,11 @@ from model_ops.tensor_files import TensorHeader
 MTP = "MiMoForCausalLM"
 """What vLLM calls the model whose multi-token-prediction layer a directory holds."""
 
+def is_mtp(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is of a drafter of this kind."""
+    return config.get("architectures") == [MTP] and config.get("model_type") == "qwen2"
+
+
 SIZES = ("intermediate_size", "num_attention_heads", "num_key_value_heads")
 
 

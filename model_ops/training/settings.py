@@ -53,7 +53,7 @@ class TrainingSettings(Settings):
         None, ge=16, le=2**32, description="Tokens in one forward pass, unless a single document has more. Left out: 4,096, or "
         "`max_length` where that is more")
     overflow: Overflow = Field(
-        "truncate", description="What becomes of a document longer than `max_length`: it is cut, becomes several documents, "
+        "truncate", description="What happens to a document longer than `max_length`: it is cut, becomes several documents, "
         "or is left out. The metrics count each case")
     dry_run: bool = Field(
         True, description="Run the heaviest micro-batch once before the first step, so that missing memory shows at once")
@@ -73,7 +73,7 @@ class TrainingSettings(Settings):
     on_bad_step: Literal["stop", "skip"] = Field(
         "stop", description="What to do when loss or gradient is not finite. A skipped step changes no weight and is counted")
     on_spike: Literal["ignore", "warn", "skip", "stop"] = Field(
-        "warn", description="What to do when loss or gradient norm is far above that of the steps before")
+        "warn", description="What to do when loss or gradient norm is far above earlier steps")
     spike_deviations: float = Field(
         10.0, gt=0, description="How far above the median a spike is, in robust standard deviations")
     spike_window: int = Field(100, ge=10, le=1_000_000, description="Number of previous steps that a spike is measured against")

@@ -1,4 +1,4 @@
-"""Settings of a stage that trains every weight, or adapters beside frozen ones. Importing this file imports no torch."""
+"""Settings of a stage that trains every weight, or adapters with the weights frozen. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TuningSettings(TrainingSettings):
     """Which weights are trained, and with adapters of which shape."""
 
     method: Literal["full", "lora", "qlora"] = Field(
-        "full", description="full: train every weight. lora: train adapters beside frozen weights. qlora: the same with the "
+        "full", description="full: train every weight. lora: train adapters, weights frozen. qlora: the same with the "
         "frozen weights in 4 bits (needs the extra `qlora`)")
     lora: LoraSettings | None = Field(None, description="The adapters, for method lora or qlora. Left out: the defaults below")
 

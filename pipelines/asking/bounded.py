@@ -1,4 +1,4 @@
-"""Work that can be stopped, by a clock or by Ctrl-C, even while a library computes and looks at neither.
+"""Runs a function with a time limit; Ctrl-C also stops it, even inside a library call that checks neither.
 
     bounded(work, stop, seconds=300)     # the result of work(), which runs in a thread of its own
 
@@ -18,7 +18,7 @@ GRACE_SECONDS = 5.0
 
 
 class TookTooLong(Exception):
-    """The work was not done in time. `stuck`: it did not stop either, and only the end of the process ends it."""
+    """The time limit passed. `stuck`: the work did not stop when asked; only ending the process stops it."""
 
     def __init__(self, stuck: bool):
         super().__init__("not done in time")
@@ -26,7 +26,7 @@ class TookTooLong(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while the work was going on. `stuck`: as above."""
+    """Ctrl-C was pressed during the work. `stuck`: as in TookTooLong."""
 
     def __init__(self, stuck: bool):
         super().__init__()
@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def bounded(work: Callable[[], T], stop: Callable[[], None], seconds: float) -> T:
-    """The result of `work`, or the error that it raised. seconds: 0 for as long as it takes.
+    """Returns the result of `work`, or raises its error. seconds: time limit; 0 for none.
 
     Raises TookTooLong after that time, Interrupted on Ctrl-C.
     """
@@ -65,7 +65,7 @@ def bounded(work: Callable[[], T], stop: Callable[[], None], seconds: float) -> 
 
 
 def _ended(thread: threading.Thread, done: threading.Event, stop: Callable[[], None]) -> bool:
-    """Stops the work; False where it goes on all the same, or where a second Ctrl-C does not wait for it."""
+    """Stops the work. False if it does not stop, or if a second Ctrl-C gave up waiting."""
     until = time.monotonic() + GRACE_SECONDS
     try:
         while not done.is_set() and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""A bound on the memory of this process, for what no library counts.
+"""Limits this process's memory, including what no library counts.
 
     with at_most(gib=5): ...     # an allocation beyond fails, and with it the work instead of the machine
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def at_most(gib: float) -> Iterator[None]:
-    """Lets the process take so much more memory than it has now."""
+    """Lets the process take at most this much more memory than it uses now."""
     if sys.platform != "linux":
         yield
         return

@@ -1,4 +1,4 @@
-"""One question to a lake, bounded in time and memory: what `millrace sql` does.
+"""`millrace sql`: runs one query with limits on time and memory, and prints its rows.
 
     print_answer(lake, "from decisions", 300, None, lambda answer: print_rows(answer, "csv", console))
 
@@ -30,14 +30,14 @@ SPARE_GIB = 1.0
 def print_answer(
     lake: Lake, sql: str, seconds: float, memory: float | None, show: Callable[[Answer], None]
 ) -> None:
-    """Asks, and shows the answer. seconds: 0 for as long as it takes; memory: in GiB, None for the default.
+    """Runs the query and prints the rows. seconds: time limit, 0 for none; memory: in GiB, None for the default.
 
     Raises CatalogError, and KeyboardInterrupt on Ctrl-C.
     """
     connections: list[duckdb.DuckDBPyConnection] = []
     late = CatalogError(
         f"the query was stopped after {seconds:g} s: ask for less at a time, or allow more with --timeout SECONDS "
-        "(0: as long as it takes)"
+        "(0: no limit)"
     )
 
     def work(spill: Path) -> None:
@@ -69,6 +69,6 @@ def print_answer(
 
 
 def _leave(code: int) -> None:
-    """Ends the process while a thread of it computes on."""
+    """Ends the process although one of its threads is still computing."""
     sys.stderr.flush()
     os._exit(code)

@@ -1,6 +1,6 @@
-"""The fate of a request or a log line as a readable story: what `millrace why` prints.
+"""What became of a request or log line, as text on a terminal: what `millrace why` prints.
 
-    print_fate(fate, "table", console)      # the story; "json" and "csv" print its steps
+    print_history(history, "table", console)      # sentences; "json" and "csv" print the steps as rows
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rich.text import Text
 from model_ops.wording import counted
 from pipelines.terminal.printing import print_rows
 from pipelines.terminal.text_table import print_table
-from resources.catalog.why import Fate
+from resources.catalog.why import History
 from resources.plain_text import visible
 
-MOST_STORIES = 10
-"""Interactions told one by one; of a longer session, --format json prints all."""
+MOST_INTERACTIONS = 10
+"""Interactions that are shown; of a longer session, --format json prints all."""
 
 STAGES = {
     "ingest": "ingest", "interactions": "read", "clean": "cleaned", "judge": "judged", "curate": "curated",
@@ -42,28 +42,28 @@ WORDS = {
 """Rules in a person's words; any other is shown by its name."""
 
 
-def print_fate(fate: Fate, format: str, console: Console, width: int | None = None) -> None:
-    """Prints a fate: as a story, or its steps as JSON or CSV."""
+def print_history(history: History, format: str, console: Console, width: int | None = None) -> None:
+    """Prints a history: one sentence a step, or its steps as JSON or CSV."""
     if format != "table":
-        print_rows(fate.steps, format, console)
+        print_rows(history.steps, format, console)
         return
-    steps = fate.steps.to_pylist()
+    steps = history.steps.to_pylist()
     for step in steps:
-        if step["interaction_id"] is None and not fate.what.startswith("log object "):
-            print_table(_story([step], fate.what), console, width)
-    if fate.what.startswith("log object "):
-        _say(Text(visible(fate.what), style="bold"), console)
-        print_table(_story(steps, ""), console, width)
+        if step["interaction_id"] is None and not history.what.startswith("log object "):
+            print_table(_steps_table([step], history.what), console, width)
+    if history.what.startswith("log object "):
+        _say(Text(visible(history.what), style="bold"), console)
+        print_table(_steps_table(steps, ""), console, width)
     ids = list(dict.fromkeys(step["interaction_id"] for step in steps if step["interaction_id"]))
     if len(ids) > 1:
-        by_id = not fate.what.startswith("line ") and fate.asked not in fate.what
-        heading = f"{fate.what} {fate.asked} is" if by_id else f"{fate.what}:"
+        by_id = not history.what.startswith("line ") and history.asked not in history.what
+        heading = f"{history.what} {history.asked} is" if by_id else f"{history.what}:"
         _say(Text(visible(f"{heading} {len(ids):,} interactions"), style="bold"), console)
     for interaction, own in groupby((step for step in steps if step["interaction_id"]), lambda step: step["interaction_id"]):
-        if interaction in ids[:MOST_STORIES]:
-            _print_interaction(list(own), fate.subjects.get(interaction, {}), console, width)
-    if len(ids) > MOST_STORIES:
-        _say(Text(f"{MOST_STORIES} of {len(ids):,} interactions told; --format json prints all"), console)
+        if interaction in ids[:MOST_INTERACTIONS]:
+            _print_interaction(list(own), history.subjects.get(interaction, {}), console, width)
+    if len(ids) > MOST_INTERACTIONS:
+        _say(Text(f"{MOST_INTERACTIONS} of {len(ids):,} interactions are shown; --format json prints all"), console)
 
 
 def _say(text: Text, console: Console) -> None:
@@ -78,17 +78,17 @@ def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], con
     heading.append(visible("".join(f"  ·  {part}" for part in parts if part)), style="not bold dim")
     console.print()
     _say(heading, console)
-    told = [step for step in steps if step["current"]]
-    print_table(_story(told, "", subject), console, width)
+    shown = [step for step in steps if step["current"]]
+    print_table(_steps_table(shown, "", subject), console, width)
     _say(Text("  → ").append(visible(_ending(steps)), style="bold"), console)
-    earlier = len(steps) - len(told)
+    earlier = len(steps) - len(shown)
     if earlier:
         are = "is" if earlier == 1 else "are"
         _say(Text(f"    {counted(earlier, 'step')} of earlier versions {are} not shown; --format json shows all", style="dim"),
              console)
 
 
-def _story(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:
+def _steps_table(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -103,12 +103,12 @@ def _story(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | Non
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with its texts made visible."""
+    """A row whose control characters are spelled out."""
     return {name: visible(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -> Text:
-    """One step in words. `subject` is None for a log object as a whole; what a step does not know is left out."""
+    """One step as a sentence. `subject`: None for a whole log object. Unknown values are left out."""
     stage, rule, detail = step["stage"], step["rule"] or "", step["detail"] or ""
     artefact = _joined("@", step["name"], step["version"])
     if not what and subject is None:
@@ -140,12 +140,12 @@ def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -
 
 
 def _joined(separator: str, *parts: str | None) -> str:
-    """The parts that say something."""
+    """Joins the parts that are not empty."""
     return separator.join(part for part in parts if part)
 
 
 def _ending(steps: list[dict[str, Any]]) -> str:
-    """The last word: where the interaction is now."""
+    """Where the interaction is now, as a closing line."""
     now = [step for step in steps if step["current"]]
     stages = {step["stage"]: step for step in now}
     served = [step for step in now if step["stage"] == "endpoint"]

@@ -1,4 +1,4 @@
-"""The base model: is it whole, does its template do what the logs need, and is its architecture known to each stage?"""
+"""Checks the base model: its files, its chat template against the logs, and whether every stage supports its architecture."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from model_ops.models.mtp_tensors import BODY_TYPES, has_layers
+from model_ops.models.mtp_tensors import has_layers
 from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
+from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.tensor_files import TensorFileError, read_directory
 from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
 from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
@@ -54,7 +55,7 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
 
 
 def _hub(name: str) -> Path | Finding:
-    """The local copy of a Hub id, or what can be said without one."""
+    """Checks a Hub id's local copy, or reports that there is none."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
@@ -82,7 +83,7 @@ def _hub(name: str) -> Path | Finding:
 
 
 def _whole(directory: Path, base: Base) -> list[Finding]:
-    """Tensors against the config, from the files' headers; tokenizer and vocabulary."""
+    """Compares tensors (file headers only) with the config, and the tokenizer with the vocabulary."""
     remedy = "copy the whole model again"
     if not any(directory.glob("*.safetensors")):
         return [problem(CHECK, f"{directory} holds no .safetensors file", "give a model saved as safetensors")]
@@ -99,7 +100,7 @@ def _whole(directory: Path, base: Base) -> list[Finding]:
         found.append((problem if bad else warning)(CHECK, sentence, remedy if bad else "see that it is the model you mean"))
     for fault in verify_files_to_serve(directory, base.config):
         grave = fault.file in ("tokenizer.json", "chat_template.jinja")
-        mend = "put the file beside the weights" if grave else "copy the one it came with"
+        mend = "put the file into the model's directory" if grave else "copy the one it came with"
         found.append((problem if grave else warning)(CHECK, fault.sentence, mend))
     return found
 
@@ -132,9 +133,9 @@ def _families(recipe: Recipe, base: Base) -> list[Finding]:
                 found.append(problem("architecture", f"{stage} is known for {', '.join(MODEL_TYPES)}, not for {kind}",
                                      f"set {stage}: {{enabled: false}}"))
     drafter = recipe.speculator
-    if drafter.enabled and drafter.architecture == "mtp" and drafter.resolved().mtp_layer == "base" and body == kind:
-        found.append(problem("architecture", f"speculator.architecture mtp trains a layer of the base model, and a {kind} "
-                             f"carries none that is known (bodies known: {', '.join(BODY_TYPES)})",
+    start = ARCHITECTURES[drafter.architecture].starts_from
+    if recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
+        found.append(problem("architecture", f"speculator.architecture {drafter.architecture} {lacking}",
                              "take another architecture, such as eagle3"))
     return found
 
@@ -163,7 +164,7 @@ def _context(recipe: Recipe, base: Base) -> list[Finding]:
 
 
 def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Finding]:
-    """The chat template rendered as training renders it: two turns, a system prompt and tools where the logs have them."""
+    """Renders the chat template as training does: two turns, plus a system prompt and tools if the logs have them."""
     from huggingface_hub.errors import StrictDataclassError
 
     from model_ops.errors import ModelError
@@ -175,7 +176,7 @@ def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Findin
         said = " ".join(str(error).split()).rpartition("ValueError: ")[2]
         return [problem(CHECK, f"transformers refuses {directory / 'config.json'}: {said}", "copy the model's own config.json")]
     except ModelError as error:
-        return [problem("chat template", str(error), "put tokenizer.json and chat_template.jinja beside the weights")]
+        return [problem("chat template", str(error), "put tokenizer.json and chat_template.jinja into the model's directory")]
     if not isinstance(tokenizer.chat_template, str):
         return []  # said with the files
     found = [_rendered(tokenizer, "two turns", TURNS, None, ("first answer", "second answer"), True)]
@@ -193,7 +194,7 @@ def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: 
     from model_ops.training.conversations import Row, render, render_with_answers
 
     row = Row("check", messages, tools)
-    remedy = "put a chat_template.jinja that does beside the weights"
+    remedy = "put a chat_template.jinja that does into the model's directory"
     try:
         text, spans = render_with_answers(row, tokenizer)
         prompt = render(Row("check", messages[:1], tools), tokenizer, add_generation_prompt=True)
@@ -206,4 +207,4 @@ def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: 
     bare = render(Row("check", messages[:1], tools), tokenizer)
     if needed and prompt == bare and not text.startswith(prompt):
         return warning("chat template", "it adds no generation prompt: a server would not know that the answer begins", remedy)
-    return ok("chat template", f"{what}: rendered, and the answers are told apart")
+    return ok("chat template", f"{what}: rendered, and the answers are found")

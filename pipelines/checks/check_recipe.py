@@ -1,4 +1,4 @@
-"""`millrace check`: everything about a recipe that can be known before anything is spent.
+"""`millrace check`: checks a recipe, its logs and this machine before anything is run.
 
     report = check(recipe_path, lake_place)
     report.findings, report.problems            # lines of ok, warning, problem, each with its remedy
@@ -27,7 +27,7 @@ from resources.inspecting.first_look import FirstLook
 
 @dataclass
 class CheckReport:
-    """All findings, in the order in which a reader would want them."""
+    """All findings, in reading order."""
 
     recipe: str
     lake: str

@@ -1,4 +1,4 @@
-"""A check's findings on a terminal: a mark, what was looked at, one sentence, and the remedy below it."""
+"""Prints the findings of `millrace check`: a mark, the subject, one sentence, and the remedy below it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_NAME = 24
 
 
 def print_check(report: CheckReport, console: Console) -> None:
-    """Prints every finding, and what they come to."""
+    """Prints every finding and a closing count."""
     width = min(MOST_NAME, max(len(finding.check) for finding in report.findings))
     for finding in report.findings:
         _print(finding, width, console)
@@ -43,7 +43,7 @@ def _print(finding: Finding, width: int, console: Console) -> None:
 
 
 def _wrapped(words: str, console: Console, lead: int) -> list[str]:
-    """One line where nobody looks at it in a terminal: programs read lines."""
+    """One line when the output is no terminal, so that programs can read it by line."""
     if not console.is_terminal:
         return [words]
     return textwrap.wrap(words, max(30, console.width - lead - 1), break_long_words=False, break_on_hyphens=False) or [""]

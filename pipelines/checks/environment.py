@@ -1,4 +1,4 @@
-"""Packages, servers, devices, and who approves: what a recipe needs around itself."""
+"""Checks packages, servers, devices and the approver that a recipe needs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def check_person(recipe: Recipe) -> list[Finding]:
 
 
 def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool) -> list[Finding]:
-    """This machine's accelerators, and whether each training stage fits them by the planner's account (plan)."""
+    """Checks this machine's accelerators and, with `plan`, whether each training stage fits their memory."""
     devices = accelerators()
     count = sum(devices.values())
     found = []
@@ -123,7 +123,7 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
 
 
 def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> Finding:
-    """What `millrace plan` says, in a process of its own: a trace cannot be interrupted otherwise."""
+    """Runs `millrace plan` in a process of its own, because a trace cannot be interrupted."""
     check = f"memory of {stage}"
     mesh = getattr(recipe, stage).mesh
     have = sum(devices.values())

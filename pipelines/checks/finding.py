@@ -1,4 +1,4 @@
-"""What a check found: one sentence, how bad it is, and what mends it.
+"""A finding of `millrace check`: one sentence, its severity, and the remedy.
 
     findings = run_checks([Check("lake", lambda: [ok("lake", "...")])])
 

@@ -1,8 +1,7 @@
-"""Sources, seeds and evaluation suites: are they there, can they be read, and are they what the recipe takes them for?"""
+"""Checks sources, seeds and evaluation suites: whether they exist, can be read, and have the expected format."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tempfile
 from pathlib import Path
@@ -12,9 +11,9 @@ from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.contract.recipe import Recipe
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.inspecting.first_look import FirstLook, first_look
+from resources.reading.extraction import USER_HASH_KEY
 from resources.reading.formats import FORMATS
 from resources.reading.sources import SourceError, SourceSettings, list_objects
-from resources.reading.staging import USER_HASH_KEY
 
 SUITE_BYTES = 50_000_000
 """Suites up to this size are read whole."""
@@ -24,8 +23,6 @@ CHARACTERS_A_TOKEN = 4
 def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, FirstLook]) -> list[Finding]:
     """One source or seed. What was seen is put into `looks`, for the checks that compare sources."""
     check = f"{kind} {name}"
-    if source.uri.startswith(("s3://", "s3a://")) and importlib.util.find_spec("s3fs") is None:
-        return [problem(check, "S3 cannot be read without the package s3fs", "pip install 'millrace[s3]'")]
     try:
         look = first_look(name, source)
     except SourceError as error:
@@ -42,7 +39,7 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
     days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
     found = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
     for uri, said in look.problems[:3]:
-        found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or mend it"))
+        found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or fix it"))
     if look.unknown_records:
         known = sum(look.formats.values())
         found.append(warning(check, f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "
@@ -71,7 +68,7 @@ def check_suite(name: str, settings: EvalSettings) -> list[Finding]:
 
 
 def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
-    """What only all sources together show: logs, days, feedback, objects named twice, users, lengths."""
+    """Checks all sources together: logs, days, feedback, objects named twice, users, lengths."""
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
         return []

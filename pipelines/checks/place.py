@@ -1,4 +1,4 @@
-"""The lake's place: can it be written, is anybody else at work on it, and is there room for what the recipe makes?"""
+"""Checks the lake's directory: write access, other runs, and free disk space for what the recipe makes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKED_GROWS = 5.0
 
 
 def check_lake(place: Path) -> list[Finding]:
-    """Nothing is created: of a lake that is not there, the folder it would lie in is looked at."""
+    """Checks write access and locks. Creates nothing; a lake that does not exist is checked by its parent folder."""
     if not place.exists():
         parent = next(folder for folder in place.parents if folder.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
@@ -63,7 +63,7 @@ def _at_work(lake: Lake) -> list[Finding]:
 
 
 def _ingesting(lake: Lake) -> str:
-    """Who holds the lake's ingest lock, if somebody does."""
+    """The process that holds the lake's ingest lock, if any."""
     try:
         with (lake.root / ".ingesting").open() as file:
             try:
@@ -76,7 +76,7 @@ def _ingesting(lake: Lake) -> str:
 
 
 def check_disk(recipe: Recipe, place: Path, looks: dict[str, FirstLook]) -> list[Finding]:
-    """Room for all that the recipe makes, from nothing: artefacts that the lake has already are counted again."""
+    """Checks free space for everything that the recipe makes; artefacts that exist already are counted too."""
     folder = next(each for each in (place, *place.parents) if each.is_dir())
     free = shutil.disk_usage(folder).free
     base = look_at_base(recipe.base_model)
@@ -96,7 +96,7 @@ def check_disk(recipe: Recipe, place: Path, looks: dict[str, FirstLook]) -> list
 
 
 def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dict[str, int]:
-    """Bytes by what they are for, estimated. Checkpoints are removed after each stage: those of the largest one count."""
+    """Estimated bytes by purpose. Checkpoints are removed after each stage, so only the largest stage's count."""
     logs = sum(look.bytes * (PACKED_GROWS if look.first_uri.endswith((".gz", ".zst", ".zstd", ".parquet")) else 1)
                for look in looks.values())
     if base.kind == "tiny":

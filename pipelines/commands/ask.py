@@ -15,11 +15,11 @@ PANEL = "Ask a lake"
 @app.command(rich_help_panel=PANEL)
 def status(
     recipe: Annotated[Path | None, typer.Argument(
-        help="a recipe's YAML file: also says what its settings, code and sources would change")] = None,
+        help="the recipe's YAML file: also shows what a run would make again")] = None,
     lake: LakeOption = None,
-    format: Annotated[ReportFormat, typer.Option(help="tables, or everything as JSON for a monitor")] = ReportFormat.table,
+    format: Annotated[ReportFormat, typer.Option(help="tables, or everything as JSON for monitors")] = ReportFormat.table,
 ) -> None:
-    """What is current, what is stale and why, what runs, and who is waited for. Writes nothing; works while a run does."""
+    """Shows what is current, stale (and why), running, or waiting for approval. Writes nothing."""
     from pipelines.status.lake_status import status_of
     from pipelines.status.status_text import print_status
 
@@ -39,16 +39,16 @@ def status(
 
 @app.command(rich_help_panel=PANEL)
 def sql(
-    statement: Annotated[str, typer.Argument(help="one query: \"from relations\" shows what can be asked")],
+    statement: Annotated[str, typer.Argument(help="one SQL query; \"from relations\" lists the tables and views")],
     lake: LakeOption = None,
     format: Annotated[Format, typer.Option(help="how to print the rows")] = Format.table,
     width: WidthOption = None,
-    timeout: Annotated[float, typer.Option(help="seconds that the query may take; 0: as long as it takes", min=0, max=1e8)]
+    timeout: Annotated[float, typer.Option(help="time limit of the query in seconds; 0: no limit", min=0, max=1e8)]
     = 300,
-    memory: Annotated[float | None, typer.Option(help="GiB of memory that the query may take", min=0.1, max=1e6,
+    memory: Annotated[float | None, typer.Option(help="memory limit of the query in GiB", min=0.1, max=1e6,
                                                  show_default="4, or half of the machine's")] = None,
 ) -> None:
-    """Asks the lake in SQL: one query, which reads the lake and nothing else. Works while a run is writing."""
+    """Runs one read-only SQL query on the lake's tables, datasets and lineage. Works during a run."""
     from pipelines.asking.sql_answer import print_answer
     from pipelines.terminal.printing import print_rows
 
@@ -62,7 +62,7 @@ def lineage(
     format: Annotated[Format, typer.Option(help="a tree, or the edges as JSON or CSV")] = Format.table,
     width: WidthOption = None,
 ) -> None:
-    """What an artefact was made from, down to the tables of log lines."""
+    """Shows what an artefact was made from, down to the tables of log lines."""
     from model_ops.wording import counted
     from pipelines.terminal.printing import print_lineage
     from resources.catalog.catalog import lineage_of, log_lines_of
@@ -85,11 +85,11 @@ def why(
                                  "line URI:ROW")
     ],
     lake: LakeOption = None,
-    format: Annotated[Format, typer.Option(help="the story, or its steps as JSON or CSV")] = Format.table,
+    format: Annotated[Format, typer.Option(help="text for people, or the steps as JSON or CSV")] = Format.table,
     width: WidthOption = None,
 ) -> None:
-    """What became of one request or log line: through tables, decisions, datasets, models, releases and endpoints."""
-    from pipelines.asking.why_text import print_fate
-    from resources.catalog.why import fate_of
+    """Shows what happened to one request or log line: tables, decisions, datasets, models, releases, endpoints."""
+    from pipelines.asking.why_text import print_history
+    from resources.catalog.why import history_of
 
-    print_fate(fate_of(open_lake(lake), identifier), format.value, console, width)
+    print_history(history_of(open_lake(lake), identifier), format.value, console, width)

@@ -16,10 +16,10 @@ PANEL = "Run"
 @app.command(rich_help_panel=PANEL)
 def demo(
     lake: LakeOption = None,
-    approve: Annotated[bool, typer.Option(help="let the release through when its gates hold")] = True,
+    approve: Annotated[bool, typer.Option(help="approve the release if its gates hold")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="a small run of every stage, in one or two minutes")] = False,
 ) -> None:
-    """Runs the full pipeline on Python's own source, in ./demo: logs in, a release out. Needs no network."""
+    """Runs the full pipeline in ./demo, on logs made from Python's own source. Needs no network and no GPU."""
     from pipelines.demo.run_demo import FULL, QUICK, run_demo
 
     raise typer.Exit(run_demo(console, lake, approve, QUICK if quick else FULL))
@@ -30,23 +30,18 @@ def run(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     lake: LakeOption = None,
     select: Annotated[
-        list[str] | None, typer.Option(help="part of the graph, in Dagster's syntax: sft_model, +curated_interactions")
+        list[str] | None, typer.Option(help="part of the graph, Dagster's selection syntax: sft_model, +curated_interactions")
     ] = None,
     partition: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="one day of traffic; all days found when left out")
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="one day of traffic (default: all days found)")
     ] = None,
 ) -> None:
-    """Runs a recipe, or part of it. What is finished already is not repeated."""
-    from pipelines.contract.recipe import load_recipe
+    """Runs a recipe, or part of it, from logs to a release. Finished steps are not repeated."""
     from pipelines.running.follow import follow
-    from pipelines.storage.locations import lake_location
+    from pipelines.running.submit import submit
 
-    load_recipe(recipe)  # a mistake in the recipe is said at once, before anything is started
-    request = {
-        "recipe": recipe.resolve(), "lake": lake_location(recipe, lake), "select": select,
-        "partition": partition.date() if partition else None,
-    }
-    outcome = follow(request, console)
+    started = submit(recipe, lake, select, partition.date() if partition else None)
+    outcome = follow(started, console)
     for message in outcome.messages:
         say_error(message)
     raise typer.Exit(outcome.exit_code)
@@ -54,9 +49,9 @@ def run(
 
 @app.command(rich_help_panel=PANEL)
 def ui(
-    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show; if none, those last run on the lake")] = None,
+    recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show (default: those last run on the lake)")] = None,
     lake: LakeOption = None,
-    port: Annotated[int, typer.Option(help="of the web page", min=1, max=65535)] = 3000,
+    port: Annotated[int, typer.Option(help="port of the web page", min=1, max=65535)] = 3000,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
 ) -> None:
     """Opens the Dagster UI on a lake: the graph, its history, its schedules."""

@@ -1,4 +1,4 @@
-"""What describes millrace itself: the command `schema` and the option `--version`."""
+"""Commands about millrace itself: `schema` and the option `--version`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PANEL = "Reference"
 
 @app.command(rich_help_panel=PANEL)
 def schema(
-    markdown: Annotated[bool, typer.Option(help="the reference of all keys for people, instead of JSON Schema")] = False,
+    markdown: Annotated[bool, typer.Option(help="print the reference of all keys (Markdown) instead")] = False,
 ) -> None:
-    """Prints the recipe's JSON schema, with which editors complete and check recipes."""
+    """Prints the JSON schema of recipes, for completion and checks in an editor."""
     from pipelines.contract.recipe import Recipe
     from pipelines.contract.reference import reference
     from pipelines.contract.schema import as_text, json_schema

@@ -1,4 +1,4 @@
-"""The errors that a person can mend, by exit code. Importing them imports no torch and no Dagster."""
+"""Exit codes of errors that a user can fix. Importing this module imports no torch and no Dagster."""
 
 from model_ops.devices import UnknownDevice
 from model_ops.errors import ModelError
@@ -9,6 +9,7 @@ from pipelines.init.write_recipe import InitError
 from pipelines.planning.sweep import SweepError, SweepFailed
 from pipelines.planning.training_plan import PlanError
 from pipelines.releasing.measuring import MeasureError
+from pipelines.running.submit import UnknownRunError
 from pipelines.running.ui import ServerEnded, UiError
 from pipelines.storage.storage_errors import StorageError
 from resources.artefacts.manifest import ManifestError
@@ -25,7 +26,7 @@ from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
-          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError)
+          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError)
 """What was asked for cannot be: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,

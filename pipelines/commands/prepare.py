@@ -17,13 +17,13 @@ PANEL = "Before a run"
 def inspect(
     uris: Annotated[list[str], typer.Argument(help="files, directories, globs or s3:// prefixes of logs and feedback")],
     html: Annotated[Path | None, typer.Option(help="write the report as one HTML file too", dir_okay=False)] = None,
-    log_format: Annotated[str, typer.Option("--format", help="the logs' format; auto looks at each file")] = "auto",
-    sample: Annotated[int, typer.Option(help="rows that are cleaned, compared and drafted on where there are more", min=100)]
+    log_format: Annotated[str, typer.Option("--format", help="format of the logs; auto detects it")] = "auto",
+    sample: Annotated[int, typer.Option(help="with more rows than this, measure a sample of this size", min=100)]
     = 50_000,
     limit_objects: Annotated[int | None, typer.Option(help="read only this many objects, spread evenly", min=1)] = None,
     width: WidthOption = None,
 ) -> None:
-    """Looks at logs before anything is built: formats, errors, duplicates, and whether a drafter would pay. No recipe."""
+    """Reports what logs hold: formats, errors, duplicates, and whether a drafter would pay. Needs no recipe."""
     from pipelines.storage.storage_errors import require_writable
     from pipelines.terminal.inspection_text import print_inspection
     from resources.inspecting.inspection import inspect as look
@@ -42,16 +42,16 @@ def inspect(
 @app.command(rich_help_panel=PANEL)
 def init(
     uris: Annotated[list[str] | None, typer.Argument(
-        metavar="[URI]...", help="files, directories, globs or s3:// prefixes of logs; asked for where none is given")] = None,
-    output: Annotated[Path | None, typer.Option(help="the recipe's file", show_default="WORKLOAD.yaml here")] = None,
+        metavar="[URI]...", help="files, directories, globs or s3:// prefixes of logs (default: ask)")] = None,
+    output: Annotated[Path | None, typer.Option(help="file to write", show_default="WORKLOAD.yaml here")] = None,
     base_model: Annotated[str | None, typer.Option(help="a directory, a Hugging Face id, or tiny (a toy, built on the spot)",
                                                    show_default="tiny")] = None,
-    workload: Annotated[str | None, typer.Option(help="its name", show_default="after the logs")] = None,
+    workload: Annotated[str | None, typer.Option(help="name of the workload", show_default="after the logs")] = None,
     limit_objects: Annotated[int | None, typer.Option(
         help="read at most this many log objects, spread evenly", min=1, show_default="about 500 MB, at most 1,000")] = None,
     force: Annotated[bool, typer.Option(help="replace a recipe that exists")] = False,
 ) -> None:
-    """Writes a recipe for your logs: looks at them, and gives every value its reason in a comment."""
+    """Writes a recipe for your logs, with the reason for each value in a comment."""
     import sys
 
     from pipelines.init.questions import ask, print_made
@@ -70,10 +70,10 @@ def init(
 def check(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     lake: LakeOption = None,
-    plan: Annotated[bool, typer.Option(help="predict the memory of each training stage too: some seconds more")] = True,
+    plan: Annotated[bool, typer.Option(help="also predict the memory of each training stage (some seconds more)")] = True,
     format: Annotated[ReportFormat, typer.Option(help="lines to read, or everything as JSON")] = ReportFormat.table,
 ) -> None:
-    """Checks what can be known before anything is spent: logs, base model, template, disk, memory, servers. Writes nothing."""
+    """Checks logs, base model, template, disk, memory and servers before a run. Writes nothing."""
     from pipelines.checks.check_recipe import check as look
     from pipelines.checks.check_text import print_check
     from pipelines.checks.finding import leave
@@ -91,11 +91,11 @@ def check(
 @app.command(rich_help_panel=PANEL)
 def plan(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
-    gpus: Annotated[str, typer.Option(help="how many of which: 8xH100, A100-40, 4x24GB (by memory alone), or cpu")],
+    gpus: Annotated[str, typer.Option(help="devices: 8xH100, A100-40, 4x24GB (memory only), or cpu")],
     stage: Annotated[str, typer.Option(help="sft or student")] = "sft",
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
 ) -> None:
-    """Predicts a stage's memory and speed on given devices, picks mesh, micro-batch and checkpointing, and says why."""
+    """Predicts a stage's memory and speed on given devices and prints settings that fit, with reasons."""
     from pipelines.contract.recipe import load_recipe
     from pipelines.planning.training_plan import as_json, plan_recipe, print_plan
 
@@ -112,24 +112,24 @@ def plan(
 def sweep(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     stage: Annotated[str, typer.Option(help="sft or student")] = "sft",
-    learning_rates: Annotated[str | None, typer.Option(help="those to try, such as 1e-5,3e-5,1e-4")] = None,
-    around: Annotated[float | None, typer.Option(help="try rates around this one; open: around the recipe's own")] = None,
-    points: Annotated[int, typer.Option(help="how many rates around it", min=2, max=25)] = 5,
-    steps: Annotated[int | None, typer.Option(help="optimizer steps of each training; open: 100, or the stage's own if fewer")]
-    = None,
+    learning_rates: Annotated[str | None, typer.Option(help="learning rates to try, such as 1e-5,3e-5,1e-4")] = None,
+    around: Annotated[float | None, typer.Option(help="try rates around this one (default: the recipe's)")] = None,
+    points: Annotated[int, typer.Option(help="number of rates to try around it", min=2, max=25)] = 5,
+    steps: Annotated[int | None, typer.Option(help="optimizer steps of each training (default: at most 100)")] = None,
     lake: LakeOption = None,
 ) -> None:
-    """Tries learning rates in short trainings on the lake's own data, and says which is best and how sure that is."""
+    """Compares learning rates in short trainings on the lake's data, with the uncertainty of the result."""
     from pipelines.contract.recipe import load_recipe
-    from pipelines.planning.sweep import STAGES, SweepError, rates_around, read_rates
+    from pipelines.planning.sweep import SweepError, rates_around, read_rates
     from pipelines.planning.sweep import sweep as try_rates
     from pipelines.planning.sweep_text import print_sweep
     from pipelines.storage.locations import lake_location
     from resources.lake import Lake
+    from resources.stages import sections
 
     read = load_recipe(recipe)
-    if stage not in STAGES:
-        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
+    if stage not in sections():
+        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
     if learning_rates is not None and around is not None:
         raise SweepError("give --learning-rates or --around, not both")
     centre = getattr(read, stage).resolved().learning_rate if around is None else around

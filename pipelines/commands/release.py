@@ -13,9 +13,9 @@ from pipelines.terminal.shared_options import LakeOption, ReportFormat, app, con
 
 PANEL = "Check and release"
 
-ReleaseArgument = Annotated[str, typer.Argument(help="version of a release (6 characters of it are enough), or its directory")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="one line that is kept with the decision")]
-YesOption = Annotated[bool, typer.Option("--yes", help="do not ask, however short the version was given")]
+ReleaseArgument = Annotated[str, typer.Argument(help="version of the release (6 characters are enough), or its directory")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="one line that is recorded with the decision")]
+YesOption = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation of a short version")]
 
 
 @app.command(rich_help_panel=PANEL)
@@ -23,7 +23,7 @@ def verify(
     directory: Annotated[Path, typer.Argument(help="a model, drafter, dataset or release directory, or a lake's endpoints")],
     lake: LakeOption = None,
 ) -> None:
-    """Checks a directory: files, digests, tensors, tokenizer, template, a drafter's traps, endpoints' logs."""
+    """Checks a directory: digests, tensors, tokenizer, template, drafter settings, or the log of the endpoints."""
     from pipelines.releasing.verification import verify_directory
 
     if lake is not None and not directory.is_absolute() and not directory.exists():
@@ -40,7 +40,7 @@ def verify(
 def approve(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
-    """Lets a release through: re-checks its gates and digests, records who approved and why, moves the endpoint's alias."""
+    """Approves a release: checks gates and digests again, records who and why, moves the endpoint's alias."""
     from pipelines.releasing import release_text
     from resources.releasing.approvals import approve as record_approval
     from resources.releasing.approvals import is_approved
@@ -60,7 +60,7 @@ def approve(
 def withdraw(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
-    """Takes a release's approval back, or refuses a candidate: no run serves it and no rollback leads to it by itself."""
+    """Withdraws an approval, or refuses a candidate: no run and no rollback serves this release by itself."""
     from pipelines.releasing import release_text
     from resources.releasing.approvals import withdraw as record_withdrawal
     from resources.releasing.signature import sign
@@ -74,16 +74,16 @@ def withdraw(
 
 @app.command(rich_help_panel=PANEL)
 def rollback(
-    workload: Annotated[str, typer.Argument(help="whose endpoint is to serve an earlier release")],
+    workload: Annotated[str, typer.Argument(help="workload whose endpoint returns to an earlier release")],
     to: Annotated[
-        str, typer.Option(help="the release to go back to, also one that was rolled back before; left out: the last champion "
-                               "that was not withdrawn")
+        str, typer.Option(help="release to return to, also one that was rolled back (default: the last champion that was "
+                               "not withdrawn)")
     ] = "",
     reason: ReasonOption = "",
     yes: YesOption = False,
     lake: LakeOption = None,
 ) -> None:
-    """Makes an earlier champion the champion again, and withdraws the release that it replaces."""
+    """Returns to an earlier champion and withdraws the release that it replaces."""
     from pipelines.releasing import release_text
     from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
     from resources.releasing.release_names import find_release
@@ -107,16 +107,16 @@ def rollback(
 def measure(
     server: Annotated[str, typer.Argument(help="address of an OpenAI-compatible server, such as http://localhost:8000")],
     prompts: Annotated[Path, typer.Argument(help="a dataset (its test rows) or a JSONL file of messages", exists=True)],
-    against: Annotated[str | None, typer.Option(help="a second server, say without the drafter: ratios are to it")] = None,
-    count: Annotated[int, typer.Option("--prompts", help="at most this many, a seeded choice", min=1)] = 64,
-    concurrency: Annotated[str, typer.Option(help="requests at a time, one or several: 1,8")] = "1,8",
-    max_tokens: Annotated[int, typer.Option(help="of an answer", min=1)] = 128,
+    against: Annotated[str | None, typer.Option(help="a second server to compare with, say without the drafter")] = None,
+    count: Annotated[int, typer.Option("--prompts", help="most prompts; chosen by a fixed seed", min=1)] = 64,
+    concurrency: Annotated[str, typer.Option(help="requests at a time; one number or several: 1,8")] = "1,8",
+    max_tokens: Annotated[int, typer.Option(help="most tokens of an answer", min=1)] = 128,
     temperature: Annotated[float, typer.Option(min=0)] = 0.0,
-    model: Annotated[str | None, typer.Option(help="the name it is served by; its first one when left out")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="environment variable that holds the key")] = None,
+    model: Annotated[str | None, typer.Option(help="name of the model at the server (default: its first)")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="environment variable that holds the API key")] = None,
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
 ) -> None:
-    """Times a server on held-out prompts: tokens/s, latency, and how many drafts it accepts. Shows what it says, too."""
+    """Measures a server on held-out prompts: tokens/s, latency, accepted drafts. Prints its first answer, too."""
     from pipelines.releasing.measuring import as_json, compare, print_comparison, read_concurrency, read_prompts
 
     asked = read_prompts(prompts, count)
@@ -130,7 +130,7 @@ def measure(
 
 
 def _asked_about(lake, release: str, yes: bool, what: str):
-    """The release that a person names, shown in full and, where its name leaves room for doubt, asked about: its directory, its
+    """Shows the named release in full and, if the name is short, asks for confirmation: its directory, its
     endpoint, and the aliases that were shown."""
     from pipelines.releasing import release_text
     from resources.releasing.endpoints import Endpoint
@@ -146,7 +146,7 @@ def _asked_about(lake, release: str, yes: bool, what: str):
 
 
 def _confirm(named, yes: bool, question: str) -> None:
-    """Asks, where a release was named by so few characters that another one is easily meant.
+    """Asks for confirmation if the release was named by only a few characters.
 
     Raises UnsureNameError where nobody can be asked, typer.Exit(1) where the answer is no.
     """
@@ -165,13 +165,13 @@ def _confirm(named, yes: bool, question: str) -> None:
 
 
 def _publish(lake, aliases) -> None:
-    """Shows what moved to SQL, and to Dagster's history, so that the UI shows it."""
+    """Publishes the moved aliases to the SQL catalog and to Dagster's history."""
     import dagster as dg
 
     from pipelines.running.instance import open_instance
-    from resources.catalog.catalog import rebuild
+    from resources.catalog.build import publish
 
-    rebuild(lake)
+    publish(lake)
     open_instance(lake).report_runless_asset_event(
         dg.AssetMaterialization(
             asset_key=[aliases.workload, "endpoint"],

@@ -1,4 +1,4 @@
-"""Which millrace this is, and what it runs on: one line, without importing any of it."""
+"""`millrace --version`: one line with the versions of millrace and its main libraries, imported by none."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The recipe as a contract: how its text is read, what its keys accept, and how a problem is said."""
+"""The recipe: its keys, how its text is read and checked, and how problems are reported."""

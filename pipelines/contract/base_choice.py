@@ -1,4 +1,4 @@
-"""A base model as a recipe names it, and what its config says without loading anything.
+"""Looks up a recipe's base model (a Hub id, a directory, or `tiny`) from its config, without loading weights.
 
     base = look_at_base("tiny")                 # or a directory, or a Hugging Face id (owner/name)
     base.kind, base.context, base.parameters, base.served
@@ -76,7 +76,7 @@ class Base:
 
 
 def look_at_base(name: str, home: Path | None = None) -> Base:
-    """What a name stands for; relative directories are those of `home`. Raises BaseModelError for what is none of the three."""
+    """Looks up a base model by name; relative directories start from `home`. Raises BaseModelError for anything else."""
     if name == TINY:
         return Base(TINY, "tiny")
     directory = ((home or Path()) / Path(name).expanduser()).resolve()

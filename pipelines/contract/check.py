@@ -1,4 +1,4 @@
-"""From the values of a recipe to problems: values of the wrong kind, and pydantic's errors in words.
+"""Turns wrong values of a recipe into problems: wrong types, and pydantic's errors as sentences.
 
     problems_in(Recipe, text, error)        # error: the ValidationError of text.content, if there was one
 
@@ -16,7 +16,20 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from pipelines.contract.keys import Key, Kind, accepted, keys_of, kind_at, kind_below, meant_by, options, section_in, takes_null
+from pipelines.contract.keys import (
+    Key,
+    Kind,
+    accepted,
+    keys_of,
+    kind_at,
+    kind_below,
+    meant_by,
+    options,
+    section_in,
+    tag_of,
+    takes_null,
+    without_tags,
+)
 from pipelines.contract.problems import Problem
 from pipelines.contract.text import Place, RecipeText, dotted
 
@@ -35,9 +48,9 @@ def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError
     found = [Problem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()]
     said = {(problem.key, problem.line) for problem in text.problems}
     items = error.errors(include_url=False) if error else []
-    unknown = [tuple(item["loc"]) for item in items if item["type"] == "extra_forbidden"]
+    unknown = [without_tags(model, item["loc"]) for item in items if item["type"] == "extra_forbidden"]
     for item in items:
-        place = tuple(item["loc"])
+        place = without_tags(model, item["loc"])
         misspelt = item["type"] == "missing" and any(_explains(model, text, other, place) for other in unknown)
         if not misspelt and not any(place[:len(known)] == known for known in wrong):
             found.extend(_problems_of(model, text, place, item))
@@ -84,6 +97,9 @@ def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: d
         yield from placed(item["ctx"]["problems"], text)
     elif kind == "extra_forbidden":
         yield Problem(_unknown_key(model, text, place), dotted(place), text.line_of(place))
+    elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        key = (*place, tag_of(model, place))
+        yield Problem(_sentence(model, key, value.get(key[-1])), dotted(key), text.line_of(key))
     elif kind == "missing":
         whose = "every recipe needs it" if len(place) == 1 else f"{dotted(place[:-1])} needs it"
         yield Problem(f"is missing; {whose}", dotted(place), text.line_of(place[:-1]))

@@ -10,12 +10,13 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from pydantic.fields import FieldInfo
 
 ANY_NAME = "*"
@@ -102,7 +103,7 @@ def _keys_of(model: type[BaseModel], path: tuple[str, ...]) -> tuple[Key, ...]:
 
 @dataclass(frozen=True)
 class Kind:
-    """What stands at a place in a recipe."""
+    """The type that the schema expects at a place in a recipe."""
 
     annotation: Any
     metadata: tuple[Any, ...] = ()
@@ -149,9 +150,56 @@ def options(annotation: Any) -> list[Any]:
     return [annotation]
 
 
+def sections_in(annotation: Any) -> list[type[BaseModel]]:
+    """The settings models among the kinds of an annotation: several where a key says which of them it is."""
+    return [kind for kind in options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+
+
 def section_in(annotation: Any) -> type[BaseModel] | None:
-    """The settings model among the kinds of an annotation."""
-    return next((kind for kind in options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+    """The settings model among the kinds of an annotation; for several, one with the keys of all of them."""
+    sections = sections_in(annotation)
+    return sections[0] if len(sections) == 1 else _with_keys_of_all(tuple(sections)) if sections else None
+
+
+@cache
+def _with_keys_of_all(sections: tuple[type[BaseModel], ...]) -> type[BaseModel]:
+    """A settings model with the keys of several: what a recipe's author can mean, whichever it is.
+
+    Of a key that several have, the first one's field, but for choices: these are those of all.
+    """
+    base = next(kind for kind in sections[0].__mro__ if all(issubclass(section, kind) for section in sections))
+    fields: dict[str, Any] = {}
+    for section in sections:
+        for name, field in section.model_fields.items():
+            if name not in fields:
+                fields[name] = (field.annotation, field)
+            elif get_origin(field.annotation) is Literal:
+                choices = (*get_args(fields[name][0]), *get_args(field.annotation))
+                first = copy(fields[name][1])
+                first.annotation = Literal[tuple(dict.fromkeys(choices))]
+                fields[name] = (first.annotation, first)
+    return create_model(base.__name__, __base__=base, __doc__=base.__doc__, **fields)
+
+
+def without_tags(model: type[BaseModel], place: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """A place that pydantic names, without the names of the settings models that it passes through."""
+    found, kind, parts = [], Kind(model), iter(place)
+    for part in parts:
+        found.append(part)
+        kind = kind and kind_below(kind, part)
+        if kind and len(sections_in(kind.annotation)) > 1:
+            next(parts, None)
+    return tuple(found)
+
+
+def tag_of(model: type[BaseModel], place: tuple[str | int, ...]) -> str:
+    """The key that says which of several settings models stands at a place. Raises ValueError where there is one model."""
+    kind = kind_at(model, place)
+    first, *others = [section.model_fields for section in (sections_in(kind.annotation) if kind else [])] or [{}]
+    for name, field in first.items():
+        if get_origin(field.annotation) is Literal and all(fields[name].annotation != field.annotation for fields in others):
+            return name
+    raise ValueError(f"{place} holds settings of one kind")
 
 
 def takes_null(annotation: Any) -> bool:

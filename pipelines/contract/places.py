@@ -1,19 +1,19 @@
-"""A recipe's paths, made absolute and looked at: (key, sentence) of each that leads nowhere."""
+"""Makes a recipe's paths absolute; reports (key, sentence) for each that does not exist."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from model_ops.speculators.registry import ARCHITECTURES
+from pipelines.contract.fields import RecipeFields
 from resources.composing.eval_suite import EvalSettings
 from resources.reading.local_path import absolute_uri, is_local
 from resources.reading.sources import SourceSettings
-
-if TYPE_CHECKING:
-    from pipelines.contract.recipe import Recipe
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -22,7 +22,7 @@ class _NoPathError(Exception):
     """A text that cannot be a path on this machine."""
 
 
-def settle_places(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     """Makes the paths of `recipe` absolute, relative ones from `home`; yields what is wrong with them."""
     named: dict[str, dict[str, SourceSettings] | dict[str, EvalSettings]] = {
         "sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
@@ -37,7 +37,31 @@ def settle_places(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
     yield from _layers_of_the_teacher(recipe)
 
 
-def _settle_directories(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[str, Any]:
+    """A recipe's values as they were given, with each path as `settle_places` made it: absolute."""
+    found = copy.deepcopy(dict(content))
+    for section in ("sources", "seeds", "evals"):
+        for name, settings in getattr(recipe, section).items():
+            found[section][name]["uri"] = settings.uri
+    found["base_model"] = recipe.base_model
+    if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
+        semantic["model"] = recipe.curation.semantic_duplicates.model
+    drafter = found.get("speculator") or {}
+    for key, _, _ in _directories_of_drafter(recipe):
+        if key in drafter:
+            drafter[key] = getattr(recipe.speculator, key)
+    return found
+
+
+def _directories_of_drafter(recipe: RecipeFields) -> Iterator[tuple[str, str, str]]:
+    """Keys of `speculator` that name a directory: (key, the word that names a model of the lake instead, what it holds)."""
+    yield "continue_from", "last", "a drafter"
+    start = ARCHITECTURES[recipe.speculator.architecture].starts_from
+    if start is not None:
+        yield start.key, start.word, start.what
+
+
+def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     semantic = recipe.curation.semantic_duplicates
     if semantic.model:
         key = "curation.semantic_duplicates.model"
@@ -47,8 +71,7 @@ def _settle_directories(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]
                 yield key, f"there is no directory {semantic.model}; give that of an embedding model"
         except (_NoPathError, OSError):
             yield key, "this is no path on this machine; give the directory of an embedding model"
-    for field, word, what in (("continue_from", "last", "a drafter"), ("draft_model", "student", "a small language model"),
-                              ("mtp_layer", "base", "a model with a multi-token-prediction layer")):
+    for field, word, what in _directories_of_drafter(recipe):
         given = getattr(recipe.speculator, field)
         if given in (None, word):
             continue
@@ -61,7 +84,7 @@ def _settle_directories(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]
             yield f"speculator.{field}", f"this is no path on this machine; give the directory of {what}, or `{word}`"
 
 
-def _settle_base(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
+def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     name = recipe.base_model
     if name == "tiny":
         return
@@ -81,8 +104,8 @@ def _settle_base(recipe: Recipe, home: Path) -> Iterator[tuple[str, str]]:
                              "Qwen/Qwen3-0.6B, or `tiny`")
 
 
-def _layers_of_the_teacher(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """A student of more layers than its teacher; how many an id on the Hub has is known once it is fetched."""
+def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:
+    """Reports a student with more layers than its teacher. A Hub id's layers are unknown until it is fetched."""
     student, has = recipe.student, recipe.tiny.layers if recipe.base_model == "tiny" else _layers_of(recipe.base_model)
     if has is not None and student.enabled and student.layers > has:
         whose = "tiny.layers" if recipe.base_model == "tiny" else "base_model"
@@ -102,7 +125,7 @@ def _layers_of(directory: str) -> int | None:
 def _absolute(uri: str, home: Path) -> str:
     try:
         if is_local(uri):
-            Path(uri).expanduser()  # a user who is not there is a mistake, and no folder named ~user
+            Path(uri).expanduser()  # an unknown user is an error, and no folder named ~user
         return absolute_uri(uri, home)
     except (RuntimeError, ValueError, OSError) as error:
         raise _NoPathError("this is no path on this machine; write it out, from / on or relative to the recipe") from error

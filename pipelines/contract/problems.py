@@ -30,11 +30,11 @@ class Problem:
 class RecipeError(Exception):
     """The recipe cannot be used. `problems` holds each of them, in the order of the file; the message one a line."""
 
-    def __init__(self, path: Path, problems: Iterable[Problem]):
-        self.path = path
+    def __init__(self, origin: Path | str, problems: Iterable[Problem]):
+        self.origin = origin
         self.problems = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line is None, problem.line or 0))
         super().__init__("\n".join(self._placed(problem) for problem in self.problems))
 
     def _placed(self, problem: Problem) -> str:
-        place = f"{self.path}" if problem.line is None else f"{self.path} line {problem.line}"
+        place = f"{self.origin}" if problem.line is None else f"{self.origin} line {problem.line}"
         return f"{place}: {problem}"

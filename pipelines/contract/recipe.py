@@ -1,144 +1,42 @@
-"""The recipe: the contract with its users. One YAML file per workload.
+"""The recipe: the contract with its users, one for each workload.
+
+    recipe = load_recipe(Path("shop.yaml"))                             # a YAML file
+    recipe = read_recipe(text, base=Path("/srv/shop"))                   # its text, from wherever it comes
+    recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its values
 
 Only `workload`, `base_model` and `sources` are needed; everything else has a default that works. Unknown keys are
-refused, paths are relative to the recipe's own folder. `load_recipe(path)` raises RecipeError with one sentence a line,
+refused. Relative paths are relative to the recipe's own folder, or to `base`. All raise RecipeError with one sentence a line,
 each naming the field, what it holds, and what would be accepted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from datetime import date
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.evaluate_settings import EvaluateSettings
-from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.operations.sft_settings import SftSettings
-from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.settings import Settings
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.check import placed, problems_in
-from pipelines.contract.cron import checked_cron
-from pipelines.contract.keys import Words
-from pipelines.contract.places import settle_places
+from pipelines.contract.fields import RecipeFields
+from pipelines.contract.places import absolute_places, settle_places
 from pipelines.contract.problems import RecipeError
 from pipelines.contract.rules import broken_rules
-from pipelines.contract.text import read_text
-from resources.composing.datasets import DatasetSettings
-from resources.composing.eval_suite import EvalSettings
-from resources.curating.curation import CurationSettings
-from resources.launching.tracking import TrackingKind, missing_package
-from resources.reading.sources import SourceSettings
-from resources.releasing.model_policy import ModelPolicy
-from resources.releasing.release import ReleaseSettings
+from pipelines.contract.text import RecipeText, parse_text, parse_values, read_text
 
-__all__ = ["Recipe", "RecipeError", "load_recipe"]
+__all__ = ["Recipe", "RecipeError", "load_recipe", "read_recipe"]
 
-_FIRST_YEAR = 2000
+UNNAMED = "the recipe"
+"""What messages call a recipe that is no file."""
 
 
-def _as_date(value: Any) -> Any:
-    """A date from its text. Raises ValueError for a day that no calendar has."""
-    if type(value) is date:
-        return value
-    numbers = re.fullmatch(r"(\d{4})-(\d\d?)-(\d\d?)", value) if isinstance(value, str) else None
-    if numbers is None:
-        raise ValueError("a date is a year, a month and a day, such as 2026-06-01, without a time")
-    try:
-        day = date(*map(int, numbers.groups()))
-    except ValueError as error:
-        raise ValueError(f"there is no day {value}; a date is a year, a month and a day, such as 2026-06-01") from error
-    if day.year < _FIRST_YEAR:
-        raise ValueError(f"the year {day.year} is before {_FIRST_YEAR}; is it a slip?")
-    return day
-
-
-Day = Annotated[date, BeforeValidator(_as_date)]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=63),
-                 Words("a name of a to z, 0 to 9, - and _, at most 63 of them, that begins and ends with a letter or a digit")]
-
-
-class Datasets(Settings):
-    """The datasets that are built from curated rows."""
-
-    sft: DatasetSettings = Field(default_factory=DatasetSettings, description="Dataset of supervised fine-tuning")
-
-
-class NotBuiltYet(Settings):
-    """A stage that this version of millrace does not have: it can only be off."""
-
-    enabled: Literal[False] = Field(False, description="Only false is accepted: this version does not have the stage")
-
-
-class Retrain(Settings):
-    """The schedule on which new logs are read and everything that depends on them is rebuilt."""
-
-    cron: Annotated[str, Words('a cron schedule, such as "0 3 * * 1"')] = Field(
-        "0 3 * * *", description="Cron schedule of five fields: minute, hour, day, month, day of the week")
-    enabled: bool = Field(False, description="true: the schedule runs as soon as the Dagster daemon does")
-
-    _comes = field_validator("cron")(checked_cron)
-
-
-class Automation(Settings):
-    """What runs by itself while the Dagster daemon runs."""
-
-    retrain: Retrain = Field(default_factory=Retrain, description="Schedule of retraining")
-    watch_logs: bool = Field(False, description="true: a sensor reads new logs as soon as the Dagster daemon runs")
-
-
-class Recipe(Settings):
+class Recipe(RecipeFields):
     """Everything one workload wants. recipes/demo.yaml is one that runs anywhere."""
 
-    workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
-    base_model: Annotated[str, Words("a Hugging Face id, a directory, or tiny")] = Field(
-        min_length=1, description="Model to start from: a Hugging Face id, a directory, or `tiny` (built on the spot)")
-    sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
-    first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
-    last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")
-    seeds: dict[Name, SourceSettings] = Field(
-        default_factory=dict, description="Curated or synthetic training examples by name",
-        json_schema_extra={"type": ["object", "null"]})
-    evals: dict[Name, EvalSettings] = Field(
-        default_factory=dict, description="Evaluation suites by name, which training rows must not contain",
-        json_schema_extra={"type": ["object", "null"]})
-    tiny: TinyBaseSettings = Field(
-        default_factory=TinyBaseSettings, description="Size and training of the base model, where base_model is `tiny`")
-    curation: CurationSettings = Field(default_factory=CurationSettings, description="Which rows are kept, and in what form")
-    datasets: Datasets = Field(default_factory=Datasets, description="How rows are sampled and split")
-    sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
-    preference: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Preference training; not in this version")
-    rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
-    student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
-    quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
-    speculator: SpeculatorSettings = Field(
-        default_factory=SpeculatorSettings, description="Draft model for speculative decoding")
-    evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings, description="Measurements that the gates look at")
-    release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
-    automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
-    threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")
-    tracking: TrackingKind = Field(
-        "none", description="Also send the numbers of every training step to tensorboard (files under <lake>/tracking) or "
-        "wandb")
-
-    @field_validator("seeds", "evals", mode="before")
-    @classmethod
-    def _null_means_none(cls, value: Any) -> Any:
-        return {} if value is None else value
-
-    @field_validator("tracking")
-    @classmethod
-    def _tracker_is_installed(cls, value: TrackingKind) -> TrackingKind:
-        if missing_package(value):
-            raise ValueError(f"the package {value} is not installed: pip install {value}, or set tracking to none")
-        return value
+    _content: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _agrees_with_itself(self):
@@ -146,40 +44,32 @@ class Recipe(Settings):
             raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})
         self.evaluation.num_speculative_tokens = self.speculator.num_speculative_tokens  # what is served is measured
         self.evaluation.temperatures = sorted({*self.evaluation.temperatures, self.speculator.answers.measured_at})
-        if self.speculator.enabled and self.speculator.architecture == "mtp":
+        if self.speculator.enabled and ARCHITECTURES[self.speculator.architecture].unquantized_layer:
             self.quantize.mtp_layer = True
         return self
 
-    @property
-    def policy(self) -> ModelPolicy:
-        return ModelPolicy(self.student.enabled, self.quantize.enabled, self.speculator.enabled, self.student_drafts,
-                           self._base_drafts)
-
-    @property
-    def _base_drafts(self) -> bool:
-        drafter = self.speculator
-        return drafter.enabled and drafter.architecture == "mtp" and drafter.resolved().mtp_layer == "base"
-
-    @property
-    def student_drafts(self) -> bool:
-        drafter = self.speculator
-        return drafter.enabled and drafter.architecture == "draft_model" and drafter.resolved().draft_model == "student"
-
-    @property
-    def disabled(self) -> list[str]:
-        """Assets that are not in this recipe's graph."""
-        return [*self.policy.disabled, *([] if self.curation.judge else ["judgements"])]
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the recipe with every default filled in."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+    def as_text(self) -> str:
+        """The recipe as JSON that any folder can hold: what was given, with every path absolute. Reading it gives the same
+        recipe."""
+        return json.dumps(absolute_places(self._content, self), indent=2, ensure_ascii=False) + "\n"
 
 
 def load_recipe(path: Path) -> Recipe:
     """The recipe in a YAML file, its relative paths made absolute. Raises RecipeError, which holds every problem found."""
     path = Path(path)
-    text = read_text(path)
+    return _validated(read_text(path), path.resolve().parent, path)
+
+
+def read_recipe(recipe: str | Mapping[str, Any], base: Path, origin: str = UNNAMED) -> Recipe:
+    """The recipe in a text (YAML or JSON) or in values, as `load_recipe` reads a file.
+
+    base: the folder that relative paths start from. origin: what messages call the recipe. Raises RecipeError.
+    """
+    text = parse_text(recipe, origin) if isinstance(recipe, str) else parse_values(recipe, origin)
+    return _validated(text, Path(base).expanduser().absolute(), origin)
+
+
+def _validated(text: RecipeText, home: Path, origin: Path | str) -> Recipe:
     recipe, error = None, None
     try:
         recipe = Recipe.model_validate(text.content)
@@ -187,8 +77,9 @@ def load_recipe(path: Path) -> Recipe:
         error = raised
     problems = [*text.problems, *problems_in(Recipe, text, error)]
     if recipe is not None:
-        problems.extend(placed(settle_places(recipe, path.resolve().parent), text))
+        problems.extend(placed(settle_places(recipe, home), text))
     if problems:
-        raise RecipeError(path, problems) from error
+        raise RecipeError(origin, problems) from error
     assert recipe is not None
+    recipe._content = text.content
     return recipe

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings
-from pipelines.contract.keys import ANY_NAME, accepted, keys_of, kind_at, options, section_in, takes_null
+from pipelines.contract.keys import ANY_NAME, accepted, keys_of, kind_at, options, section_in, sections_in, tag_of, takes_null
 from pipelines.contract.sections import INTRODUCTION, SECTIONS, TRAINING, Section
 
 STAGES = ("tiny", "sft", "student", "speculator")
@@ -70,8 +70,34 @@ def _chapter(model: type[BaseModel], section: Section) -> str:
         lines.append(_filled(prose))
     if section.example:
         lines.append(f"```yaml\n{section.example}```\n")
+    kind = kind_at(model, _place(section))
+    variants = sections_in(kind.annotation) if kind else []
+    if len(variants) > 1:
+        own = {name: field for name, field in own.items() if all(name in variant.model_fields for variant in variants)}
     lines.append(_table(own, section.key))
+    if len(variants) > 1:
+        lines.append(_tables_of_variants(model, section, own, variants))
     return "\n".join(lines)
+
+
+def _tables_of_variants(model: type[BaseModel], section: Section, shared: dict[str, FieldInfo],
+                        variants: list[type[BaseModel]]) -> str:
+    """The keys that not every variant of a section has, or that differ in one: a table for those with the same keys."""
+    tag = tag_of(model, _place(section))
+    tables: dict[str, list[type[BaseModel]]] = {}
+    for variant in variants:
+        own = {name: field for name, field in variant.model_fields.items()
+               if name != tag and (name not in shared or field.description != shared[name].description)
+               and not _is_training_key(section, name, field)}
+        tables.setdefault(_table(own, section.key) if own else "", []).append(variant)
+    parts = []
+    for table, members in tables.items():
+        choices = [choice for member in members for choice in get_args(member.model_fields[tag].annotation)]
+        names = ", ".join(f"`{tag}: {choice}`" for choice in choices)
+        said = " ".join(" ".join((member.__doc__ or "").split()) for member in members)
+        keys = "These keys as well:" if table else "No further keys."
+        parts.append(_filled(f"{names}: {said} {keys}") + (f"\n{table}" if table else ""))
+    return "\n".join(parts)
 
 
 def _training_chapter(model: type[BaseModel]) -> str:

@@ -1,21 +1,20 @@
-"""What must hold between the keys of a recipe: (key, sentence) of each broken rule."""
+"""Rules between the keys of a recipe: (key, sentence) for each broken one."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
+from model_ops.speculators.registry import ARCHITECTURES
+from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
-
-if TYPE_CHECKING:
-    from pipelines.contract.recipe import Recipe
+from resources.stages import stage
 
 Broken = Iterator[tuple[str | Place, str]]
 
 
-def broken_rules(recipe: Recipe) -> Broken:
+def broken_rules(recipe: RecipeFields) -> Broken:
     """Rules that need nothing but the recipe."""
     yield from _what_is_measured(recipe)
     yield from _what_drafts(recipe)
@@ -23,7 +22,7 @@ def broken_rules(recipe: Recipe) -> Broken:
     yield from _the_data(recipe)
 
 
-def _what_is_measured(recipe: Recipe) -> Broken:
+def _what_is_measured(recipe: RecipeFields) -> Broken:
     served, measured = recipe.speculator.num_speculative_tokens, recipe.evaluation.num_speculative_tokens
     if "num_speculative_tokens" in recipe.evaluation.model_fields_set and served != measured:
         yield "evaluation.num_speculative_tokens", (
@@ -31,21 +30,20 @@ def _what_is_measured(recipe: Recipe) -> Broken:
             "measured must be what is served; leave the first out")
 
 
-def _what_drafts(recipe: Recipe) -> Broken:
-    drafter = recipe.speculator
-    if recipe.student_drafts and not recipe.student.enabled:
+def _what_drafts(recipe: RecipeFields) -> Broken:
+    drafter, architecture = recipe.speculator, ARCHITECTURES[recipe.speculator.architecture]
+    begun = stage(recipe.drafter_from) if recipe.drafter_from else None
+    if begun and begun.switch in recipe.policy.off:
         yield "speculator.architecture", (
-            "it is draft_model, which begins from the student, and student.enabled is false; enable the student, or name a "
-            "directory in speculator.draft_model")
-    if drafter.enabled and drafter.architecture == "mtp":
-        if recipe.base_model == "tiny":
-            yield "speculator.architecture", (
-                "it is mtp, which trains the base model's own multi-token-prediction layer, and base_model tiny has none; take "
-                "eagle3, or a base that has such a layer")
-        if "mtp_layer" in recipe.quantize.model_fields_set and not recipe.quantize.mtp_layer:
-            yield "quantize.mtp_layer", (
-                "it is false and speculator.architecture is mtp: vLLM would take the layer's floats for int8 and draft badly; "
-                "leave quantize.mtp_layer out")
+            f"it is {drafter.architecture}, which begins from the {begun.role}, and {begun.switch}.enabled is false; enable "
+            f"the {begun.role}, or name a directory in speculator.{architecture.starts_from.key}")
+    if drafter.enabled and architecture.refuses_tiny_base and recipe.base_model == "tiny":
+        yield "speculator.architecture", f"it is {drafter.architecture}, {architecture.refuses_tiny_base}"
+    if (drafter.enabled and architecture.unquantized_layer and "mtp_layer" in recipe.quantize.model_fields_set
+            and not recipe.quantize.mtp_layer):
+        yield "quantize.mtp_layer", (
+            f"it is false and speculator.architecture is {drafter.architecture}: vLLM would take the layer's floats for int8 "
+            "and draft badly; leave quantize.mtp_layer out")
     gate = recipe.release.gates.acceptance_length
     if drafter.enabled and gate is not None and gate > drafter.num_speculative_tokens + 1:
         yield "release.gates.acceptance_length", (
@@ -56,14 +54,14 @@ def _what_drafts(recipe: Recipe) -> Broken:
             "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out")
 
 
-def _what_is_trained(recipe: Recipe) -> Broken:
+def _what_is_trained(recipe: RecipeFields) -> Broken:
     if recipe.sft.lora is not None and not recipe.sft.lora.merge:
         yield "sft.lora.merge", (
             "it is false, but student, quantization, drafter and endpoint take a whole model; leave it true, since the adapter "
-            "is kept in adapter/ beside the merged weights")
+            "is kept in adapter/ next to the merged weights")
 
 
-def _the_data(recipe: Recipe) -> Broken:
+def _the_data(recipe: RecipeFields) -> Broken:
     known = [*recipe.sources, *recipe.seeds]
     for name in recipe.datasets.sft.mix:
         if name not in known:

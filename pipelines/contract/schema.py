@@ -28,6 +28,8 @@ def json_schema(model: type[BaseModel]) -> dict[str, Any]:
         section["description"] = " ".join(section.get("description", "").split())
         for key in section.get("properties", {}).values():
             _tidy(key)
+    for key in schema["properties"].values():
+        _null_for_keys_of_the_others([sections[choice["$ref"].rpartition("/")[2]] for choice in key.get("oneOf", [])])
     sections[SourceSettings.__name__]["properties"]["format"]["enum"] = ["auto", *FORMATS]
     named = {"$schema": DIALECT, "title": "millrace recipe"}
     return {**named, **schema, "$defs": sections}
@@ -44,3 +46,11 @@ def _tidy(key: dict[str, Any]) -> None:
         key["additionalProperties"] = False
     if key.get("default", 0) is None:
         del key["default"]  # left out and null are the same
+
+
+def _null_for_keys_of_the_others(sections: list[dict[str, Any]]) -> None:
+    """Accepts null for the keys of the other members of a union, as the recipe does; editors do not propose them."""
+    names = {name for section in sections for name in section["properties"]}
+    for section in sections:
+        if others := sorted(names - set(section["properties"])):
+            section["patternProperties"] = {f"^({'|'.join(others)})$": {"type": "null"}}

@@ -89,8 +89,8 @@ student: {layers: 0.5, label_weight: 0.3, epochs: 2}
 quantize: {enabled: false}
 """),
     Section("speculator", "speculator", "`speculator: {enabled: false}` switches the stage off. It takes the "
-            "[training keys](#training-keys) as well. A key whose description begins with an architecture is for that one "
-            "only. [speculators.md](speculators.md) compares the architectures.", """\
+            "[training keys](#training-keys) as well. Each architecture has keys of its own; a key of another one is "
+            "refused. [speculators.md](speculators.md) compares the architectures.", """\
 speculator:
   architecture: eagle3
   num_speculative_tokens: 3
@@ -138,7 +138,7 @@ with the YAML language server (VS Code, Neovim, ...) completes and checks the ke
 - Dates are written as year, month, day: `2026-06-01`.
 - A default in words ("by preset") can be written as `null`. Elsewhere `null` is accepted only where this page says so. A
   section without keys below it (`student:`) is refused, because it could mean off: write `enabled: false`, or remove it.
-- Relative paths start at the folder of the recipe. Keys and passwords never stand in a recipe: endpoints take the name of an
+- Relative paths start at the folder of the recipe. Never write keys or passwords into a recipe: endpoints take the name of an
   environment variable.
 
 ## Switching a stage off

@@ -1,6 +1,6 @@
-"""The text of a recipe file: YAML with the line of every key.
+"""The text of a recipe: YAML with the line of every key.
 
-    text = read_text(path)
+    text = read_text(path)            # a file; parse_text(text, origin) and parse_values(values, origin) take no file
     text.content                      # {"workload": "shop", "sft": {"steps": 3}}
     text.lines["sft", "steps"]        # 4
     text.problems                     # duplicate keys, unknown tags
@@ -13,10 +13,13 @@ and merge keys (`<<`) work. A file in JSON is read as well.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import stat
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -38,11 +41,11 @@ _TAG = "tag:yaml.org,2002:"
 
 @dataclass
 class RecipeText:
-    """What a recipe's file holds."""
+    """What a recipe holds."""
 
     content: Any
-    lines: dict[Place, int] = field(default_factory=dict)
-    """Line of each key and list item, from 1."""
+    lines: dict[Place, int | None] = field(default_factory=dict)
+    """Line of each key and list item, from 1; None where the recipe never was text."""
     problems: list[Problem] = field(default_factory=list)
 
     def line_of(self, place: Place) -> int | None:
@@ -58,35 +61,61 @@ def read_text(path: Path) -> RecipeText:
     text = _decoded(path, _bytes_of(path))
     if path.suffix == ".json":
         text = text.replace("\t", " ")  # white space in JSON, and no part of its strings
+    return parse_text(text, path)
+
+
+def parse_values(values: Mapping[str, Any], origin: Path | str) -> RecipeText:
+    """Values of a recipe that were never text: no key has a line. Raises RecipeError for values that no recipe can hold."""
+    try:
+        text = json.dumps(values, default=_as_written)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecipeError(origin, [Problem(f"holds a value that no recipe can hold: {error}")]) from error
+    parsed = parse_text(text, origin)
+    parsed.lines = dict.fromkeys(parsed.lines)
+    parsed.problems = [replace(problem, line=None) for problem in parsed.problems]
+    return parsed
+
+
+def _as_written(value: Any) -> str:
+    """Dates and paths as a recipe's text has them."""
+    if isinstance(value, date | PurePath):
+        return str(value)
+    raise TypeError(f"an object of type {type(value).__name__}")
+
+
+def parse_text(text: str, origin: Path | str) -> RecipeText:
+    """Reads a recipe's text. origin: what messages call it. Raises RecipeError for what is no YAML mapping."""
+    if len(text) > LARGEST_FILE:
+        raise RecipeError(origin, [Problem(f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB")])
     try:
         loader = _Loader(text)
         documents = []
         while loader.check_node():
             documents.append(loader.get_node())
     except yaml.MarkedYAMLError as error:
-        raise RecipeError(path, [_syntax_problem(error)]) from error
+        raise RecipeError(origin, [_syntax_problem(error)]) from error
     except (yaml.reader.ReaderError, UnicodeError) as error:
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         sentence = "cannot be read as text: it holds a control character; is this a recipe?"
-        raise RecipeError(path, [Problem(sentence, line=line)]) from error
+        raise RecipeError(origin, [Problem(sentence, line=line)]) from error
     except RecursionError as error:
-        raise RecipeError(path, [Problem("holds no recipe: its brackets are nested too deeply")]) from error
+        raise RecipeError(origin, [Problem("holds no recipe: its brackets are nested too deeply")]) from error
     held = [document for document in documents if not _is_empty(document)]
     if not held:
-        raise RecipeError(path, [Problem(f"holds no recipe: it is empty, and {NEEDED}")])
+        raise RecipeError(origin, [Problem(f"holds no recipe: it is empty, and {NEEDED}")])
     if len(held) > 1:
         second = Problem("a second document begins here; a recipe is one document, so remove the `---` above",
                          line=held[1].start_mark.line + 1)
-        raise RecipeError(path, [second])
+        raise RecipeError(origin, [second])
     if not isinstance(held[0], yaml.MappingNode):
         what = "a list" if isinstance(held[0], yaml.SequenceNode) else "a single value"
-        raise RecipeError(path, [Problem(f"holds no recipe: it holds {what}, and {NEEDED}")])
+        raise RecipeError(origin, [Problem(f"holds no recipe: it holds {what}, and {NEEDED}")])
     reading = _Reading(RecipeText({}))
     try:
         reading.text.content = reading.value(held[0], ())
     except (_TooMuchError, RecursionError) as error:
         sentence = f"holds no recipe: with aliases written out it has more than {MOST_VALUES:,} values or {DEEPEST} levels"
-        raise RecipeError(path, [Problem(sentence)]) from error
+        raise RecipeError(origin, [Problem(sentence)]) from error
     return reading.text
 
 
@@ -243,7 +272,7 @@ class _Reading:
         try:  # JSON writes a character beyond U+FFFF as two escapes
             text = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._problem(node, place, "the text holds half of a character, an escape between \\ud800 and \\udfff alone")
+            self._problem(node, place, "the text holds a lone surrogate, an escape between \\ud800 and \\udfff alone")
             return node.value.encode("utf-8", "replace").decode()
         if "\0" in text:
             self._problem(node, place, "the text holds the character \\0; remove it")
@@ -286,8 +315,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     elif found := re.search(r"found character '(.)' that cannot start any token", said):
         what = f"a value that begins with {found.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
-        what = ("a colon stands where no key can; put a value that holds a colon in quotes, indent a key like the keys beside "
-                "it, and look whether the line above lacks its colon")
+        what = ("a colon stands where no key can; put a value that holds a colon in quotes, indent a key like its neighbours, "
+                "and check whether the line above lacks its colon")
     elif "could not find expected ':'" in said:
         what, line = "this line has no colon and space after its key; write `key: value`", (error.context_mark or mark).line + 1
     elif "expected ',' or" in said or "expected the node content" in said:
@@ -299,7 +328,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     elif "expected <block end>" in said and "':'" in said:
         what = "a key is missing before the colon"
     elif "expected <block end>" in said or "block collection" in context:
-        what = "this line is not indented like the lines beside it"
+        what = "this line is not indented like its neighbours"
     elif "<document start>" in said:
         what = "what stands above this line is no key; put # before a comment"
     elif "block scalar" in context:

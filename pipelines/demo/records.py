@@ -21,7 +21,7 @@ LINES_OF_A_PART = 500
 
 @dataclasses.dataclass
 class Exchange:
-    """A request with everything said before it, and what came back."""
+    """A request with its conversation so far, and the response."""
 
     ts: datetime
     client: str

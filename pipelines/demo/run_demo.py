@@ -19,7 +19,9 @@ from rich.text import Text
 
 from model_ops.wording import counted
 from pipelines.demo.traffic import write_traffic
-from pipelines.running.follow import Outcome, follow
+from pipelines.running.follow import follow
+from pipelines.running.outcome import Outcome
+from pipelines.running.submit import submit
 from pipelines.storage.locations import RECIPES, lake_location
 from resources.artefacts.registry import Registry
 from resources.atomic import write_json, write_text
@@ -28,25 +30,11 @@ from resources.releasing.approvals import approve, is_approved
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.signature import Signature, sign
 from resources.releasing.summary import Section, Summary, summarise
+from resources.stages import STAGES
 
 BUDGET = {
     "traffic": 10,
-    "interactions": 10,
-    "cleaned_interactions": 8,
-    "eval_suite": 2,
-    "seed_examples": 2,
-    "curated_interactions": 8,
-    "sft_dataset": 5,
-    "base_model": 165,
-    "sft_model": 175,
-    "student_model": 70,
-    "quantized_model": 3,
-    "served_answers": 2,
-    "speculator_dataset": 58,
-    "speculator": 85,
-    "evaluation_report": 85,
-    "release_candidate": 3,
-    "endpoint": 3,
+    **{stage.name: stage.demo_seconds for stage in STAGES if stage.demo_seconds is not None},
     "around the steps": 26,
 }
 """Seconds per stage on 2 cores, 12 minutes in all. The last line is everything outside the steps: interpreters starting,
@@ -89,7 +77,7 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool, size: De
         console.print("This is the quick demo: its models are too small to mean anything. `millrace demo` trains larger ones.")
     traffic_there = (home / "traffic" / "planted.json").exists()
     traffic_seconds = 0.0 if traffic_there else _write_traffic_timed(home / "traffic", size, console)
-    outcome = follow({"recipe": recipe, "lake": place, "select": None, "partition": None}, console, size.budget)
+    outcome = follow(submit(recipe, place), console, size.budget)
     outcome.seconds = {"traffic": traffic_seconds, **outcome.seconds}
     outcome.reused |= {"traffic"} if traffic_there else set()
     if outcome.exit_code != 0:
@@ -131,14 +119,13 @@ def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> f
 
 
 def _let_through(lake: Lake, recipe: Path, outcome: Outcome, console: Console, size: DemoSize, by: Signature) -> int:
-    """What a person does with `millrace approve`: approves the candidate, then the endpoint's asset moves the alias."""
+    """Does what `millrace approve` does: approves the candidate, then runs the endpoint asset, which moves the alias."""
     registry = Registry(lake, WORKLOAD)
     directory = registry.directory(registry.current("release", "release"))
     if not is_approved(lake, directory):
         approve(lake, directory, by)
     console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
-    moved = follow({"recipe": recipe, "lake": lake.root, "select": ["endpoint"], "partition": None}, console,
-                   size.budget)
+    moved = follow(submit(recipe, lake.root, ["endpoint"]), console, size.budget)
     outcome.seconds["endpoint"] = outcome.seconds.get("endpoint", 0.0) + moved.seconds.get("endpoint", 0.0)
     for message in moved.messages:
         console.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -187,7 +187,7 @@ def _sessions(functions: list[Function], leaked: list[Turn], count: int, rng: ra
 
 
 class _Plan:
-    """When what is said by whom, and what goes wrong. Counts what it plants."""
+    """Plans who says what and when, and which faults are planted; counts them."""
 
     def __init__(self, rng: random.Random, first_day: date, days: int, asked: int):
         self.rng = rng
@@ -245,7 +245,7 @@ class _Plan:
         return question
 
     def mess(self, log: list[Exchange], asked: int) -> list[Exchange]:
-        """What comes on top of the conversations; truncation changes last turns in place."""
+        """Adds faults to the conversations; truncation changes last turns in place."""
         def amount(share: float) -> int:
             return max(2, round(asked * share))
 
@@ -324,7 +324,7 @@ def _write_logs(
 
 
 def _spoil(hours: dict, objects: dict[str, bytes], rng: random.Random, count: int) -> dict[str, int]:
-    """Lines and objects that are no records, beside the good ones."""
+    """Adds lines and objects that are no records."""
     kinds = ("cut_json", "binary", "wrong_type", "no_messages", "cut_object")
     malformed: Counter[str] = Counter()
     places = sorted(hours)

@@ -68,7 +68,7 @@ class Turn:
 
 @cache
 def readable_functions() -> tuple[Function, ...]:
-    """Functions of the traffic half whose source has 80 to 900 characters, in a fixed order, each source once.
+    """Functions of the modules reserved for traffic, with sources of 80 to 900 characters, in a fixed order, each source once.
 
     Functions that hold an e-mail address are left out, so that the planted ones are the only ones.
     """

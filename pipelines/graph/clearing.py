@@ -1,4 +1,4 @@
-"""After a run of the job `train`: what earlier runs left unfinished is removed once it is old enough.
+"""Removes old unfinished artefacts after a successful run of the job `train`.
 
     clear_after(context, lake, "math-tutor", keep_s, everything)   # context: of the resource that a run is about to give back
 
@@ -15,7 +15,7 @@ import dagster as dg
 from pipelines.graph.jobs import TRAIN
 from resources.artefacts.leftovers import remove_leftovers
 from resources.lake import Lake
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
 
 
 def clear_after(context: dg.InitResourceContext, lake: Lake, workload: str, keep_s: float | None,

@@ -1,4 +1,4 @@
-"""The days of a recipe's traffic: one partition each, from its first day to its last.
+"""Daily partitions of a recipe's traffic, from its first day to its last.
 
 The first is the recipe's own `first_day`, else the earliest in the lake's ledger, else today; the last is the recipe's own
 `last_day`, else today.
@@ -18,7 +18,7 @@ from resources.tables import Tables
 
 
 def first_day(recipe: Recipe, place: Path) -> date:
-    """Reads only the ledger; a lake that does not exist yet, or has read nothing, has today as its first day."""
+    """The first day of traffic, from the recipe or the ledger; today if the lake has read nothing."""
     if recipe.first_day is not None:
         return recipe.first_day
     if (place / "lake.json").exists():
@@ -30,7 +30,7 @@ def first_day(recipe: Recipe, place: Path) -> date:
 
 
 def daily_partitions(recipe: Recipe, place: Path) -> dg.DailyPartitionsDefinition:
-    """Today is a partition of its own from its first minute on: its logs are read as they arrive."""
+    """The partitions. Today has one from its first minute, so that its logs can be read as they arrive."""
     start = first_day(recipe, place).isoformat()
     if recipe.last_day is None:
         return dg.DailyPartitionsDefinition(start_date=start, end_offset=1)

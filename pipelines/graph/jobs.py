@@ -1,15 +1,16 @@
-"""Two jobs, since a backfill of a mixed job would train once per day: `logs` by day, `train` once over all of them."""
+"""The two jobs: `logs` by day, and `train` once over all days. One job for both would train once per day of a backfill."""
 
 from __future__ import annotations
 
 import dagster as dg
 
+from resources.stages import daily_stages
+
 TRAIN = "train"
-DAILY = ("interactions", "feedback", "cleaned_interactions")
 
 
 def jobs(workload: str) -> list[dg.unresolved_asset_job_definition.UnresolvedAssetJobDefinition]:
-    daily = dg.AssetSelection.assets(*([workload, name] for name in DAILY))
+    daily = dg.AssetSelection.assets(*([workload, name] for name in daily_stages()))
     observed = dg.AssetSelection.assets([workload, "logs"])
     return [
         dg.define_asset_job(

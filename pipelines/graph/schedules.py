@@ -1,4 +1,4 @@
-"""Every day: the day before is read and cleaned. On the recipe's cron: everything that depends on it is rebuilt.
+"""Schedules: read and clean yesterday's logs every day; run `train` on the recipe's cron.
 
 Both are off until switched on, in the recipe (automation.retrain.enabled) or in the UI.
 """

@@ -1,4 +1,4 @@
-"""New logs: when a source holds objects that were never read, a run is asked for, once per batch.
+"""Sensor for new logs: requests one run for each batch of objects that were never read.
 
 A tick lists at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's limit of 60 seconds whatever the
 prefix holds; the next tick goes on from there and starts over at the end. The run's key is the digest of what was found,

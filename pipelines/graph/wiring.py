@@ -1,4 +1,4 @@
-"""An asset of the whole graph as one recipe's graph has it: what it reads, in the asset graph and in the execution plan.
+"""Changes what an asset depends on, in the asset graph and in the execution plan alike.
 
     rewired(asset, lambda spec: [dg.AssetDep(...), ...])
 

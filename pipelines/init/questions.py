@@ -92,18 +92,19 @@ def print_made(made: Made, console: Console) -> None:
         why = source.look.problems[0][1] if source.look.problems else "it holds no records"
         say(console, f"Left out: {source.uri}: {why}.", "yellow")
     if contents.base.kind == "tiny":
-        say(console, "base_model is tiny, a toy that is built on the spot: it shows that the logs reach a release. Name a "
-                     "model of yours in the recipe for one that is worth serving.")
+        say(console, "base_model is tiny, a toy built on the spot: it shows that your logs reach a release. For a useful "
+                     "model, name one in the recipe.")
     if contents.has_token_ids:
-        say(console, "These logs hold token ids: base_model must have the very tokenizer that made them.", "yellow")
+        say(console, "These logs hold token ids: base_model must have the tokenizer that made them.", "yellow")
     console.print(Text.assemble(("✓", "green"), f" {_short(made.path)}"), soft_wrap=True, highlight=False)
     if not made.trainable:
-        rules = ", ".join(f"{fate['rule'].replace('_', ' ')} {fate['rows']:,}" for fate in contents.seen.fates[:4])
-        say(console, f"Nothing in these logs can be trained on as the recipe stands ({rules}): see millrace inspect for the "
-                     "rows, or add logs whose requests have answers.", "red")
+        found = contents.seen.decisions[:4]
+        rules = ", ".join(f"{decision['rule'].replace('_', ' ')} {decision['rows']:,}" for decision in found)
+        say(console, f"With this recipe, no row of these logs can be trained on ({rules}): look at the rows with millrace "
+                     "inspect, or add logs whose requests have answers.", "red")
     recipe = shlex.quote(_short(made.path))
     console.print("\nNext:", style="bold")
-    nexts = (("check", "what can be known before anything is spent"), ("run", "from logs to a release"),
+    nexts = (("check", "test sources, model, disk and memory first"), ("run", "from logs to a release"),
              ("ui", "the graph and its history in a browser"))
     for word, what in nexts:
         command = f"millrace {word} {recipe} --lake ./lake".ljust(len(f"millrace check {recipe} --lake ./lake"))

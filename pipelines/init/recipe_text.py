@@ -1,4 +1,4 @@
-"""The text of a recipe that `millrace init` writes: every value with its reason beside it.
+"""Writes the text of `millrace init`'s recipe: every value with its reason in a comment.
 
     recipe_text(Contents(workload, base, sources, seen, home, today))     # YAML, ends in a newline
 
@@ -18,9 +18,8 @@ from typing import Any
 import yaml
 
 from pipelines.contract.base_choice import Base
-from resources.inspecting.inspection import Inspection
+from resources.inspecting.findings import Inspection, Verdict
 from resources.inspecting.survey import FoundSource
-from resources.inspecting.verdicts import Verdict
 from resources.reading.local_path import local_path
 
 WIDTH = 100
@@ -46,7 +45,7 @@ TINY_SIZES = {
 
 @dataclass
 class Contents:
-    """What a recipe is written from. home: the folder of the recipe; limit: objects that the inspection read at most."""
+    """Everything a recipe is written from. home: the recipe's folder; limit: most objects that the inspection read."""
 
     workload: str
     base: Base
@@ -99,7 +98,7 @@ class _Text:
                                     break_long_words=False, break_on_hyphens=False)
 
     def put(self, key: str, value: Any = None, indent: int = 0, off: bool = False) -> None:
-        """A key with its value; `off`: as a comment to be taken in."""
+        """Writes a key and its value; `off`: as a comment that can be switched on."""
         head = " " * indent + ("# " if off else "")
         line = f"{head}{key}:" + ("" if value is None else f" {scalar(value)}")
         if len(line) <= WIDTH or not isinstance(value, dict) or off:
@@ -148,16 +147,16 @@ def _head(contents: Contents, text: _Text) -> None:
     seen, base = contents.seen, contents.base
     rows = f"{seen.totals['rows']:,} requests"
     rows += "" if contents.saw_everything else f" in {contents.limit:,} of the log objects"
-    text.note(f"Written by `millrace init` on {contents.today} from {rows}; each value has its reason beside it. "
-              "Every key that is not here has a default (docs/data.md, docs/training.md, docs/speculators.md). Paths are "
-              "relative to this file.")
+    text.note(f"Written by `millrace init` on {contents.today} from {rows}, with a reason for each value. "
+              "All other keys have defaults (docs/recipe.md, or `millrace schema --markdown`). Paths are relative to this "
+              "file.")
     text.blank()
     text.put("workload", contents.workload)
     text.blank()
     if base.kind == "tiny":
-        text.note("tiny is a toy, built on the spot: it needs no download and no GPU, and shows that these logs reach a "
-                  "release. It is good for nothing else. For a model worth serving, name a Hugging Face directory or id here "
-                  "and delete everything below that is marked (tiny).")
+        text.note("tiny is a toy, built on the spot: it needs no download and no GPU, shows that these logs reach a release, "
+                  "and is useless otherwise. For a useful model, name a Hugging Face directory or id here and delete "
+                  "everything below that is marked (tiny).")
     elif base.kind == "directory":
         size = f", about {base.parameters / 1e9:.2g} billion parameters" if base.parameters else ""
         context = f", context {base.context:,} tokens" if base.context else ""
@@ -165,14 +164,13 @@ def _head(contents: Contents, text: _Text) -> None:
     else:
         text.note("An id on the Hugging Face Hub: the first run fetches it, unless it is in the local cache.")
     if contents.has_token_ids:
-        text.note("Logs of format tokens are trained on as they stand: the base model must be one with the very tokenizer that "
-                  "made these ids.")
+        text.note("Logs of format tokens are trained on unchanged: the base model must have the tokenizer that made these ids.")
     text.put("base_model", place(base.name, contents.home) if base.kind == "directory" else base.name)
 
 
 def _sources(contents: Contents, text: _Text) -> None:
     seen = contents.seen
-    text.note("Read in place; each file's format is told by its records.")
+    text.note("Read in place; the format of each file is detected.")
     text.put("sources")
     mapping = _mapping(contents)
     for source in [*contents.of("logs"), *contents.of("feedback")]:
@@ -184,23 +182,23 @@ def _sources(contents: Contents, text: _Text) -> None:
         text.put(source.name, None, 2)
         text.put("uri", place(source.uri, contents.home), 4)
         if mapping and source.kind == "logs":
-            text.note("Records that name another workload are kept for that one; without this line all are taken as "
+            text.note("Records of other workloads are left for their own recipes; without this line all count as "
                       f"{contents.workload}.", 4)
             text.put("workloads", mapping, 4)
     own = sum(item["records"] for item in seen.feedback)
     if contents.of("feedback"):
-        text.note(f"{own:,} records of feedback; {seen.heard.get('rows', 0):,} of the {seen.sample_rows:,} requests looked at "
-                  "have some.", 2)
+        rated = seen.with_feedback.get("rows", 0)
+        text.note(f"{own:,} records of feedback; {rated:,} of the {seen.sample_rows:,} requests looked at have some.", 2)
     elif own:
         text.note(f"Feedback comes with the records themselves ({own:,} values), so it needs no source of its own.", 2)
     else:
-        text.note("No feedback was found. Thumbs or scores, tied by request id, would be one more source: "
-                  "{response_id, value} a line (docs/data.md).", 2)
+        text.note("No feedback was found. To add thumbs or scores, name one more source with lines of "
+                  "{response_id, value} (docs/data.md).", 2)
     names = _names(contents)
     if len(names) > 1 and not mapping:
         shown = ", ".join(plain(name, 40) for name in names[:6])
-        text.note(f"The records name {len(names)} workloads ({shown}{', ...' if len(names) > 6 else ''}); all are taken as "
-                  f"{contents.workload}. To keep some apart, map their names to recipes' workloads under a source:", 2)
+        text.note(f"The records name {len(names)} workloads ({shown}{', ...' if len(names) > 6 else ''}); all count as "
+                  f"{contents.workload}. To separate them, map their names to recipes' workloads under a source:", 2)
         example = {plain(name, 40): _slug(name) for name in names[:3]}
         text.put("workloads", example, 2, off=True)
     models = [plain(item["name"], 40) for item in seen.models if item["name"]]
@@ -232,54 +230,55 @@ def _days(contents: Contents, text: _Text) -> None:
     seen = contents.seen
     days = [item["day"] for item in seen.days]
     if seen.totals["at_midnight"] == seen.totals["rows"]:
-        text.note("The records carry no time of their own: their day is the one in their file's name, or the file's own. "
-                  "first_day and last_day stay open: from the earliest day in the logs until today.")
+        text.note("The records have no time: their day comes from the file's name, or its modification time. first_day and "
+                  "last_day stay open: from the earliest day in the logs until today.")
         return
     if contents.saw_everything:
         looks = [source.look for source in contents.of("logs", "feedback") if source.look.names_days]
         first = min([days[0], *(look.days[0] for look in looks)])
         span = " to ".join(map(str, dict.fromkeys([days[0], days[-1]])))
         text.note(f"{seen.totals['rows']:,} requests on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "
-                  f"{span}: one partition a day. Without last_day they go on until today.")
+                  f"{span}: one partition a day. Without last_day, days continue until today.")
         text.put("first_day", first)
         text.put("last_day", days[-1], off=True)
     else:
-        text.note(f"Days from {days[0]} to {days[-1]} were seen, in a part of the logs; first_day stays open: the earliest day "
-                  "in all of them.")
+        text.note(f"The part of the logs that was read has days from {days[0]} to {days[-1]}; first_day stays open: the "
+                  "earliest day in all logs.")
 
 
 def _seeds_and_evals(contents: Contents, text: _Text) -> None:
     seeds, evals = contents.of("seeds"), contents.of("evals")
     if seeds:
-        text.note("Examples beside the traffic, by their name; they are trained on and never measured on.")
+        text.note("Training examples in addition to the traffic, found by their name; never used for measurements.")
         text.put("seeds")
         for source in seeds:
             text.put(source.name, {"uri": place(source.uri, contents.home)}, 2)
     if evals:
-        text.note("Evaluation suites, by their name: rows that hold one of their items are left out of training.")
+        text.note("Evaluation suites, found by their name: rows that contain one of their items are not trained on.")
         text.put("evals")
         for source in evals:
             is_file = source.look.first_uri == source.uri or Path(local_path(source.uri) or "").is_file()
             uri = source.uri if is_file or "*" in source.uri else f"{source.uri.rstrip('/')}/*"
             text.put(source.name, {"uri": place(uri, contents.home)}, 2)
     else:
-        text.note("Suites that you evaluate on belong here, so that no training row holds one of their items.")
+        text.note("Name your evaluation suites here, so that no training row contains one of their items.")
         text.put("evals", {"my-suite": {"uri": "evals/suite.jsonl"}}, off=True)
 
 
 def _curation(contents: Contents, text: _Text) -> None:
     seen = contents.seen
     about = "about " if seen.sampled or not contents.saw_everything else ""
-    lost = [f"{plain(fate['rule'].replace('_', ' '), 40)} {fate['rows'] / seen.sample_rows:.0%}" for fate in seen.fates
-            if fate["rule"] != "kept" and fate["rows"] * 200 >= seen.sample_rows][:6] if seen.sample_rows else []
+    frequent = [item for item in seen.decisions if item["rule"] != "kept" and item["rows"] * 200 >= seen.sample_rows][:6]
+    dropped = [f"{plain(item['rule'].replace('_', ' '), 40)} {item['rows'] / seen.sample_rows:.0%}"
+               for item in (frequent if seen.sample_rows else [])]
     text.note(f"With the defaults {about}{seen.usable_share:.0%} of the requests stay ({contents.trainable:,})"
-              + (f"; the others: {', '.join(lost)}." if lost else "."))
+              + (f"; the others: {', '.join(dropped)}." if dropped else "."))
     text.put("curation")
     if seen.pii:
         kinds = ", ".join(f"{plain(item['kind'], 20)} {item['rows']:,}" for item in seen.pii[:5])
         text.note(f"Personal data was found in these {seen.sample_rows:,} rows ({kinds}): placeholders take its place.", 2)
     else:
-        text.note("No personal data was found; what comes later is still replaced by placeholders.", 2)
+        text.note("No personal data was found; in later logs it is still replaced by placeholders.", 2)
     text.put("pii", "redact", 2)
     languages = [item for item in seen.languages if item["rows"] * 100 >= seen.sample_rows]
     if len(languages) > 1:
@@ -294,10 +293,10 @@ def _curation(contents: Contents, text: _Text) -> None:
 def _datasets(contents: Contents, text: _Text) -> None:
     sessions = contents.seen.sessions.get("sessions", 0) or 0
     if sessions >= FEW_SESSIONS or not contents.saw_everything:
-        text.note("Whole sessions are held out: a tenth for the evaluation, a twentieth to validate on.")
+        text.note("Whole sessions are held out: a tenth for evaluation, a twentieth for validation.")
         text.put("datasets", {"sft": {"test_share": 0.1, "validation_share": 0.05}})
     else:
-        text.note(f"Only {sessions:,} sessions were seen, and whole sessions are held out: a larger share, so that some are.")
+        text.note(f"Only {sessions:,} sessions were found, and whole sessions are held out, so the shares are larger.")
         text.put("datasets", {"sft": {"test_share": 0.2, "validation_share": 0.1}})
 
 
@@ -309,17 +308,17 @@ def _training(contents: Contents, text: _Text) -> None:
     length = {"max_length": contents.max_length}
     drafter, student = _worth(seen.verdicts, "a drafter"), _worth(seen.verdicts, "a student")
     if base.kind == "tiny":
-        text.note("(tiny) Sizes for two CPU cores and some minutes; none of them is advice for a real model.")
+        text.note("(tiny) Sizes for two CPU cores and some minutes; no advice for a real model.")
         text.put("tiny", TINY_SIZES["tiny"])
     text.note(fitted)
     text.put("sft", {**_sft(contents, text), **length})
     text.blank()
-    text.note(f"A smaller model, taught by the fine-tuned one: {_judgement(seen.verdicts, 'a student')}")
+    text.note(f"A smaller model, distilled from the fine-tuned one: {_judgement(seen.verdicts, 'a student')}")
     sizes = {**TINY_SIZES["student"], **length} if base.kind == "tiny" else length
     text.put("student", sizes if student else {"enabled": False})
     if not base.served:
         text.blank()
-        text.note(f"Quantizing, decoding and drafters are not known for {plain(base.model_type, 30)} models.")
+        text.note(f"Quantization, decoding and drafters do not support {plain(base.model_type, 30)} models.")
         text.put("quantize", {"enabled": False})
     text.blank()
     text.note(f"A draft model that speeds up serving: {_judgement(seen.verdicts, 'a drafter')}")
@@ -358,10 +357,10 @@ def _judgement(verdicts: list[Verdict], question: str) -> str:
 
 
 def _release(contents: Contents, text: _Text) -> None:
-    text.note("A person approves (`millrace approve VERSION`); `automatic` serves whatever passes the gates.")
+    text.note("A person approves with `millrace approve VERSION`; `automatic` serves every release that passes its gates.")
     text.put("release", None)
     text.put("approval", "person", 2)
     if contents.base.kind == "tiny":
-        text.note("(tiny) A toy's figures say nothing, so its gates are low. The defaults are recovery 0.99, acceptance_length "
-                  "1.2.", 2)
+        text.note("(tiny) A toy's figures mean nothing, so its gates are low. The defaults are recovery 0.99, "
+                  "acceptance_length 1.2.", 2)
         text.put("gates", {"recovery": 0.9, "acceptance_length": 1.0}, 2)

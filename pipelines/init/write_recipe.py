@@ -19,7 +19,8 @@ from pipelines.contract.base_choice import TINY, look_at_base
 from pipelines.contract.recipe import load_recipe
 from pipelines.init.recipe_text import Contents, recipe_text
 from resources.atomic import write_text
-from resources.inspecting.inspection import InspectError, Inspection, inspect
+from resources.inspecting.findings import Inspection
+from resources.inspecting.inspection import InspectError, inspect
 from resources.inspecting.survey import FoundSource, survey
 from resources.reading.sources import SourceError, SourceSettings
 
@@ -36,7 +37,7 @@ class InitError(Exception):
 
 @dataclass
 class Wanted:
-    """What a person asked for. output, workload, limit_objects: open where None."""
+    """The user's answers. None: not given."""
 
     uris: list[str]
     output: Path | None = None
@@ -90,7 +91,7 @@ def sources_under(uris: list[str]) -> list[FoundSource]:
 
 
 def check_uri(uri: str) -> None:
-    """Refuses a uri with credentials in it, and an empty one."""
+    """Raises InitError for an empty uri or one with credentials."""
     if not uri.strip():
         raise InitError("the logs' place is empty; give a file, a directory, a glob or an s3:// prefix")
     try:
@@ -148,7 +149,7 @@ def _inspected(found: list[FoundSource], wanted: Wanted, limit: int, tell: Calla
 
 
 def _write_checked(path: Path, text: str) -> None:
-    """Reads the recipe back under another name first, so that a file with this name is always one that loads."""
+    """Writes the recipe under a temporary name and loads it first, so that the final file always loads."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -31,12 +31,10 @@ from resources.artefacts.manifest import SCRATCH, ManifestError
 from resources.artefacts.registry import Registry
 from resources.atomic import write_json
 from resources.lake import Lake
+from resources.stages import sections
 
 if TYPE_CHECKING:
     from resources.launching.local_launcher import LocalLauncher
-
-STAGES = {"sft": ("sft", "model", "base_model"), "student": ("distill", "teacher", "sft_model")}
-"""Stage -> its operation, the role of the model it starts from, and that model's asset."""
 
 LEAST_STEPS = 8
 
@@ -46,7 +44,7 @@ class SweepError(Exception):
 
 
 class SweepFailed(Exception):
-    """A training of the sweep ended before its time; those before it are kept."""
+    """A training of the sweep ended early; finished ones are kept."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Report:
-    """All rates, ascending; `best` is None where every one broke."""
+    """All rates, ascending; `best` is None if every training diverged."""
 
     stage: str
     steps: int
@@ -76,7 +74,7 @@ class Report:
 
     @property
     def tied(self) -> list[Tried]:
-        """Rates whose loss is within the wobble of the best one's."""
+        """Rates whose loss is within the noise of the best one's."""
         best = self.best
         return [] if best is None else [
             one for one in self.tried
@@ -119,13 +117,14 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     """Trains once at every rate. Raises SweepError where the dataset or the model is not in the lake yet."""
     from resources.launching.local_launcher import LocalLauncher
 
-    if stage not in STAGES:
-        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(STAGES)}")
+    if stage not in sections():
+        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
     settings = getattr(recipe, stage).resolved()
     steps = min(100, settings.steps or 100) if steps is None else steps
     if steps < LEAST_STEPS:
         raise SweepError(f"--steps {steps}: fewer than {LEAST_STEPS} steps say nothing about a learning rate")
-    operation, role, source = STAGES[stage]
+    trained = sections()[stage]
+    operation, role, source = trained.operation, trained.takes_model_as, recipe.policy.source_of(trained.name)
     registry = Registry(lake, recipe.workload)
     inputs = {}
     for name, kind, asset in ((role, "model", source), ("dataset", "dataset", "sft_dataset")):
@@ -158,8 +157,8 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
 
 
 def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
-    """One training, or what is left of an earlier one. Only its metrics are kept of a finished run."""
-    from resources.launching.local_launcher import WorkerError
+    """Runs or continues one training. Of a finished one only the metrics are kept."""
+    from resources.launching.launcher import WorkerError
 
     result = job.output / "result.json"
     if not result.exists():

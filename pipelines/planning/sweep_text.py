@@ -1,4 +1,4 @@
-"""What a sweep found, on a terminal."""
+"""Prints the report of `millrace sweep`."""
 
 from __future__ import annotations
 

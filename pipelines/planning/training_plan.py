@@ -1,4 +1,4 @@
-"""`millrace plan`: what training a recipe's stage will take of given devices, before any of them is rented.
+"""`millrace plan`: predicts the memory and speed of training a stage on given devices.
 
     plan = plan_recipe(recipe, "8xH100", stage="sft")
     print_plan(plan, recipe, "sft", console)
@@ -22,8 +22,8 @@ from model_ops.devices import parse_devices
 from model_ops.planning.choice import choose
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
 from pipelines.contract.recipe import Recipe
+from resources.stages import sections
 
-STAGES = ("sft", "student")
 BAR = 28
 SAID = {
     "weights": "weights", "gradients": "gradients", "optimizer": "optimizer state", "kept": "activations, kept",
@@ -40,8 +40,8 @@ class PlanError(Exception):
 def plan_recipe(recipe: Recipe, gpus: str, stage: str = "sft") -> Plan:
     """The plan of one stage. Raises PlanError or UnknownDevice for what cannot be planned, NothingFits with the nearest
     thing that fits."""
-    if stage not in STAGES:
-        raise PlanError(f"--stage {stage}: stages that can be planned are {', '.join(STAGES)}")
+    if stage not in sections():
+        raise PlanError(f"--stage {stage}: stages that can be planned are {', '.join(sections())}")
     if stage == "student" and not recipe.student.enabled:
         raise PlanError("--stage student: this recipe switches the student off (student.enabled)")
     count, device = parse_devices(gpus)
@@ -105,7 +105,7 @@ def settings_of(plan: Plan) -> dict[str, Any]:
 
 
 def as_json(plan: Plan, recipe: Recipe, stage: str) -> str:
-    """Everything the table says, for other programs."""
+    """The plan as JSON."""
     return json.dumps({
         "workload": recipe.workload, "stage": stage, "model": plan.needs.name, "method": plan.needs.method,
         "weights": plan.needs.counts.all, "devices": plan.count, "devices_used": plan.setup.mesh.processes,

@@ -1,4 +1,4 @@
-"""`millrace measure`: a served model's speed, latency and acceptance on held-out prompts, beside another server's.
+"""`millrace measure`: measures a server's speed, latency and acceptance on held-out prompts, against a second server.
 
     found = compare(["http://drafted:8000", "http://plain:8000"], read_prompts(dataset, 64), [1, 8], 128, 0.0)
     print_comparison(found, console)

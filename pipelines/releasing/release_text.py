@@ -1,4 +1,4 @@
-"""What `approve`, `withdraw` and `rollback` print: the release in full, what moved from what to what, how to undo it."""
+"""Prints releases for `approve`, `withdraw` and `rollback`: the release, which alias moved, how to undo it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from resources.releasing.signature import Signature
 
 
 def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
-    """Everything that a person decides on: versions and digests in full, gates, and the champion at this moment."""
+    """Prints the release to decide on: full versions and digests, gates, and the current champion."""
     release, manifest = read_release(directory), read_manifest(directory)
     _print(console, f"release {directory.name} of {directory.parent.name}")
     _print(console, f"  made      {manifest.created_at:%Y-%m-%d %H:%M} UTC")

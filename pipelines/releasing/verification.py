@@ -1,4 +1,4 @@
-"""`millrace verify`: is this directory what it claims to be? Models, drafters, datasets and releases.
+"""`millrace verify`: checks the files of a model, drafter, dataset or release against digests and formats.
 
 A model or drafter is checked by model_ops.verify; a dataset by its manifest; a release by its own files, its gates, and
 every model that it refers to in the lake around it; a lake's endpoints by their logs.

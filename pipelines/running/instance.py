@@ -1,4 +1,4 @@
-"""Dagster's own home: `<lake>/.dagster`, so that the UI shows what the command line did, and the other way round.
+"""The lake's Dagster instance, shared by the command line and the UI: `<lake>/.dagster`.
 
 `open_instance(lake)` puts the shipped dagster.yaml there, newest wins. `fail_dead_runs(instance)` marks runs whose
 process is gone as failed and frees the pool slots they held: a killed run would keep them for ever.
@@ -10,14 +10,15 @@ import os
 from pathlib import Path
 
 import dagster as dg
-import psutil
-from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, RunsFilter
 
 from resources.atomic import write_text
 from resources.lake import Lake
+from resources.launching.run_history import PROCESS_TAG
+from resources.process_stamp import is_same_process
 
+IN_PROGRESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
+               dg.DagsterRunStatus.SUSPENDED]
 SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
-PROCESS_TAG = "millrace/process"
 
 
 def dagster_home(lake: Lake) -> Path:
@@ -34,17 +35,12 @@ def open_instance(lake: Lake) -> dg.DagsterInstance:
     return dg.DagsterInstance.get()
 
 
-def this_process() -> str:
-    """This process, told apart from a later one with the same pid: `pid@start time`."""
-    return f"{os.getpid()}@{psutil.Process().create_time():.2f}"
-
-
 def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Fails the runs of `millrace run` whose process is dead, frees their pool slots, returns their ids."""
     dead = []
-    for run in instance.get_runs(RunsFilter(statuses=IN_PROGRESS_RUN_STATUSES)):
+    for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS)):
         process = run.tags.get(PROCESS_TAG)
-        if process is None or _is_alive(process):
+        if process is None or is_same_process(process):
             continue
         instance.report_run_failed(run, message="The process of this run is gone; millrace run will continue its work.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
@@ -54,7 +50,7 @@ def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
-    """A run that failed while a step of it was starting has ended and kept its slot; the next step would wait for ever."""
+    """Frees pool slots that ended runs still hold; later steps would wait for them for ever."""
     storage = instance.event_log_storage
     for pool in storage.get_concurrency_keys():
         info = storage.get_concurrency_info(pool)
@@ -63,10 +59,3 @@ def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
             if run is None or run.is_finished:
                 storage.free_concurrency_slots_for_run(run_id)
 
-
-def _is_alive(process: str) -> bool:
-    pid, started = process.split("@")
-    try:
-        return abs(psutil.Process(int(pid)).create_time() - float(started)) < 1
-    except psutil.NoSuchProcess:
-        return False

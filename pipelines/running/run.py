@@ -1,6 +1,6 @@
-"""One run of a recipe inside Dagster: the process that `millrace run` starts and follows.
+"""One run of a recipe inside Dagster: the process that `submit` starts and `millrace run` follows.
 
-    python -m pipelines.running.run '{"recipe": "...", "lake": "...", "select": null, "partition": null, "approve": null}'
+    python -m pipelines.running.run '{"id": "...", "recipe": "...", "lake": "...", "folder": "...", "select": null}'
 
 Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Every Dagster event worth
 showing, and every progress line of the workers, goes to the file named by MILLRACE_PROGRESS.
@@ -14,33 +14,39 @@ import re
 import signal
 import sys
 import uuid
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Protocol
 
 import dagster as dg
-from dagster._core.events import DagsterEventType
-from dagster._utils.error import SerializableErrorInfo
 from pydantic import BaseModel, ConfigDict
 
 from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
-from pipelines.definitions import definitions
 from pipelines.graph.days import first_day
-from pipelines.graph.jobs import DAILY
-from pipelines.running.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
+from pipelines.graph.recipe_graph import definitions
+from pipelines.running.instance import fail_dead_runs, open_instance
+from pipelines.running.submit import EXIT, STARTED
 from pipelines.storage.lake_recipes import remember
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.leftovers import kept_seconds
+from resources.atomic import write_json
 from resources.lake import Lake, LakeError
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
+from resources.launching.run_history import PROCESS_TAG
+from resources.process_stamp import this_process
 from resources.reading.ingest import observe
 from resources.reading.ingest_notes import moved_note
 from resources.reading.sources import SourceError
+from resources.stages import daily_stages
 from resources.tables import Tables
 
+RUN_TAG = "millrace/run"
+"""Tag of a Dagster run: the id of the submitted run that it belongs to."""
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
-STATES = {DagsterEventType.STEP_START: "started", DagsterEventType.STEP_SUCCESS: "finished"}
+STATES = {dg.DagsterEventType.STEP_START: "started", dg.DagsterEventType.STEP_SUCCESS: "finished"}
 INTERRUPTIONS = {"DagsterExecutionInterruptedError", "KeyboardInterrupt", "WorkerStopped"}
 DUCKDB_INTERRUPTED = "Query interrupted"
 """What DuckDB says, as a RuntimeError, of a Ctrl-C during a query."""
@@ -51,10 +57,23 @@ class RunRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    id: str
     recipe: Path
     lake: Path
+    folder: Path
+    """Where the run says that it began, and its exit code."""
     select: list[str] | None = None
     partition: date | None = None
+
+
+class StepError(Protocol):
+    """What Dagster records of an error: its class, its message, and the error that caused it."""
+
+    cls_name: str | None
+    message: str
+
+    @property
+    def cause(self) -> StepError | None: ...
 
 
 class SelectionError(Exception):
@@ -66,21 +85,22 @@ def run(request: RunRequest) -> int:
     recipe = load_recipe(request.recipe)
     lake = Lake.open(request.lake)
     require_writable(lake.root)
-    kept_seconds()  # a mistake in the environment is said now, not by the step that first needs the lake
+    kept_seconds()  # an error in the environment is reported now, not by the step that first needs the lake
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
         relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
-    daily = [key for key in chosen if key.path[-1] in DAILY]
+    by_day = daily_stages()
+    daily = [key for key in chosen if key.path[-1] in by_day]
     if daily:
         days = _days(recipe, lake, request.partition, instance)
         graph = definitions(request.recipe, request.lake)  # the first day is known only now
-        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days)):
+        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request.id):
             return 1
-    rest = [key for key in chosen if key.path[-1] not in DAILY]
-    if rest and not _execute(graph, "train", rest, instance, lake, {}):
+    rest = [key for key in chosen if key.path[-1] not in by_day]
+    if rest and not _execute(graph, "train", rest, instance, lake, {}, request.id):
         return 1
     return 0
 
@@ -120,10 +140,18 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
     )
     earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
     if partition is None:
-        return [day for day in seen.days if earliest <= day <= latest]
+        found = [day for day in seen.days if earliest <= day <= latest]
+        news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
+        return [day for day in found if day in news] or found[-1:]
     if not earliest <= partition <= latest:
-        raise SelectionError(f"--partition {partition}: this recipe's traffic is that of {earliest} to {latest}")
+        raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
     return [partition]
+
+
+def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
+    """Days that one of the daily assets has no materialization of."""
+    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in daily_stages()]
+    return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
 def _range_tags(days: list[date]) -> dict[str, str]:
@@ -131,7 +159,8 @@ def _range_tags(days: list[date]) -> dict[str, str]:
 
 
 def _execute(
-    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str]
+    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: Lake, tags: dict[str, str],
+    submitted_as: str,
 ) -> bool:
     run_id = str(uuid.uuid4())
     listener = _Listener({key.path[-1] for key in keys}, lake)
@@ -140,7 +169,7 @@ def _execute(
         instance=instance,
         run_id=run_id,
         asset_selection=keys,
-        tags={**tags, PROCESS_TAG: this_process()},
+        tags={**tags, PROCESS_TAG: this_process(), RUN_TAG: submitted_as},
         raise_on_error=False,
     )
     if listener.interrupted:
@@ -161,23 +190,23 @@ class _Listener:
         if event is None:
             return
         step = (event.step_key or "").split("__")[-1]
-        if event.event_type == DagsterEventType.ENGINE_EVENT and "blocked by limit for pool" in (event.message or ""):
+        if event.event_type == dg.DagsterEventType.ENGINE_EVENT and "blocked by limit for pool" in (event.message or ""):
             self._waits(step)
-        if event.event_type == DagsterEventType.STEP_FAILURE:
+        if event.event_type == dg.DagsterEventType.STEP_FAILURE:
             self._failed(step, event.event_specific_data.error, entry.timestamp)
-        elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
+        elif event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
             relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
-        elif step in self.names and event.event_type in STATES:  # a check's own step is told by its verdict
+        elif step in self.names and event.event_type in STATES:  # a check's own step is told by its result
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
     def _waits(self, step: str) -> None:
-        """Says once that a step cannot begin yet: nothing else moves on the terminal meanwhile."""
+        """Reports once that a step waits for another run."""
         if step not in self._waiting:
             self._waiting.add(step)
             relay({"event": "note", "message": f"{step} waits: another run on this lake is at work in its place"})
 
-    def _failed(self, step: str, error: SerializableErrorInfo | None, at: float) -> None:
+    def _failed(self, step: str, error: StepError | None, at: float) -> None:
         refused = storage_sentence(error, self.lake.root)
         while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
             error = error.cause  # Dagster's own wrappers; what they wrap says what is wrong
@@ -193,8 +222,17 @@ class _Listener:
 def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
+    request = RunRequest.model_validate(json.loads(sys.argv[1]))
+    with suppress(OSError):  # a full disk: the process that submitted this run sees its exit code all the same
+        write_json(request.folder / STARTED, {"process": this_process()})
+    code = _carried_out(request)
+    with suppress(OSError):
+        write_json(request.folder / EXIT, {"exit_code": code})
+    return code
+
+
+def _carried_out(request: RunRequest) -> int:
     try:
-        request = RunRequest.model_validate(json.loads(sys.argv[1]))
         return run(request)
     except (RecipeError, LakeError, SourceError, SelectionError) as error:
         relay({"event": "refused", "message": str(error)})

@@ -1,4 +1,4 @@
-"""What a person sees of the step at work: a moving bar on a terminal, a line now and then where output goes elsewhere.
+"""Progress of the current step: a bar on a terminal, an occasional line when output goes to a file.
 
     with StepProgress(console) as shown:
         shown.begin("sft_model")
@@ -63,7 +63,7 @@ class StepProgress:
         self._task = self._bars.add_task(self._phase, step=step, said="", total=None)
 
     def waits_for(self, phase: str) -> None:
-        """Names what happens before the operation reports any progress."""
+        """Shows what the step is doing before its operation reports progress."""
         if self._task is not None:
             self._pace, self._phase = Pace(), phase
             self._bars.update(self._task, description=phase, completed=0, total=None, said="")
@@ -77,7 +77,7 @@ class StepProgress:
                           said="  ".join([self._pace.how_far(), *self._pace.how_fast()]))
 
     def look(self) -> None:
-        """Where nothing moves on a terminal, writes how far the step is once that is due."""
+        """Writes a progress line when one is due, if the output is no terminal."""
         if self._task is None or self._console.is_terminal or self._clock() < self._next_line:
             return
         how = self._pace.sentence() if self._pace.phase else self._phase if self._phase != "starting" else "working"

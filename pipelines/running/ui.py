@@ -29,7 +29,7 @@ from pipelines.storage.locations import lake_location
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.source_digest import PROJECT
 from resources.lake import Lake, LakeError
-from resources.launching.python_process import child_environment, python_module
+from resources.launching.python_process import child_environment, python_module, python_script
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
 """Where a lake is looked for in the current folder when none is named."""
@@ -45,7 +45,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
     if importlib.util.find_spec("dagster_webserver") is None:
         raise UiError("the UI is not installed: pip install 'millrace[ui]'")
     for path in recipes:
-        load_recipe(path)  # a mistake is said here, not by a server that cannot load
+        load_recipe(path)  # an error is reported here, not by a server that cannot load
     place = ui_lake(recipes, lake)
     shown = recipes or _recipes_of(place)
     _check_port(host, port)
@@ -56,7 +56,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
         workspace.write_text(yaml.safe_dump({"load_from": code_locations(shown)}), encoding="utf-8")
         commands = [python_module("dagster_webserver", "-w", str(workspace), "-h", host, "-p", str(port))]
         if daemon_here:
-            commands.append(python_module("dagster._daemon", "run", "-w", str(workspace)))
+            commands.append(python_script("dagster-daemon", "run", "-w", str(workspace)))
         else:
             console.print("Another UI on this lake runs its schedules and sensors; this one only shows.")
         # A session of their own: Ctrl-C reaches this process alone, which then ends them in order.
@@ -74,7 +74,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
 
 
 class ServerEnded(Exception):
-    """Webserver or daemon ended although nobody asked it to."""
+    """Webserver or daemon ended unexpectedly."""
 
 
 def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> Lake:
@@ -135,7 +135,7 @@ def _check_port(host: str, port: int) -> None:
 
 @contextmanager
 def _only_daemon(home: Path) -> Iterator[bool]:
-    """Whether this is the only `millrace ui` on a DAGSTER_HOME. The lock is the kernel's: it ends with this process."""
+    """Whether this is the only `millrace ui` on a DAGSTER_HOME, by a kernel lock that ends with the process."""
     with (home / ".daemon-lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,7 +146,7 @@ def _only_daemon(home: Path) -> Iterator[bool]:
 
 
 def _end(servers: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ends servers that still run; another Ctrl-C does not leave one behind."""
+    """Stops servers that still run, even if Ctrl-C is pressed again."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     for server in servers:
         server.terminate()

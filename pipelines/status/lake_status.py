@@ -1,4 +1,4 @@
-"""`millrace status`: what of a lake is current, what is stale and why, what runs, and who is waited for.
+"""`millrace status`: which artefacts are current or stale and why, which runs are active, what an endpoint waits for.
 
     status = status_of(Lake.open("lake", create=False), recipe)         # recipe: or None
     status.as_json()                                                     # stable keys, for monitors
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from resources.artefacts.freshness import StaleInput, current_manifests, stale_inputs
+from resources.artefacts.current import current_manifests
+from resources.artefacts.freshness import StaleInput, stale_inputs
 from resources.artefacts.manifest import Input, Manifest, ManifestError
 from resources.artefacts.slice_digest import slice_digest
 from resources.lake import Lake
@@ -28,6 +29,7 @@ from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
 from resources.releasing.parts import disagreements, superseded
 from resources.releasing.release import ReleaseError, read_release
+from resources.stages import artefact_stages
 from resources.tables import Tables
 
 if TYPE_CHECKING:  # importing the schema takes a second
@@ -37,12 +39,8 @@ COMPARED_ROWS = 50_000
 LISTED_OBJECTS = 5_000
 SOURCE_SECONDS = 10.0
 TABLES = ("interactions", "cleaned_interactions")
-STAGES = (
-    "eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "base_model", "sft_model", "student_model",
-    "quantized_model", "served_answers", "speculator_dataset", "speculator", "evaluation_report", "release",
-)
-STEPS = {"release": "release_candidate"}
-"""Artefact -> the step that makes it, where they differ in name."""
+STEPS = {found.artefact_name: found.name for found in artefact_stages()}
+"""Artefact -> the step that makes it."""
 
 State = Literal["current", "stale", "missing", "off"]
 
@@ -129,7 +127,7 @@ class Status:
 
 
 def status_of(lake: Lake, recipe: Recipe | None = None) -> Status:
-    """Of all workloads of the lake, or of the recipe's alone."""
+    """The status of all workloads of the lake, or of the recipe's only."""
     seen = runs(lake)
     names = [recipe.workload] if recipe else workloads_of(lake)
     return Status(
@@ -160,9 +158,9 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
                  if name in manifests and (said := plan.differs_from(manifests[name]))}
     stale = stale_inputs(manifests, slices.now, outdated=differing)
     status = WorkloadStatus(workload, [], slices.counted(), _endpoint(lake, workload))
-    for name in [*STAGES, *(name for name in manifests if name not in STAGES)]:
+    for name in [*STEPS, *(name for name in manifests if name not in STEPS)]:
         manifest = manifests.get(name)
-        is_off = recipe is not None and name in recipe.disabled
+        is_off = recipe is not None and STEPS.get(name, name) in recipe.disabled
         if manifest is None:
             status.stages.append(StageStatus(name, "off" if is_off else "missing"))
             continue
@@ -188,7 +186,7 @@ def _planned(recipe: Recipe, lake: Lake, slices: _Slices) -> dict[str, Any]:
 
 
 class _Slices:
-    """A workload's table rows, digested once each where they are few enough."""
+    """Digests of a workload's table rows, computed once each if there are few enough."""
 
     def __init__(self, tables: Tables, workload: str):
         self._tables, self._workload = tables, workload
@@ -199,7 +197,7 @@ class _Slices:
         key = (table, as_served)
         if key not in self._digests:
             few = self._count(table) <= COMPARED_ROWS
-            self._digests[key] = slice_digest(self._tables, table, self._workload, as_served) if few else None
+            self._digests[key] = slice_digest(self._tables, table, self._workload, as_served, remember=False) if few else None
         return self._digests[key]
 
     def now(self, manifest: Manifest, item: Input) -> str | None:
@@ -212,7 +210,7 @@ class _Slices:
             return None
 
     def doubts(self, manifest: Manifest) -> list[str]:
-        """Large tables that were written to after an artefact was made from them."""
+        """Sentences about large input tables that were written to after the artefact was made."""
         large = [item.name for item in manifest.inputs if item.kind == "table" and self._count(item.name) > COMPARED_ROWS]
         return [f"may be stale: {name} was written to since" for name in large if self._written(name) > manifest.created_at]
 
@@ -284,7 +282,7 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
 
 
 def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> None:
-    """How many objects of the sources were never read, of the first LISTED_OBJECTS of each; bounded in time."""
+    """Counts unread objects among the first LISTED_OBJECTS of each source, within a time limit."""
     from resources.reading.new_objects import new_objects
 
     result: dict[str, Any] = {}

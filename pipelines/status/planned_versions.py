@@ -15,37 +15,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.base_model import base_model
-from assets.curated_interactions import curated_interactions
-from assets.eval_suite import eval_suite
-from assets.evaluation_report import evaluation_report
 from assets.overrides import TrainingOverrides
-from assets.quantized_model import quantized_model
-from assets.release_candidate import release_candidate
-from assets.seed_examples import seed_examples
-from assets.served_answers import served_answers
-from assets.sft_dataset import sft_dataset
-from assets.sft_model import sft_model
-from assets.speculator import speculator
-from assets.speculator_dataset import speculator_dataset
-from assets.student_model import student_model
 from pipelines.contract.recipe import Recipe
-from pipelines.definitions import recipe_parts
-from resources.artefacts.freshness import current_manifests
+from pipelines.graph.recipe_graph import asset_of, recipe_parts
+from resources.artefacts.current import current_manifests
 from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, artefact_version, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.source_digest import source_digest
 from resources.lake import Lake
 from resources.reading.sources import SourceError
+from resources.stages import artefact_stages
 from resources.workshop.workshop import Workshop
 
-STAGES = {
-    "eval_suite": eval_suite, "seed_examples": seed_examples, "curated_interactions": curated_interactions,
-    "sft_dataset": sft_dataset, "base_model": base_model, "sft_model": sft_model, "student_model": student_model,
-    "quantized_model": quantized_model, "served_answers": served_answers, "speculator_dataset": speculator_dataset,
-    "speculator": speculator, "evaluation_report": evaluation_report, "release": release_candidate,
-}
-"""Artefact -> the asset that makes it."""
 HASHED_BYTES = 200_000_000
 """A model outside that has changed since is read to compare it, up to this size."""
 
@@ -64,7 +45,7 @@ class Planned:
     unknown: str = ""
 
     def differs_from(self, manifest: Manifest) -> str:
-        """What a run would make otherwise than `manifest`, apart from inputs that are artefacts or tables; nothing where it
+        """How a run's result would differ from `manifest`, apart from inputs that are artefacts or tables; empty where it
         would be the same."""
         if self.unknown or self.version == manifest.version:
             return ""
@@ -89,27 +70,27 @@ def _change(name: str, then: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> dict[str, Planned]:
-    """By artefact, of the stages that the recipe has and whose inputs exist."""
+    """Planned versions by artefact, for enabled stages whose inputs exist."""
     given = {name: value for name, (value, _) in recipe_parts(recipe).items()}
     shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
     object.__setattr__(shop, "slice_digest", slice_digest)
     found = {}
-    for name, asset in STAGES.items():
-        if name in recipe.disabled:
+    for stage in artefact_stages():
+        if stage.name in recipe.disabled:
             continue
-        work = asset.op.compute_fn.decorated_fn
+        work = asset_of(stage).op.compute_fn.decorated_fn
         values = {**given, "workshop": shop, "context": None, "config": TrainingOverrides()}
         try:
             work(**{word: values[word] for word in inspect.signature(work).parameters})
         except _Named as named:
-            found[name] = named.planned
+            found[stage.artefact_name] = named.planned
         except (ManifestError, SourceError, OSError):
             continue
     return found
 
 
 class _Named(Exception):
-    """Carries what would be built out of an asset, before it is built."""
+    """Raised to leave an asset with what it would build, before it builds."""
 
     def __init__(self, planned: Planned):
         super().__init__(planned.version)

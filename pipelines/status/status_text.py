@@ -1,4 +1,4 @@
-"""The status of a lake on a terminal: a table a workload, why a stage is stale below it, then the endpoint and what runs."""
+"""Prints the status of a lake: a table for each workload, why stages are stale, the endpoint, active runs."""
 
 from __future__ import annotations
 

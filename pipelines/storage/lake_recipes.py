@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from resources.atomic import write_json
+from resources.atomic import write_json, write_text
 from resources.lake import Lake
 
 
@@ -18,6 +18,15 @@ def remember(lake: Lake, workload: str, recipe: Path) -> None:
     place, content = lake.root / "recipes" / f"{workload}.json", {"recipe": str(recipe.resolve())}
     if not place.is_file() or place.read_text(encoding="utf-8") != json.dumps(content, indent=2, ensure_ascii=False) + "\n":
         write_json(place, content)
+
+
+def keep_submitted(lake: Lake, workload: str, digest: str, text: str) -> Path:
+    """Keeps a recipe that was submitted without a file: `<lake>/recipes/submitted/<workload>-<digest>.json`."""
+    place = lake.root / "recipes" / "submitted" / f"{workload}-{digest[:12]}.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.is_file():
+        write_text(place, text)
+    return place
 
 
 def remembered(lake: Lake) -> list[Path]:

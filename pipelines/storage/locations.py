@@ -1,4 +1,4 @@
-"""Where a recipe and its lake are found: what every way of starting millrace shares. Imports no Dagster."""
+"""Finds recipes and lakes by name, path and environment variables. Imports no Dagster."""
 
 from __future__ import annotations
 

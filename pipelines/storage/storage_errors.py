@@ -1,4 +1,4 @@
-"""What the disk says no to, as one sentence: full, read-only, no permission. Every layer words it differently.
+"""Turns disk errors of every layer (full, read-only, no permission, quota) into one sentence.
 
     require_writable(lake.root)                  # before a run is started; raises StorageError
     storage_sentence(error, lake.root)           # of an exception, or of Dagster's record of one; None: it is something else
@@ -47,7 +47,7 @@ class StorageError(Exception):
 
 @dataclass(frozen=True)
 class Refusal:
-    """That the disk refused a write, and where, as far as the error says."""
+    """A write that the disk refused, and where, if the error says so."""
 
     kind: Kind
     path: Path | None
@@ -61,7 +61,7 @@ def storage_sentence(error: Any, place: Path | None) -> str | None:
 
 
 def refusal(error: Any, place: Path | None) -> Refusal | None:
-    """What the disk refused, from the first error in the chain of causes that says so."""
+    """The refusal named by the first error in the chain of causes that names one."""
     unsaid = False
     for link in _chain(error):
         words = next(iter(str(getattr(link, "message", None) or link).strip().splitlines()), "")  # then come SQL and traces
@@ -79,7 +79,7 @@ def refusal(error: Any, place: Path | None) -> Refusal | None:
 
 
 def require_writable(place: Path) -> None:
-    """Writes a little below `place` and takes it away again. Raises StorageError where that fails."""
+    """Writes and removes a small file below `place`. Raises StorageError if that fails."""
     found = _tried(place)
     if found is not None:
         raise StorageError(_sentence(found, place))

@@ -1,4 +1,4 @@
-"""An inspection as a page of text in the terminal: what `millrace inspect` prints."""
+"""Prints the report of `millrace inspect`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipelines.terminal.text_table import print_table, text_table
-from resources.inspecting.inspection import Inspection
+from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection_page import day_bars, headline, sections
 from resources.plain_text import visible
 
@@ -15,7 +15,7 @@ MARKS = {"yes": "green", "possible": "yellow"}
 
 
 def print_inspection(found: Inspection, console: Console, width: int | None = None) -> None:
-    """Prints the figures, the tables, and the verdicts last, where one looks first."""
+    """Prints figures, tables and then the verdicts, which end up just above the prompt."""
     figures = Table.grid(padding=(0, 2, 0, 0))
     figures.add_column(justify="right", style="bold")
     figures.add_column(style="dim", overflow="fold")

@@ -1,4 +1,4 @@
-r"""The console that all commands print on: nothing that it is given can steer the terminal.
+r"""The console of all commands: control characters in printed text are spelled out, never sent to the terminal.
 
     console = PlainConsole()
     console.print(f"[green]✓[/] {name}")     # markup is ours; a \x1b in `name` is printed as \x1b

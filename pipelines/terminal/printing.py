@@ -1,4 +1,4 @@
-"""Rows and trees on a terminal, or as JSON and CSV for other programs.
+"""Prints rows and lineage trees as tables, JSON or CSV.
 
 Tables show text as text (pipelines/terminal/text_table.py). CSV and JSON hold the exact values: JSON with control characters
 as its own escapes, CSV with such characters spelt out on a terminal only.

@@ -1,4 +1,4 @@
-"""What all commands share: the typer app, the two consoles, and options that many of them take."""
+"""Shared by all commands: the typer app, the two consoles, common options."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LakeOption = Annotated[
 
 WidthOption = Annotated[
     int | None,
-    typer.Option("--width", min=20, help="how many characters wide a table may be", show_default="the terminal's; in a file, "
-                 "that of its content"),
+    typer.Option("--width", min=20, help="width of tables in characters", show_default="the terminal's; in a file, the "
+                 "content's"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Tables of text that was logged: printed as it is, with ids whole and URIs unbroken.
+"""Tables of logged text: ids stay whole and URIs unbroken.
 
     print_table(text_table(columns, rows), console, width=None)
 

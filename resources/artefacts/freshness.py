@@ -1,22 +1,20 @@
 """Which current artefacts were made from inputs that are no longer the current ones.
 
-    manifests = current_manifests(lake, "math-tutor")        # name -> manifest, read from current.json and manifest.json
+    manifests = current_manifests(lake, "math-tutor")        # of current.py: name -> manifest
     stale = stale_inputs(manifests)                           # name -> [StaleInput(...)]; only stale artefacts are in it
 
 An input that is an artefact is compared by digest: another version with the same content is no change. An artefact whose
 parent is stale is stale itself. Table slices and files from outside are compared where the caller can digest them
-(`digest_of`). Nothing is written, and no lock is taken.
+(`digest_of`). Nothing is read or written.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from resources.artefacts.manifest import Input, Manifest, ManifestError, read_manifest
-from resources.lake import Lake
+from resources.artefacts.manifest import Input, Manifest
 
 ARTEFACTS = ("dataset", "model", "release")
 
@@ -106,18 +104,3 @@ def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[st
 
     look(name, frozenset({name}))
     return list(found)
-
-
-def current_manifests(lake: Lake, workload: str) -> dict[str, Manifest]:
-    """The current artefacts of a workload, by the last part of their name. One that cannot be read is left out."""
-    found = {}
-    for kind in ARTEFACTS:
-        home = lake.artefacts(kind) / workload
-        pointers = [home / "current.json"] if kind == "release" else sorted(home.glob("*/current.json"))
-        for pointer in pointers:
-            try:
-                manifest = read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
-            except (OSError, ValueError, KeyError, TypeError, ManifestError):
-                continue
-            found[manifest.name.rpartition("/")[2]] = manifest
-    return found

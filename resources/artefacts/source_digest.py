@@ -6,8 +6,8 @@
 Only text is read; nothing is imported. From the named files on, these count:
 - every project file that one of them imports, as its syntax tree (python_digest.py): no comment, docstring, line break or
   description of a setting changes a version;
-- every SQL file that one of them names ("clean/texts"; f"ingest/{name}" names all files of sql/ingest), as its tokens
-  (sql_digest.py);
+- every SQL file that one of them names ("curating/clean/texts"; f"reading/formats/{name}" names all files of that folder), as
+  its tokens (sql_digest.py);
 - every data file or folder beside a file that names it ("chatml.jinja", "templates"), byte by byte.
 A Python file counts by what it says, not by where it lies: moving it, with the imports of it, changes no version.
 

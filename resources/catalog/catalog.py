@@ -1,6 +1,5 @@
 """The catalog: what analysts open. One small DuckDB file of views over the lake's tables and datasets.
 
-    rebuild(lake)                                                     # after a commit; the file is swapped atomically
     query(lake, "select rule, count(*) from decisions group by rule") # an Arrow table; works while a run is writing
     with ask(lake, "from interactions") as answer: ...                # the same in batches, for results of any size
     lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
@@ -10,74 +9,32 @@ math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals
 `lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
 `decisions` holds the decisions that are in force, `decisions_history` all of them. `relations` and `relation_columns` say
 what each of them is (comments.py). Nothing is lost when the file is deleted. why.py tells the
-fate of one request or line from it.
+history of one request or line from it.
 
 Questions are asked behind a lock (locked_catalog.py): one query, which can read the files of the views only.
-
-Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views
-name stay where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was
-built>') || '/...', so that a copy of the lake works after `set variable lake = '<copy>'`.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from resources.catalog.comments import RELATIONS, add_comments
+from resources.catalog.build import rebuild
 from resources.catalog.locked_catalog import SPILLS, Limits, OldCatalogError, locked, memory_gib
 from resources.catalog.question import NotAQuestionError, check_question
-from resources.catalog.release_relations import RELEASE_RELATIONS, create_release_relations
 from resources.lake import Lake
-from resources.sql_files import create_view, rows, run, sql_text
-from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
-
-SPLITS = {"train", "validation", "test"}
-
-_MANIFESTS = pa.schema([("path", pa.string()), ("manifest", pa.string())])
-_LISTED = pa.schema([("relation", pa.string()), ("path", pa.string())])
-_POINTERS = pa.schema([("home", pa.string()), ("version", pa.string())])
+from resources.sql_files import rows
 
 
 class CatalogError(Exception):
     """A question that the catalog cannot answer; one sentence that says why."""
-
-
-def rebuild(lake: Lake) -> None:
-    """Builds the catalog anew and puts it in place of the old one in one step."""
-    tables = Tables(lake)
-    with TemporaryDirectory(dir=lake.root, prefix=".catalog-") as folder:
-        beside = Path(folder) / "catalog.duckdb"
-        with duckdb.connect(str(beside), config={"temp_directory": folder}) as connection:
-            connection.execute("set timezone = 'UTC'")
-            listed = {}
-            for name in SCHEMAS:
-                view = "decisions_history" if name == "decisions" else name
-                listed[view] = _create_table_view(connection, tables, name, view)
-            manifests, pointers = _manifests(lake), _pointers(lake)
-            connection.register("manifest_texts", manifests)
-            connection.execute(sql_text("catalog/manifests"))
-            connection.register("pointers", pointers)
-            for name in ("artefacts", "lineage_edges", "lineage_nodes", "lineage", "decisions"):
-                run(connection, f"catalog/{name}")
-            create_release_relations(connection, lake)
-            datasets, files = _create_dataset_views(connection, lake, manifests, pointers)
-            connection.register("listed_files", _listed(lake, {**listed, **files}))
-            for name in ("log_lines_in", "weights_holding", "steps_of", "why", "view_files", "relations", "relation_columns"):
-                run(connection, f"catalog/{name}")
-            add_comments(connection, datasets)
-            connection.execute("checkpoint")  # closing does the same, but keeps it to itself where the disk is full
-        beside.replace(lake.catalog)
 
 
 @dataclass(frozen=True)
@@ -129,6 +86,12 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
     """
     with open_catalog(lake) as connection:
         return rows(connection, "catalog/lineage_of", node=_found(connection, lake, artefact)["node"])
+
+
+def find_artefact(lake: Lake, artefact: str) -> str:
+    """The directory of the one artefact that is meant, below the lake. Raises CatalogError as `lineage_of` does."""
+    with open_catalog(lake) as connection:
+        return _found(connection, lake, artefact)["path"]
 
 
 @dataclass(frozen=True)
@@ -229,112 +192,3 @@ def _as_name(artefact: str) -> str:
         return f"{content['name']}@{content['version']}"
     except (ValueError, KeyError, TypeError) as error:
         raise CatalogError(f"{manifest} is not readable as a manifest: restore it from a copy") from error
-
-
-def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, view: str) -> list[str]:
-    """Makes a table readable as `view`. Returns the files behind it."""
-    files = tables.files(name)
-    if files:
-        create_view(connection, "catalog/table", view, SCHEMAS[name], _paths(tables.lake, files), PARTITIONS[name])
-        return files
-    connection.register("no_rows", SCHEMAS[name].empty_table())
-    columns = connection.execute("describe no_rows").fetchall()
-    connection.unregister("no_rows")
-    connection.execute(
-        sql_text("catalog/empty").format(
-            view=view, columns=", ".join(f"cast(null as {column[1]}) as {column[0]}" for column in columns)
-        )
-    )
-    return []
-
-
-def _listed(lake: Lake, files: Mapping[str, Iterable[str | Path]]) -> pa.Table:
-    """The files behind each view, as paths inside the lake."""
-    return pa.Table.from_pylist(
-        [{"relation": view, "path": path} for view, own in files.items() for path in _inside(lake, own)], schema=_LISTED
-    )
-
-
-def _inside(lake: Lake, files: Iterable[str | Path]) -> list[str]:
-    return [Path(file).relative_to(lake.root).as_posix() for file in files]
-
-
-def _paths(lake: Lake, files: Iterable[str | Path]) -> str:
-    """Files of the lake as a list of SQL expressions that follow the lake when it is moved."""
-    home = f"coalesce(getvariable('lake'), {sql_literal(str(lake.root))})"
-    return ", ".join(f"{home} || {sql_literal('/' + path)}" for path in _inside(lake, files))
-
-
-def _manifests(lake: Lake) -> pa.Table:
-    """Every finished artefact's manifest, as text. One that is being replaced or is no JSON is none: `verify` tells."""
-    found = []
-    for kind in ("dataset", "model", "release"):
-        depth = "*/*" if kind == "release" else "*/*/*"
-        for path in sorted(lake.artefacts(kind).glob(f"{depth}/manifest.json")):
-            found.append(
-                {"path": path.parent.relative_to(lake.root).as_posix(), "manifest": path.read_text(encoding="utf-8")}
-            )
-    return pa.Table.from_pylist(found, schema=_MANIFESTS)
-
-
-def _pointers(lake: Lake) -> pa.Table:
-    """Which version of each artefact is the current one."""
-    found = []
-    for kind in ("dataset", "model", "release"):
-        depth = "*" if kind == "release" else "*/*"
-        for path in sorted(lake.artefacts(kind).glob(f"{depth}/current.json")):
-            home = path.parent.relative_to(lake.root).as_posix()
-            found.append({"home": home, "version": json.loads(path.read_text(encoding="utf-8"))["version"]})
-    return pa.Table.from_pylist(found, schema=_POINTERS)
-
-
-def _create_dataset_views(
-    connection: duckdb.DuckDBPyConnection, lake: Lake, manifests: pa.Table, pointers: pa.Table
-) -> tuple[dict[str, str], dict[str, list[Path]]]:
-    """A view for the current version of each dataset, and one of all versions' rows with the interactions in them.
-
-    Returns by view the dataset that it shows (with the kind of file, where there are several), and the files behind it.
-    """
-    current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
-    taken = {*SCHEMAS, *RELATIONS, *RELEASE_RELATIONS}
-    datasets: dict[str, str] = {}
-    listed: dict[str, list[Path]] = {"dataset_rows": []}
-    for row in manifests.to_pylist():
-        kind, workload, name, *version = row["path"].split("/")
-        files = sorted((lake.root / row["path"]).glob("*.parquet")) if kind == "datasets" else []
-        listed["dataset_rows"] += [file for file in files if file.stem in SPLITS and _names_interactions(file)]
-        if row["path"] not in current:
-            continue
-        groups: dict[str, list[Path]] = {}
-        for file in files:
-            stem = re.sub(r"[-_]?\d+$", "", file.stem)
-            groups.setdefault("" if stem in SPLITS else stem, []).append(file)
-        for stem, members in groups.items():
-            shown = f"{name}_{stem}" if stem and len(groups) > 1 else name
-            view = _identifier(f"{workload}_{shown}", taken)
-            datasets[view], listed[view] = shown, members
-            connection.execute(
-                sql_text("catalog/dataset").format(
-                    view=view, version=sql_literal("".join(version)), files=_paths(lake, members)
-                )
-            )
-    if listed["dataset_rows"]:
-        connection.execute(sql_text("catalog/dataset_rows").format(files=_paths(lake, listed["dataset_rows"])))
-    else:
-        run(connection, "catalog/dataset_rows_empty")
-    return datasets, listed
-
-
-def _names_interactions(file: Path) -> bool:
-    return "interaction_ids" in pq.read_schema(file).names
-
-
-def _identifier(text: str, taken: set[str]) -> str:
-    """A name that needs no quotes in SQL, different from those taken (math-tutor and math_tutor may both exist)."""
-    plain = re.sub(r"[^a-z0-9_]", "_", text.lower())
-    plain = f"_{plain}" if plain[0].isdigit() else plain
-    name, number = plain, 2
-    while name in taken:
-        name, number = f"{plain}_{number}", number + 1
-    taken.add(name)
-    return name

@@ -1,9 +1,9 @@
-"""The fate of one request or log line, through tables, decisions, datasets, models, releases and endpoints.
+"""What became of one request or log line: tables, decisions, datasets, models, releases, endpoints.
 
-    fate = fate_of(lake, "chatcmpl-123")                       # an interaction (8 or more digits do), request, trace or session
-    fate = fate_of(lake, "logs/gateway/part-0.jsonl.gz:12")    # a line: kept, repeated, feedback or in quarantine
-    fate = fate_of(lake, "logs/gateway/part-0.jsonl.gz")       # a log object: what came of its records, or why it was not read
-    fate.steps                                                 # one row a step, in the order of the way
+    history = history_of(lake, "chatcmpl-123")  # an interaction (8 or more digits do), request, trace, session
+    history = history_of(lake, "logs/gateway/part-0.jsonl.gz:12")  # a line: kept, repeated, feedback or in quarantine
+    history = history_of(lake, "logs/gateway/part-0.jsonl.gz")     # a log object: its records, or why it was not read
+    history.steps                                                  # one row a step, in order
 
 Only ids, names and the project's own words are in it, never what a user wrote. The path of an object may be spelled in any way,
 or be the end of its uri. Raises UnknownIdError, which says what was looked for, where nothing is found.
@@ -48,8 +48,8 @@ class UnknownIdError(Exception):
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What became of what was asked for. `subjects`: the head of each interaction's story, by interaction id."""
+class History:
+    """What became of what was asked for. `subjects`: what is known of each interaction itself, by interaction id."""
 
     asked: str
     what: str
@@ -57,8 +57,8 @@ class Fate:
     subjects: dict[str, dict[str, Any]]
 
 
-def fate_of(lake: Lake, identifier: str) -> Fate:
-    """The fate of the interactions or of the line that `identifier` means.
+def history_of(lake: Lake, identifier: str) -> History:
+    """What became of the interactions or of the line that `identifier` means.
 
     Raises UnknownIdError where it means nothing, CatalogError where it means several things.
     """
@@ -107,21 +107,21 @@ def _unknown(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path
             "has no id of its own: ask for it as URI:ROW")
 
 
-def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objects: list[dict[str, Any]]) -> Fate:
+def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objects: list[dict[str, Any]]) -> History:
     """What came of a log object as a whole, by workload, and of its records."""
     steps = []
     for item in objects:
         said = {"found": "waits to be read", "failed": f"could not be read: {item['problem']}; the next run tries again"}.get(
             item["state"], f"{counted(item['rows'] or 0, 'record')} of the format {item['format'] or 'unknown'}")
         steps.append(_step("object", item["state"], f"{item['workload']}: {said}", item["state"] == "read"))
-    for fate in rows(connection, "why/of_object", uri=objects[0]["uri"]).to_pylist():
-        first = f", the first at line {fate['first_row']}" if fate["first_row"] else ""
-        what = counted(fate["records"], "interaction" if fate["stage"] == "interactions" else "record")
-        steps.append(_step(fate["stage"], fate["rule"], f"{what}{first}", fate["kept"]))
+    for came in rows(connection, "why/of_object", uri=objects[0]["uri"]).to_pylist():
+        first = f", the first at line {came['first_row']}" if came["first_row"] else ""
+        what = counted(came["records"], "interaction" if came["stage"] == "interactions" else "record")
+        steps.append(_step(came["stage"], came["rule"], f"{what}{first}", came["kept"]))
     return _told(connection, lake, asked, f"log object {objects[0]['uri']}", [], steps)
 
 
-def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: dict[str, Any], row: int) -> Fate:
+def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: dict[str, Any], row: int) -> History:
     uri = item["uri"]
     found = rows(connection, "why/line", uri=uri, row=row).to_pylist()
     if not found:
@@ -150,7 +150,7 @@ def _no_such_line(connection: duckdb.DuckDBPyConnection, item: dict[str, Any], r
         return f"{item['uri']} was read, and has no record at line {row}: the last one is at {last['row'] or 0}{whole}"
     return (
         f"{item['uri']} was read, and no row came of line {row} (a blank line, one inside a longer record, a piece of a "
-        "stream, a request whose response stands elsewhere, or a record that is no interaction has no fate of its own: "
+        "stream, a request whose response stands elsewhere, or a record that is no interaction has no history of its own: "
         f"`millrace why {item['uri']}` counts what came of all of them){whole}"
     )
 
@@ -161,14 +161,14 @@ def _step(stage: str, rule: str, detail: str | None, kept: bool) -> dict[str, An
 
 def _told(
     connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, what: str, ids: list[str], first: list[dict[str, Any]]
-) -> Fate:
+) -> History:
     """The steps of what was found, those of the line first, each interaction's in the order in which it was asked for."""
     order = {interaction: place for place, interaction in enumerate(ids)}
     subjects = {row["interaction_id"]: row for row in rows(connection, "why/subjects", ids=ids).to_pylist()}
     steps = rows(connection, "why/steps", ids=ids).to_pylist()
     steps += [alias for step in steps if step["stage"] == "release" for alias in _served(lake, step)]
     steps.sort(key=lambda step: (order[step["interaction_id"]], step["step"]))
-    return Fate(asked, what, pa.Table.from_pylist([*first, *steps], schema=STEPS), subjects)
+    return History(asked, what, pa.Table.from_pylist([*first, *steps], schema=STEPS), subjects)
 
 
 def _served(lake: Lake, release: dict[str, Any]) -> list[dict[str, Any]]:

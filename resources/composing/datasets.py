@@ -1,4 +1,4 @@
-"""The supervised dataset: curated conversations, merged with seeds by weight, split by session.
+"""Builds the supervised dataset: curated conversations, sampled with seeds by weight, split by session.
 
     report = build_sft_dataset(curated / "curated.parquet", seeds / "seeds.parquet", output, DatasetSettings())
 
@@ -7,23 +7,22 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
     row_id           the interaction's id, or the seed's
     origin           'interaction' or 'seed'; seeds are for training only
     source, session_id, workload, ts, prompt_shape, content_sha256
-    messages         JSON text: OpenAI messages, the last one the answer; assistant messages carry `weight` 0 or 1
+    messages         JSON text: OpenAI messages, the last one the answer; assistant messages have `weight` 0 or 1
     tools            JSON text, or null
-    text             what is learnt as it stands, every token of it; or null. The messages of such a row are []
-    token_ids        with labels (-100: not learnt): what is learnt token by token; or null. Its messages are [] too
-    interaction_ids  every interaction whose answer is trained on in this row
-    quality, difficulty   the judge's scores of the last answer, 1 to 10, where there are any
+    text             plain text to learn, every token of it; or null. The messages of such a row are []
+    token_ids        with labels (-100: not learnt): pre-tokenized text to learn; or null. Its messages are [] too
+    interaction_ids  every interaction whose answer the row trains on
+    quality, difficulty   the judge's scores of the last answer, 1 to 10, if any
 
-A chat client repeats the conversation with every turn. Where a later row of a session repeats an earlier one whole,
-the longest row carries both: its assistant messages weigh 1 where their own interaction survived curation, 0 where
-not (an answer that got a thumb down stays as context). A split is drawn by the hash of the session's split group,
-never by row.
+A chat client repeats the conversation with every turn. Where a later row of a session contains an earlier one whole, only the
+longest row is used: its assistant messages have weight 1 where their own interaction survived curation, else 0 (an answer with
+a thumb down stays as context). The split is drawn by the hash of the session's split group, never by row.
 
-Where a source has more rows than it may give, each prompt shape gets a quota by the temperature `balance` (its size to the
-power 1, 1/2 or 0), so that a rare kind of request is not drowned by a frequent one; within a shape the draw is by hash.
+Where a source has more rows than its quota, each prompt shape gets a quota by the temperature `balance` (its size to the
+power 1, 1/2 or 0), so that rare kinds of requests are represented; within a shape, rows are drawn by hash.
 
-The fate of every curated row is in `report.decisions` (rows of the table `decisions`, stage "dataset"); given `tables`,
-they are committed there as well.
+`report.decisions` has the decision on every curated row (rows of the table `decisions`, stage "dataset"); with `tables`, they
+are committed there as well.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ SFT_ROWS = pa.schema(
 
 
 class DatasetError(Exception):
-    """A dataset that cannot be built from these rows and settings; the message says what to change."""
+    """These rows and settings give no dataset; the message says what to change."""
 
 
 class DatasetSettings(BaseModel):
@@ -85,18 +84,19 @@ class DatasetSettings(BaseModel):
 
 @dataclass
 class SftReport:
-    """What is in each split, and what became of every curated row."""
+    """Rows of each split, and curated rows by decision."""
 
     rows: dict[str, int] = field(default_factory=dict)
     sessions: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     """Training rows by source: what the mix asked for, as far as the rows sufficed."""
-    fates: dict[str, int] = field(default_factory=dict)
+    by_rule: dict[str, int] = field(default_factory=dict)
+    """Curated rows by the rule of their decision."""
     decisions: pa.Table | None = None
 
     def as_metrics(self) -> dict[str, dict[str, int]]:
         """The counts, for a manifest."""
-        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "fates": self.fates}
+        return {"rows": self.rows, "sessions": self.sessions, "sources": self.sources, "by_rule": self.by_rule}
 
 
 def build_sft_dataset(
@@ -118,9 +118,9 @@ def build_sft_dataset(
         run(connection, "curating/clean/messages")
         run(connection, "composing/datasets/prefixes")
         run(connection, "composing/datasets/contained_rows")
-        run(connection, "composing/datasets/conversations")
+        run(connection, "composing/datasets/training_conversations")
         run(
-            connection, "composing/datasets/split", seed=seed, test_share=settings.test_share,
+            connection, "composing/datasets/assigned_splits", seed=seed, test_share=settings.test_share,
             validation_share=settings.validation_share,
         )
         run(connection, "composing/datasets/clustered", balance=settings.balance)
@@ -145,7 +145,7 @@ def build_sft_dataset(
                 report.sources[part["source"]] = report.sources.get(part["source"], 0) + part["rows"]
         report.decisions = rows(connection, "composing/datasets/decisions", version=output.name).cast(SCHEMAS["decisions"])
         connection.register("decisions", report.decisions)
-        report.fates = dict(run(connection, "composing/datasets/decision_counts").fetchall())
+        report.by_rule = dict(run(connection, "composing/datasets/decision_counts").fetchall())
         curated_rows = run(connection, "composing/datasets/count_curated").fetchall()[0][0]
     if len(report.decisions) != curated_rows:
         raise RuntimeError(f"dataset {output.name}: {curated_rows} curated rows, {len(report.decisions)} decisions")
@@ -161,18 +161,18 @@ def build_sft_dataset(
 
 
 def sessions_in_two_splits(dataset: Path) -> int:
-    """How many sessions have rows in more than one split of a finished dataset. Anything but 0 is a leak."""
+    """Number of sessions with rows in more than one split of a finished dataset. Anything but 0 is a leak."""
     files = [str(dataset / f"{split}.parquet") for split in SPLITS]
     with workbench() as connection:
         return run(connection, "composing/datasets/sessions_in_two_splits", files=files).fetchall()[0][0]
 
 
 def sampling_quotas(available: dict[str, int], mix: dict[str, float], max_rows: int | None) -> dict[str, int]:
-    """How many training rows each source gives.
+    """Training rows per source.
 
-    Without a mix every row has the same chance: shares are by size. With one, the wanted number of rows (max_rows, or
-    all there are of the sources named) is handed out by weight; a source that has too few gives all it has, and the
-    others share the rest by their weights. No row is taken twice.
+    Without a mix every row has the same chance. With a mix, the wanted number of rows (max_rows, or all rows of the named
+    sources) is divided by weight; a source with too few rows gives all, and the others share the rest by their weights. No
+    row is used twice.
     """
     weights = {source: (mix.get(source, 0.0) if mix else float(rows)) for source, rows in available.items()}
     named = sum(rows for source, rows in available.items() if weights[source] > 0)
@@ -183,17 +183,19 @@ TEMPERATURES = {"none": 1.0, "sqrt": 0.5, "uniform": 0.0}
 
 
 def cluster_quotas(sizes: dict[str, int], wanted: int, balance: str) -> dict[str, int]:
-    """How many of `wanted` rows each cluster of prompts gives: in proportion to size ** (1, 1/2 or 0), never more than it has.
+    """Rows per cluster of prompts, out of `wanted`: in proportion to size ** (1, 1/2 or 0), at most the cluster's size.
 
-    Under `uniform`, a cluster no larger than its equal share is taken whole.
+    With `uniform`, a cluster no larger than its equal share is used whole.
     """
     weights = {cluster: float(size) ** TEMPERATURES[balance] for cluster, size in sizes.items()}
     return _handed_out(sizes, weights, min(wanted, sum(sizes.values())))
 
 
 def _handed_out(available: dict[str, int], weights: dict[str, float], wanted: int) -> dict[str, int]:
-    """Whole numbers that add up to `wanted` as far as there is anything to give: by weight, the rest by largest remainder
-    (of equal ones by the hash of the name). Who has too few gives all, and the others share the rest."""
+    """Integers that add up to `wanted` as far as possible: by weight, then by largest remainder (ties by hash of the name).
+
+    A source with too few rows gives all, and the others share the rest.
+    """
     given = dict.fromkeys(available, 0)
     still = [name for name in available if weights[name] > 0]
     while still and wanted > 0:
@@ -215,7 +217,7 @@ def _handed_out(available: dict[str, int], weights: dict[str, float], wanted: in
 
 
 def _quota_table(clusters: dict[str, dict[str, int]], quotas: dict[str, int], balance: str) -> pa.Table:
-    """Training rows wanted of each cluster of each source, beside what the source gives in all."""
+    """Training rows wanted of each cluster of each source, with the source's total."""
     found = [
         {"source": source, "cluster": cluster, "rows": rows, "source_rows": quotas[source]}
         for source, sizes in clusters.items()

@@ -1,18 +1,18 @@
-"""Held-out evaluation suites as one table: what curation must keep out of the training rows.
+"""Reads held-out evaluation suites into one table: what curation must keep out of the training rows.
 
     build_eval_suite({"gsm8k": EvalSettings(uri="gsm8k_test.jsonl", format="gsm8k")}, output)   # {"gsm8k": 1319}
 
 Writes items.parquet (suite, item_id, prompt, answer) into `output`. Files are JSON Lines or one JSON array, plain or
-compressed, wherever fsspec reads. A question of several turns (Spec-Bench, MT-bench) becomes an item for each turn,
-since each of them alone gives the question away.
+compressed, anywhere fsspec reads. A question with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each
+turn alone reveals the question.
 
-    format      one record holds
+    format      keys of a record
     jsonl       prompt | question | input | instruction | text | problem | messages, and optionally
                 answer | output | response | solution | target | reference | canonical_solution
     gsm8k       question, answer
     humaneval   task_id, prompt, canonical_solution
     spec_bench  question_id, turns, optionally reference
-    auto        whichever of these the first record is
+    auto        the first of these that fits the first record
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IDS = ("item_id", "id", "task_id", "question_id")
 
 
 class EvalSuiteError(Exception):
-    """An evaluation file that cannot be read as what it is said to be; the message names file and record."""
+    """An evaluation file that cannot be read in its format; the message names file and record."""
 
 
 class EvalSettings(BaseModel):

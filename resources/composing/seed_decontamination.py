@@ -1,8 +1,8 @@
-"""Seeds that hold evaluation items leave, as rows of the traffic do.
+"""Drops seeds that contain evaluation items.
 
-    left = drop_contaminated_seeds(output, suite / "items.parquet", Decontamination())     # {"handmade": 3}
+    dropped = drop_contaminated_seeds(output, suite / "items.parquet", Decontamination())     # {"handmade": 3}
 
-Rewrites seeds.parquet without them, whole or not at all, and writes
+Replaces seeds.parquet atomically, and writes
 
     contaminated_seeds.parquet   row_id, source, source_uri, source_row, suite, item_id, part, share
 """
@@ -21,7 +21,7 @@ from resources.sql_files import attach_parquet, rows, run, stream, workbench, wr
 
 
 def drop_contaminated_seeds(seeds: Path, eval_items: Path, settings: Decontamination) -> dict[str, int]:
-    """How many seeds left, by source. `seeds` is the directory that `resources.composing.seeds.import_seeds` filled."""
+    """Drops the seeds and returns their number by source. `seeds`: the directory that import_seeds filled."""
     items = pq.read_table(eval_items).select(EVAL_ITEMS.names).cast(EVAL_ITEMS)
     if not settings.enabled or not len(items):
         return {}

@@ -1,16 +1,15 @@
-"""Seed examples: curated or synthetic examples that join the traffic in the training split.
+"""Imports seed examples: curated or synthetic examples that join the traffic in the training split.
 
     report = import_seeds({"handmade": SourceSettings(uri="seeds.jsonl")}, output)
 
-Seeds are read as logs are (`reading.staging`): any format, JSON, JSON lines or Parquet, compressed or not, a file or a
-folder, in place. A record with several turns is one example of them all, a preference gives its better answer. Writes
-into `output`:
+Seeds are read like logs (`reading.staging`): any format, JSON, JSON lines or Parquet, compressed or not, a file or a folder,
+in place. A record with several turns is one example; a preference gives its chosen answer. Writes into `output`:
 
     seeds.parquet        row_id, source, source_uri, source_row, messages, tools, text, token_ids, labels, content_sha256
-    bad_lines.parquet    source, source_uri, source_row, message: what could not be used, and why
+    bad_lines.parquet    source, source_uri, source_row, message: lines that cannot be used, and why
 
-`text` is learnt as it stands and `token_ids` with their `labels` (-100: not learnt); the messages of such a row are [].
-lines = rows + duplicates + bad, for every source.
+`text` is plain text to learn, `token_ids` with `labels` (-100: not learnt) pre-tokenized text; the messages of such rows are
+[]. lines = rows + duplicates + bad, for every source.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 
 
 class SeedError(Exception):
-    """A seed file that cannot be read at all; the message names it."""
+    """A seed file that cannot be read; the message names it."""
 
 
 @dataclass
 class SeedReport:
-    """lines = rows + duplicates + bad, in all and by source."""
+    """lines = rows + duplicates + bad, in total and by source."""
 
     lines: int = 0
     rows: int = 0
@@ -61,9 +60,9 @@ class SeedReport:
 
 
 def import_seeds(seeds: Mapping[str, SourceSettings | Path | str], output: Path) -> SeedReport:
-    """Writes the usable lines of every seed file. A bad line is counted and told, never a reason to stop.
+    """Writes the usable lines of every seed file. Bad lines are counted and recorded; they do not stop the import.
 
-    Raises SeedError for a file that is missing, unreadable, or holds no usable line.
+    Raises SeedError for a file that is missing, unreadable, or has no usable line.
     """
     sources = {name: seed if isinstance(seed, SourceSettings) else SourceSettings(uri=str(seed))
                for name, seed in sorted(seeds.items())}
@@ -100,7 +99,7 @@ def import_seeds(seeds: Mapping[str, SourceSettings | Path | str], output: Path)
 
 
 def _examples(source: str, settings: SourceSettings) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Where each example stands, and what it is, in the order of files and lines; what was quarantined has `problem`."""
+    """The position and content of each example, in file and line order; a quarantined one has `problem`."""
     try:
         entries = [
             Entry(source, item.uri, item.etag, item.bytes, item.modified) for item in list_objects(source, settings)
@@ -118,7 +117,7 @@ def _examples(source: str, settings: SourceSettings) -> Iterator[tuple[dict[str,
 
 
 def _row(example: dict[str, Any]) -> dict[str, Any]:
-    """An example as a row of seeds. Raises ValueError with what is wrong with it."""
+    """An example as a row of seeds. Raises ValueError with what is wrong."""
     if example["problem"]:
         raise ValueError(example["problem"])
     if example["status"] == "text":
@@ -144,7 +143,7 @@ def _row(example: dict[str, Any]) -> dict[str, Any]:
 
 
 def _conversation(told: list[Any]) -> list[dict[str, Any]]:
-    """The messages, each answer with its weight. Raises ValueError where one has no known role or says nothing."""
+    """The messages, each answer with its weight. Raises ValueError for one without a known role or content."""
     messages = []
     for at, message in enumerate(told):
         if not isinstance(message, dict) or message.get("role") not in ROLES:

@@ -1,12 +1,11 @@
-"""How the answers of a dataset were served: parameters of each request, and its exact token ids where the log has them.
+"""Collects how the answers of a dataset were served: request parameters, and exact token ids where the log has them.
 
     report = build_served_answers(tables, "math-tutor", sft_dataset, output, CurationSettings())
 
 Writes served.parquet into `output`: interaction_id, model, served_model_digest, params (JSON text), finish_reason,
-prompt_token_ids, completion_token_ids. One row an interaction whose answer is learnt in train.parquet or
-validation.parquet. Ids are null where the log has none; where personal data was redacted from the row, or stands in what the
-model thought before it answered: they still say it; and where they are not as many as the server counted.
-model_ops.answering.served_answers reads the file.
+prompt_token_ids, completion_token_ids; one row per interaction whose answer is learnt in train.parquet or validation.parquet.
+Ids are null where the log has none, where personal data was redacted from the row or is in its reasoning (the ids still
+contain it), and where their number differs from the server's count. model_ops.answering.served_answers reads the file.
 """
 
 from __future__ import annotations
@@ -33,8 +32,10 @@ IDS = ("prompt_token_ids", "completion_token_ids")
 
 def build_served_answers(tables: Tables, workload: str, dataset: Path, output: Path,
                          redaction: CurationSettings) -> dict[str, int]:
-    """Fills `output`; returns how many answers there are, how many with exact ids and with a digest of who gave them, and of
-    how many the ids were left out, by reason. redaction: how personal data is found, and whether it is taken out."""
+    """Fills `output` and returns counts: answers, with exact ids, with a digest of the weights, ids left out by reason.
+
+    redaction: how personal data is found, and whether it is replaced.
+    """
     files = [str(path) for name in ("train", "validation") if (path := dataset / f"{name}.parquet").exists()]
     counts: Counter[str] = Counter(answers=0, with_token_ids=0, with_digest=0, ids_miscounted=0, ids_of_private_thoughts=0)
 
@@ -60,7 +61,7 @@ def build_served_answers(tables: Tables, workload: str, dataset: Path, output: P
 
 
 def _private(thoughts: pa.Array, redaction: CurationSettings) -> np.ndarray:
-    """For each JSON text whether it holds personal data that is to be taken out."""
+    """For each JSON text, whether it has personal data to replace."""
     if redaction.pii != "redact":
         return np.zeros(len(thoughts), dtype=bool)
     held = np.asarray(thoughts.is_valid())

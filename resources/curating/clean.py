@@ -1,17 +1,17 @@
-"""Per-row facts of some days: personal data replaced, what the rules on single rows say, measures, MinHash signature.
+"""Cleans interactions by day: replaces personal data, applies the rules on single rows, measures, computes MinHash signatures.
 
     report = clean(tables, "math-tutor", [date(2026, 6, 1)], CurationSettings())
 
 Reads `interactions` and `feedback`; replaces those days of `cleaned_interactions` (every row, kept or not) and of the
-`decisions` of stage "clean" (one for each row). Nothing here looks at another day's rows, so days can be cleaned in any
-order, together or apart, and again, with the same result; what compares rows with each other is `resources.curating.curate`.
+`decisions` of stage "clean" (one per row). A day does not depend on other days, so days can be cleaned in any order, together
+or apart, and again, with the same result; `resources.curating.curate` compares rows with each other.
 
 The rules run in this order, one file of sql/curating/clean/rules each: status, tools, language, repetition, length, refusals
 in words. The first rule that a row breaks drops it. `cleaned_with` holds the digest of the settings and the code that made
 a row; `stale_days` compares it with today's to find days that must be cleaned again.
 
-Placeholders are numbered by first appearance within the session's day. A conversation that goes on after midnight
-keeps its numbers as long as its requests repeat their history, as chat requests do.
+Placeholders are numbered by first appearance within the session's day. A conversation that continues after midnight keeps its
+numbers as long as its requests repeat their history, as chat requests do.
 """
 
 from __future__ import annotations
@@ -33,21 +33,20 @@ import pyarrow.parquet as pq
 
 from resources.artefacts.source_digest import source_digest
 from resources.curating.curation import CurationSettings
+from resources.curating.fresh_days import FreshDays
 from resources.curating.languages import detect
 from resources.curating.minhash import signatures
-from resources.curating.opinions import hear
 from resources.curating.pii import Redactor, finder
 from resources.curating.pii_scan import might_hold
 from resources.curating.presidio import model_name
 from resources.curating.quality import measures
+from resources.curating.row_feedback import attach_row_feedback
 from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 
 BYTES_AT_A_TIME = 256 << 20
-"""Days are cleaned in groups of about this much text; a larger day in parts, each of whole sessions."""
+"""Days are cleaned in groups of about this much text; a larger day in parts of whole sessions."""
 
-SQL = ("sql/curating/clean", "sql/curating/macros", "sql/reading/ties")
-"""The SQL that cleaning runs, for the digest of its source."""
 
 MACROS = tuple(
     f"curating/macros/{name}"
@@ -81,9 +80,9 @@ class CleanReport:
     def count(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Adds the rows of the tables `facts` and `decisions`."""
         for day, rule, count in run(connection, "curating/clean/counts").fetchall():
-            fates = self.days.setdefault(day, {"rows": 0})
-            fates["rows"] += count
-            fates[rule] = fates.get(rule, 0) + count
+            counts = self.days.setdefault(day, {"rows": 0})
+            counts["rows"] += count
+            counts[rule] = counts.get(rule, 0) + count
             self.read += count
             if rule == "kept":
                 self.kept += count
@@ -94,7 +93,7 @@ class CleanReport:
 
 
 def clean(tables: Tables, workload: str, days: Sequence[date], settings: CurationSettings) -> CleanReport:
-    """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError should a row's fate go missing."""
+    """Replaces the cleaned rows of `days` and their decisions. Raises RuntimeError where a row has no decision."""
     report = CleanReport(days={day: {"rows": 0} for day in sorted(set(days))})
     for group, parts in _groups(tables, workload, sorted(set(days))):
         _clean(tables, workload, group, parts, settings, report)
@@ -104,33 +103,49 @@ def clean(tables: Tables, workload: str, days: Sequence[date], settings: Curatio
 
 
 def cleaned_with(settings: CurationSettings) -> str:
-    """The digest of all that cleaning depends on: its settings, its source, and the model that looks for personal data."""
+    """Digest of everything that cleaning depends on: settings, source code, and the model that finds personal data."""
     asked = settings.model_dump(mode="json", include={
         "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True, "length": True,
         "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up"},
     })
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
-    code = source_digest("resources/curating/clean.py", *SQL)
+    code = source_digest("resources/curating/clean.py")
     return hashlib.sha256(f"{json.dumps(asked, sort_keys=True)}{code}".encode()).hexdigest()[:16]
 
 
 def stale_days(tables: Tables, workload: str, settings: CurationSettings | None = None) -> list[date]:
     """Days that have to be cleaned again: rows arrived late for them, changed, or went, or they never were cleaned.
 
-    With `settings`, also days that were cleaned by other rules or other code than these.
+    With `settings`, also days that were cleaned by other rules or other code than these, or before people said of a row what
+    they say now.
     """
+    digest = cleaned_with(settings) if settings else None
+    fresh = FreshDays(tables, workload, digest)
+    stale = _stale_rows(tables, workload, fresh.unknown, digest)
+    stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(tables, workload)
+    fresh.keep(stale, opinions_hold=settings is not None and not stale_opinions)
+    return sorted(stale | stale_opinions)
+
+
+def _stale_rows(tables: Tables, workload: str, days: Sequence[date], digest: str | None) -> set[date]:
+    """Those of `days` whose cleaned rows are not those of interactions, or were made with another digest."""
+    if not days:
+        return set()
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
+            attach_slice(connection, tables, name, workload, days)
+        return {day for (day,) in run(connection, "curating/clean/stale_days", cleaned_with=digest).fetchall()}
+
+
+def _stale_opinions(tables: Tables, workload: str) -> set[date]:
+    """Days with rows about which people say something else now. An id in feedback may be of any day's row."""
+    with workbench() as connection:
+        for name in ("interactions", "cleaned_interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
-        digest = cleaned_with(settings) if settings else None
-        stale = {day for (day,) in run(connection, "curating/clean/stale_days", cleaned_with=digest).fetchall()}
-        if settings and settings.feedback.keep_thumbs_up:
-            attach_slice(connection, tables, "feedback", workload)
-            run(connection, "curating/clean/cleaned_with_ids")
-            hear(connection)
-            stale |= {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
-    return sorted(stale)
+        run(connection, "curating/clean/cleaned_with_ids")
+        attach_row_feedback(connection)
+        return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
 
 
 def _groups(tables: Tables, workload: str, days: list[date]) -> Iterator[tuple[list[date], int]]:
@@ -167,12 +182,12 @@ def _clean(
 
 
 def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, settings: CurationSettings) -> pa.Table:
-    """The cleaned rows of one part of the sessions; they and their verdicts stay as the tables `facts` and `judged`."""
+    """The cleaned rows of one part of the sessions; they stay as table `facts`, their broken rules as `broken_rules`."""
     for macro in MACROS:
         run(connection, macro)
     run(connection, "curating/clean/arrived", part=part, parts=parts)
     run(connection, "curating/clean/arrived_as_conversations")
-    hear(connection)
+    attach_row_feedback(connection)
     connection.register("redactions", _redactions(connection, settings))
     run(connection, "curating/clean/cleaned")
     run(connection, "curating/clean/cleaned_as_conversations")
@@ -193,7 +208,7 @@ def _facts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
 
 
 def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
-    """The rows in which something was replaced, with their new messages, tools and answer."""
+    """Rows in which personal data was replaced, with their new messages, tools and answer."""
     if settings.pii != "redact":
         return _REDACTIONS.empty_table()
     columns = rows(connection, "curating/clean/pii_columns")
@@ -221,11 +236,11 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
 
 
 def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings) -> pa.Table:
-    """What is measured outside SQL: language, repetition, the MinHash signature of every row's new text."""
+    """Measures computed outside SQL: language, repetition, the MinHash signature of every row's new text."""
     texts = rows(connection, "curating/clean/measured_texts")
-    found = measures(texts["spoken"], settings.repetition.min_words)
+    found = measures(texts["answer_text"], settings.repetition.min_words)
     if settings.language.detect:
-        language, confidence = detect(texts["spoken"], settings.language.min_confidence)
+        language, confidence = detect(texts["answer_text"], settings.language.min_confidence)
     else:
         language, confidence = pa.nulls(len(texts), pa.string()), np.zeros(len(texts))
     return (
@@ -237,7 +252,7 @@ def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings)
 
 
 class _Spool:
-    """Rows for one commit that need not fit in memory: parts beyond the first wait in a Parquet file."""
+    """Rows of one commit that need not fit in memory: parts beyond the first wait in a Parquet file."""
 
     def __init__(self, name: str, folder: str):
         self._schema, self._path = SCHEMAS[name], Path(folder) / f"{name}.parquet"
@@ -263,7 +278,7 @@ class _Spool:
         self._writer.write_table(part)
 
     def read(self) -> pa.Table | pa.RecordBatchReader:
-        """All rows; batch by batch where they are many."""
+        """All rows; as batches where there are many."""
         if self._first is not None:
             return self._first
         file = pq.ParquetFile(self._path)

@@ -1,17 +1,17 @@
-"""Which cleaned rows make good training data: one pass over all days of a workload.
+"""Chooses the cleaned rows to train on: one pass over all days of a workload.
 
     report = curate(tables, "math-tutor", output, CurationSettings(), eval_items=suite / "items.parquet")
 
 Reads the rows that `resources.curating.clean` kept and writes into `output`:
 
-    curated.parquet          the rows that stay, with all that the datasets need
-    preferences/preferences.parquet    with feedback.thumbs_down: prefer: pairs of answers to a prompt, one turned down
-    decontamination.json     by evaluation suite: items found in the traffic, rows that hold them
+    curated.parquet          the kept rows, with all that the datasets need
+    preferences/preferences.parquet    with feedback.thumbs_down: prefer: pairs of answers to a prompt, one rejected
+    decontamination.json     by evaluation suite: items found in the traffic, rows that contain one
 
-and into the table `decisions`, stage "curate", version = the output directory's name: one decision for each row. The
-rules, in order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept. Of
-duplicates the best copy stays: people's word first, then the fuller, then the newer, then the id. Feedback is read
-afresh, since it arrives after its day was cleaned. Nothing depends on the order in which days arrived.
+and into the table `decisions`, stage "curate", version = the output directory's name: one decision per row. The rules, in
+order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept. Of duplicates the
+best copy is kept. Order: feedback, then length, recency, id. Feedback is read again, since it may arrive after its day was
+cleaned. The result does not depend on the order in which days arrived.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from resources.curating.curation import CurationSettings, NearDuplicates, Semant
 from resources.curating.decontamination import find_contamination
 from resources.curating.minhash import stamp
 from resources.curating.near_duplicates import ShingleFile, band_hashes, groups_of, link, share_a_bucket
-from resources.curating.opinions import hear
+from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.semantic_duplicates import group_vectors
 from resources.curating.shingles import shingle_sets, text_buffer
 from resources.sql_files import attach_slice, rows, run, stream, workbench, write_rows
@@ -48,7 +48,7 @@ _CONTAMINATED = pa.schema(
     [("interaction_id", pa.string()), ("suite", pa.string()), ("item_id", pa.string()), ("part", pa.string()),
      ("share", pa.float64())]
 )
-_NEAR = pa.schema([("place", pa.int64()), ("best", pa.int64()), ("likeness", pa.float64())])
+_NEAR = pa.schema([("place", pa.int64()), ("best", pa.int64()), ("similarity", pa.float64())])
 
 
 class CurationError(Exception):
@@ -79,10 +79,9 @@ def curate(
 ) -> CurateReport:
     """Curates all cleaned rows of a workload.
 
-    embed: given a directory with texts.parquet, their vectors; asked only where semantic duplicates are looked for.
+    embed: makes vectors from a directory with texts.parquet; needed only where semantic duplicates are enabled.
 
-    Raises CurationError where rows were cleaned with other near-duplicate settings than these, RuntimeError should a
-    row's fate go missing.
+    Raises CurationError where rows were cleaned with other near-duplicate settings, RuntimeError where a row has no decision.
     """
     output.mkdir(parents=True, exist_ok=True)
     with workbench() as connection:
@@ -92,7 +91,7 @@ def curate(
             run(connection, macro)
         run(connection, "curating/macros/labels_of")
         run(connection, "curating/curate/candidates_with_ids")
-        hear(connection)
+        attach_row_feedback(connection)
         judge = settings.judge
         run(connection, "curating/curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
         run(
@@ -113,9 +112,9 @@ def curate(
         _group_sessions(connection)
         kept = write_rows(stream(connection, "curating/curate/curated"), output / "curated.parquet")
         if prefer:
-            beside = output / "preferences"   # apart: the catalog shows a dataset's own Parquet files as one table
-            beside.mkdir(exist_ok=True)
-            write_rows(stream(connection, "curating/curate/preferences"), beside / "preferences.parquet")
+            folder = output / "preferences"   # its own folder: the catalog shows a dataset's own Parquet files as one table
+            folder.mkdir(exist_ok=True)
+            write_rows(stream(connection, "curating/curate/preferences"), folder / "preferences.parquet")
         decisions = rows(connection, "curating/curate/decision_rows", workload=workload, version=output.name)
         counts = dict(run(connection, "curating/curate/counts").fetchall())
         read = run(connection, "curating/curate/count_candidates").fetchall()[0][0]
@@ -144,15 +143,15 @@ def _decontaminate(
 
 
 def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates) -> None:
-    """Leaves `near` (place, best, likeness): rows with a near copy, the best of their group, their highest similarity."""
+    """Creates `near_duplicates` (place, best, similarity): rows with a near copy, with the best row of their group."""
     if not settings.enabled:
-        connection.register("near", _NEAR.empty_table())
+        connection.register("near_duplicates", _NEAR.empty_table())
         return
-    strangers = run(connection, "curating/curate/other_signatures", stamp=stamp(settings)).fetchall()[0][0]
-    if strangers:
+    others = run(connection, "curating/curate/other_signatures", stamp=stamp(settings)).fetchall()[0][0]
+    if others:
         raise CurationError(
             f"near_duplicates asks for {settings.bands} bands of {settings.rows} hashes of {settings.ngram}-grams, and "
-            f"{strangers} rows were cleaned with other settings: materialize cleaned_interactions again for all days"
+            f"{others} rows were cleaned with other settings: materialize cleaned_interactions again for all days"
         )
     signed = rows(connection, "curating/curate/signatures").combine_chunks()
     places = signed["place"].to_numpy()
@@ -166,8 +165,8 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
         links = link(bands, suspects, sets.read(), settings.similarity)
     found = links.likeness > 0
     connection.register(
-        "near",
-        pa.table({"place": places[found], "best": places[links.best[found]], "likeness": links.likeness[found]}),
+        "near_duplicates",
+        pa.table({"place": places[found], "best": places[links.best[found]], "similarity": links.likeness[found]}),
     )
 
 
@@ -177,9 +176,9 @@ def _find_semantic_duplicates(
     output: Path,
     embed: Callable[[Path], np.ndarray] | None,
 ) -> None:
-    """Leaves `alike` (place, best, likeness): of the rows still standing, those that mean what a better one says."""
+    """Creates `semantic_duplicates` (place, best, similarity): remaining rows whose meaning a better row already has."""
     if not settings.enabled:
-        connection.register("alike", _NEAR.empty_table())
+        connection.register("semantic_duplicates", _NEAR.empty_table())
         return
     if embed is None:
         raise CurationError("semantic_duplicates is enabled, and nothing was given that makes embeddings")
@@ -191,12 +190,12 @@ def _find_semantic_duplicates(
     best, likeness = group_vectors(embed(folder), settings.similarity)
     found = likeness > 0
     connection.register(
-        "alike", pa.table({"place": places[found], "best": places[best[found]], "likeness": likeness[found]})
+        "semantic_duplicates", pa.table({"place": places[found], "best": places[best[found]], "similarity": likeness[found]})
     )
 
 
 def _group_sessions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Leaves `session_groups` (place, first): each session and the oldest that it shares texts with."""
+    """Creates `session_groups` (place, first): each session and the oldest session that it shares texts with."""
     run(connection, "curating/curate/sessions")
     edges = rows(connection, "curating/curate/session_edges")
     sessions = run(connection, "curating/curate/count_sessions").fetchall()[0][0]

@@ -1,9 +1,9 @@
-"""What a recipe can ask of curation: which rows stay out, and why.
+"""The recipe's `curation` settings: which rows are dropped, and why.
 
     CurationSettings(near_duplicates={"similarity": 0.8})
 
-Every default is in force when the recipe says nothing. `resources.curating.clean` reads `pii`, the rules on single rows
-(resources/curating/row_rules.py) and the shape of the signatures; `resources.curating.curate` reads the rest.
+Defaults apply where the recipe says nothing. `resources.curating.clean` reads `pii`, the rules on single rows
+(resources/curating/row_rules.py) and the layout of the signatures; `resources.curating.curate` reads the rest.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ class _Settings(BaseModel):
 
 
 class NearDuplicates(_Settings):
-    """Drops rows that are nearly the same: MinHash with banding proposes pairs, the Jaccard similarity of their word n-grams
-    decides.
+    """Drops near duplicates: MinHash with banding proposes pairs, the Jaccard similarity of their word n-grams decides.
 
     A pair of similarity s is proposed with probability 1 - (1 - s**rows)**bands (Leskovec, Rajaraman, Ullman, Mining of
     Massive Datasets, 3.4.2): 0.994 at s = 0.7 with the defaults, 0.99999 at 0.8.
@@ -40,7 +39,7 @@ class NearDuplicates(_Settings):
 
 
 class SemanticDuplicates(_Settings):
-    """Drops rows that say the same in other words, by cosine similarity of a model's embeddings. Off unless switched on."""
+    """Drops rows that mean the same, by cosine similarity of a model's embeddings. Off by default."""
 
     enabled: bool = Field(False, description="true: drop semantic duplicates; needs `model`")
     model: str | None = Field(
@@ -57,7 +56,7 @@ class SemanticDuplicates(_Settings):
 
 
 class Decontamination(_Settings):
-    """Drops rows that hold an item of a suite under `evals`, so that scores on it mean something."""
+    """Drops rows that contain an item of a suite under `evals`, so that scores on the suite are valid."""
 
     enabled: bool = Field(True, description="false: rows are not compared with the suites")
     threshold: float = Field(0.5, gt=0, le=1, description="Share of an item's words that a row's n-grams must cover")
@@ -102,6 +101,6 @@ class CurationSettings(_Settings):
         return self
 
     def as_config(self) -> dict[str, Any]:
-        """What decides the outcome of curation, for a manifest: not how the judge is reached."""
+        """The settings that decide the outcome, for a manifest: without how the judge is reached."""
         reached = {"base_url", "api_key_env", "max_rows", "concurrency", "timeout_s", "retries", "request"}
         return self.model_dump(mode="json", exclude={"judge": reached})

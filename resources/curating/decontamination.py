@@ -1,19 +1,17 @@
-"""Which rows hold evaluation items: n-gram coverage, as open-instruct and GPT-3's authors did it.
+"""Finds rows that contain evaluation items, by n-gram coverage as in open-instruct and GPT-3.
 
     find_contamination(connection, tables, "math-tutor", settings)      # fills the temp table `contaminated`
-    find_items(connection, settings)                                    # the same for any rows: no table of the lake
+    find_items(connection, settings)                                    # the same for any rows, without a lake's table
 
-An item (its prompt, and its answer when that has at least the largest n-gram's words) is held by a row when the row's
-n-grams cover at least the threshold's share of the item's words (Tulu 3 uses 8-grams and 50 %, GPT-3 13-grams). An
-item shorter than the largest n-gram must occur whole (half of ten words of code is nothing special); one of fewer
-than four words must be a message of its own, or "yes" would condemn half the traffic. All messages but the system
-prompt count, history and answer too: all of it would be trained on.
+A row contains an item (its prompt; its answer if that has at least the largest n-gram's words) when the row's n-grams cover at
+least the threshold's share of the item's words (Tulu 3: 8-grams and 50 %; GPT-3: 13-grams). An item shorter than the largest
+n-gram must occur whole (half of ten words of code is nothing special); one with fewer than four words must be a whole message,
+or "yes" would match half the traffic. All messages but the system prompt count, history and answer too: all are trained on.
 
-What a search found is kept by day in the table `contamination`, with a digest of what was searched for and of the day's
-texts: a day is read again only when its rows, the suites or the settings are others. A row without interaction_id says
-that its day was searched.
+Finds are stored by day in the table `contamination`, with a digest of the items and of the day's texts: a day is searched again
+only when its rows, the suites or the settings change. A row without interaction_id says that its day was searched.
 
-The connection holds the views `cleaned_interactions` and `eval_items` and the macros of `resources.curating.clean`.
+The connection has the views `cleaned_interactions` and `eval_items` and the macros of `resources.curating.clean`.
 """
 
 from __future__ import annotations
@@ -33,16 +31,16 @@ from resources.sql_files import attach_slice, rows, run, stream
 from resources.tables import SCHEMAS, Tables
 
 WHOLE_MESSAGE_BELOW = 4
-"""Words under which an item counts only where it is a whole message."""
+"""Items with fewer words than this must be a whole message."""
 
 _VERSION = 2
-"""Of what a search finds: with another one, all days are searched again."""
+"""Version of the search: a new one searches all days again."""
 
 
 def find_contamination(
     connection: duckdb.DuckDBPyConnection, tables: Tables, workload: str, settings: Decontamination
 ) -> None:
-    """Leaves the temp table `contaminated` (interaction_id, suite, item_id, part, share) for all of a workload's rows."""
+    """Creates the temp table `contaminated` (interaction_id, suite, item_id, part, share) for all rows of a workload."""
     attach_slice(connection, tables, "contamination", workload)
     searched = _digest(rows(connection, "curating/decontaminate/eval_parts"), settings)
     run(connection, "curating/decontaminate/day_contents")
@@ -61,7 +59,7 @@ def find_contamination(
 def find_items(connection: duckdb.DuckDBPyConnection, settings: Decontamination) -> None:
     """Searches the rows of the view `searched_rows` (row_id, messages, completion) for `eval_items`.
 
-    Leaves the temp table `contaminated` (interaction_id, suite, item_id, part, share), interaction_id being the row's id.
+    Creates the temp table `contaminated` (interaction_id, suite, item_id, part, share); interaction_id is the row's id.
     """
     items, grams = _grams_of_items(rows(connection, "curating/decontaminate/eval_parts"), settings)
     connection.register("items", items)
@@ -135,8 +133,8 @@ class _Wanted:
         return cls(sizes, grams["whole"].to_numpy()[first], seen, shift, hash_table(values))
 
 
-def _hits(spoken: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
-    """Which of the items' grams occur in each row's messages."""
+def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
+    """The items' grams that occur in each row's messages."""
     from resources.curating.word_kernels import find_grams
 
     def work(first: int, texts: TextBuffer) -> np.ndarray:
@@ -152,6 +150,6 @@ def _hits(spoken: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
                 return hits[:count]
             room = count
 
-    found = np.concatenate([np.zeros((0, 2), np.uint64), *in_groups(work, text_buffer(spoken["said"]))])
-    row_id = spoken["row_id"].take(pa.array(found[:, 0].astype(np.int64))).cast(pa.string())
+    found = np.concatenate([np.zeros((0, 2), np.uint64), *in_groups(work, text_buffer(messages["text"]))])
+    row_id = messages["row_id"].take(pa.array(found[:, 0].astype(np.int64))).cast(pa.string())
     return pa.table({"row_id": row_id, "gram": pa.array(found[:, 1], pa.uint64())})

@@ -1,11 +1,10 @@
-"""Scores of quality and difficulty for cleaned rows, from a judge model: the table `judgements`.
+"""Scores cleaned rows for quality and difficulty with a judge model: the table `judgements`.
 
     report = judge(tables, "math-tutor", settings.judge)
 
-Only what cleaning made of the rows is shown to the judge, personal data replaced. A text is judged once for each model
-and prompt, whatever the number of its copies; what has its scores is not asked again, in this run or the next. Replies
-are committed as they come, some hundred at a time: a run killed half-way has lost no more than those. A row without a
-score is recorded with none (`answer` says why) and asked again next time.
+The judge sees cleaned text only, with personal data replaced. A text is judged once per model and prompt, whatever the number
+of its copies; a scored text is not sent again. Replies are committed every few hundred rows, so a killed run loses no more
+than those. A row without a score is recorded with none (`answer` says why) and sent again next time.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ AT_A_TIME = 256
 """Rows between commits."""
 
 NONSENSE = 32
-"""So many replies between two commits without one score among them: a judge that is not worth asking on."""
+"""Stops the run after this many replies between two commits without a single score."""
 
 
 @dataclass
 class JudgeReport:
-    """wanted: different texts to be judged; known: judged before; scored, unscored: asked now."""
+    """wanted: distinct texts to judge; known: scored before; scored, unscored: sent in this run."""
 
     wanted: int = 0
     known: int = 0
@@ -47,9 +46,9 @@ class JudgeReport:
 def judge(
     tables: Tables, workload: str, settings: JudgeSettings, tell: Callable[[str], None] = lambda said: None
 ) -> JudgeReport:
-    """Asks the judge about every wanted row that it has not scored yet.
+    """Sends every wanted text without scores to the judge.
 
-    Raises JudgeError where the endpoint cannot be reached, refuses, or gives no scores; what it scored before that is kept.
+    Raises JudgeError where the endpoint cannot be reached, refuses, or gives no scores; scores up to then are kept.
     """
     asked_with = {"model": settings.model, "prompt_sha256": settings.prompt_sha256}
     report = JudgeReport()
@@ -75,7 +74,7 @@ def judge(
 def _judge_part(
     tables: Tables, endpoint: JudgeEndpoint, threads: ThreadPoolExecutor, part: list[dict[str, Any]], report: JudgeReport
 ) -> None:
-    """Asks about some rows and commits what was said, also where the endpoint goes away meanwhile."""
+    """Judges some rows and commits the replies, also where the endpoint fails meanwhile."""
     settings = endpoint.settings
     replies: list[Reply] = []
     refused: JudgeError | None = None
@@ -119,7 +118,7 @@ def _records(answered: list[tuple[dict[str, Any], Reply]], settings: JudgeSettin
 
 
 def _keep_one_each(tables: Tables, workload: str) -> None:
-    """Of several judgements of one row by one model and prompt, one with a score stays, else the newest."""
+    """Of several judgements of one row by one model and prompt, keeps a scored one, else the newest."""
     with workbench() as connection:
         attach_slice(connection, tables, "judgements", workload)
         days = [day for (day,) in run(connection, "curating/judge/days_with_repeats").fetchall()]

@@ -2,7 +2,7 @@
 
     judge = JudgeSettings(base_url="http://localhost:8000/v1", model="Qwen/Qwen3-32B")
     with JudgeEndpoint(judge) as endpoint:
-        verdict = endpoint.ask("[{...}]", "{...}")      # Reply(quality=7, difficulty=3, answer="{...}")
+        reply = endpoint.ask("[{...}]", "{...}")      # Reply(quality=7, difficulty=3, answer="{...}")
 
 A busy or failing server is asked again (model_ops.openai_api); one that stays silent is given up.
 """
@@ -30,17 +30,17 @@ Reply with one JSON object and nothing else: {"quality": <1 to 10>, "difficulty"
 
 SCORES = ("quality", "difficulty")
 _MOST_BYTES = 4 << 20
-"""Of a reply: what is longer is no verdict."""
+"""A longer reply is ignored."""
 _KEPT = 2000
-"""Characters of a reply that are kept."""
+"""Characters of a reply that are stored."""
 
 
 class JudgeError(Exception):
-    """The judge cannot be asked; the message says why, and what became of the rows."""
+    """The judge cannot be asked; the message says why, and which rows were kept."""
 
 
 class JudgeSettings(EndpointSettings):
-    """The model that scores rows, behind an OpenAI API."""
+    """The model that scores rows, behind an OpenAI-compatible API."""
 
     prompt: str = Field(
         PROMPT, min_length=1, description="Prompt that asks for a JSON object with quality and difficulty, 1 to 10")
@@ -55,13 +55,13 @@ class JudgeSettings(EndpointSettings):
 
     @property
     def prompt_sha256(self) -> str:
-        """What makes two judgements comparable besides the model: the prompt and how much of a conversation is shown."""
+        """What makes judgements comparable besides the model: the prompt and how much of a conversation is shown."""
         return hashlib.sha256(f"{self.prompt}\n{self.max_characters}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Scores, none where there is none; `answer` is the judge's text or why there is none. unreachable: nobody answered."""
+    """Scores, or None; `answer` is the judge's text, or why there is none. unreachable: the endpoint did not answer."""
 
     quality: float | None
     difficulty: float | None
@@ -76,7 +76,7 @@ class Reply:
 
 
 class JudgeEndpoint:
-    """One judge; may be asked from several threads at once."""
+    """One judge; thread-safe."""
 
     def __init__(self, settings: JudgeSettings):
         self.settings = settings
@@ -94,7 +94,7 @@ class JudgeEndpoint:
 
     @property
     def gone(self) -> bool:
-        """Whether so many requests in a row had no reply that no more are sent."""
+        """Whether so many requests in a row failed that no more are sent."""
         return self._silent >= 2 * self.settings.concurrency
 
     def ask(self, messages: str, completion: str) -> Reply:
@@ -130,7 +130,7 @@ class JudgeEndpoint:
         return Reply(None, None, "the reply does not end", no_text=True) if content is None else read_reply(content)
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes | None:
-        """A reply's content; None where it is too long, or comes so slowly that it takes longer than the timeout."""
+        """A reply's content; None where it is too long or takes longer than the timeout."""
         until = time.monotonic() + self.settings.timeout_s
         parts: list[bytes] = []
         size = 0
@@ -145,7 +145,7 @@ class JudgeEndpoint:
 
 
 def read_reply(content: bytes) -> Reply:
-    """A chat completion's scores. What is no number from 1 to 10 is no score."""
+    """The scores in a chat completion. Anything but a number from 1 to 10 is no score."""
     try:
         text = json.loads(content)["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
@@ -173,6 +173,6 @@ def _score(value: Any) -> float | None:
 
 
 def _shortened(text: str, most: int) -> str:
-    """A text with its middle left out where it is longer than `most` characters."""
+    """A text without its middle where it is longer than `most` characters."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

@@ -1,12 +1,11 @@
-"""The language of each text, offline: py3langid's byte n-gram model, walked in machine code.
+"""Detects the language of each text, offline: py3langid's byte n-gram model, run in machine code.
 
     detect(pa.array(["Wie kann ich mein Passwort ändern?", "ok"]))    # (["de", None], [0.99, 0.0])
 
-Only prose is looked at, its first SAMPLE bytes: code blocks, `code`, URLs, tags and placeholders say nothing of a
-language. A text with fewer than LEAST_LETTERS letters (a third of that in scripts whose letters take three bytes) has
-none, and so has one whose best language stays below `least_confidence`. The confidence is py3langid's probability: a
-softmax whose temperature grows with the root of the text's length. Rare languages are left out of the choice: short
-English is otherwise now and then taken for Walloon.
+Only prose is used, its first SAMPLE bytes: code blocks, `code`, URLs, tags and placeholders are ignored. A text with fewer than
+LEAST_LETTERS letters (a third of that in scripts with three-byte letters) has no language, nor has one whose best language
+stays below `least_confidence`. The confidence is py3langid's probability: a softmax whose temperature grows with the root of
+the text's length. Rare languages are excluded: else short English is sometimes taken for Walloon.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pyarrow as pa
 from resources.curating.shingles import TextBuffer, in_groups, plain_buffer
 
 SAMPLE = 300
-"""Bytes of prose; more change the answer in hardly any text."""
+"""Bytes of prose that are used; more rarely change the result."""
 
 LEAST_LETTERS = 10
 
@@ -29,7 +28,7 @@ af am ar az be bg bn bs ca cs cy da de el en es et eu fa fi fr ga gl gu he hi hr
 mk ml mn mr ms my ne nl no pa pl ps pt ro ru si sk sl so sq sr sv sw ta te th tl tr uk ur uz vi xh yo zh zu zxx
 """
 LANGUAGES = tuple(code for code in _CHOICE.split() if code != "zxx")
-"""ISO 639 codes that can be told apart."""
+"""ISO 639 codes of the languages that are detected."""
 
 
 class Model(NamedTuple):
@@ -46,7 +45,7 @@ class Model(NamedTuple):
 def detect(
     texts: pa.Array | pa.ChunkedArray, least_confidence: float = 0.5
 ) -> tuple[pa.StringArray, np.ndarray]:
-    """The language of each text, null where it cannot be told, and the confidence."""
+    """The language of each text, null where unknown, and the confidence."""
     from resources.curating.language_kernels import classify
 
     model = _model()
@@ -64,7 +63,7 @@ def detect(
 
 @cache
 def _model() -> Model:
-    """py3langid's model, narrowed to LANGUAGES and to what is no language (zxx: numbers, code)."""
+    """py3langid's model, restricted to LANGUAGES and to `zxx` (numbers, code)."""
     from py3langid.langid import LanguageIdentifier
 
     identifier = LanguageIdentifier.from_model_file("data/model.npz.xz", norm_probs=True)

@@ -1,13 +1,12 @@
-"""MinHash signatures of turns (Broder 1997), kept as what banding needs of them: one 32-bit hash a band.
+"""MinHash signatures of turns (Broder 1997), stored as banding needs them: one 32-bit hash per band.
 
-    signatures(questions, answers, NearDuplicates())     # pa.ListArray of int32: a stamp and one hash a band, or none
+    signatures(questions, answers, NearDuplicates())     # pa.ListArray of int32: a stamp and one hash per band, or empty
 
-Number k of a signature is the least value of the permutation h -> (a_k h + b_k) mod 2**32, a_k odd, over the turn's
-shingles; two turns agree in it with a probability equal to their Jaccard similarity. Of each band's numbers a hash is
-kept: two turns are compared where a band's hash is the same, and nothing else is asked of a signature. The stamp says
-which settings the hashes belong to: hashes of different settings cannot be compared. A turn without shingles (fewer
-words than a shingle has) gets an empty signature: too little text to call two rows nearly the same, so such rows meet
-as exact duplicates only.
+Number k of a signature is the minimum of the permutation h -> (a_k h + b_k) mod 2**32, a_k odd, over the turn's shingles; two
+turns have the same number with a probability equal to their Jaccard similarity. Only a hash of each band's numbers is stored:
+two turns are compared where a band's hash is the same. The stamp identifies the settings: hashes of different settings cannot
+be compared. A turn without shingles (fewer words than a shingle) gets an empty signature: too little text for a near
+duplicate, so such rows match as exact duplicates only.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from resources.curating.curation import NearDuplicates
 from resources.curating.shingles import TextBuffer, in_groups, text_buffer
 
 _VERSION = 2
-"""Of the definitions of words, shingles and permutations: another one, other hashes."""
+"""Version of words, shingles and permutations: a new one gives new hashes."""
 
 
 def stamp(settings: NearDuplicates) -> int:
-    """The first number of every signature that was made with these settings."""
+    """The first number of every signature made with these settings."""
     made_of = f"{_VERSION} {settings.ngram} {settings.bands} {settings.rows}".encode()
     return int.from_bytes(hashlib.sha256(made_of).digest()[:4], "little", signed=True)
 
@@ -34,7 +33,7 @@ def stamp(settings: NearDuplicates) -> int:
 def signatures(
     questions: pa.Array | pa.ChunkedArray, answers: pa.Array | pa.ChunkedArray, settings: NearDuplicates
 ) -> pa.ListArray:
-    """The signature of each turn: the settings' stamp and `settings.bands` hashes, nothing where it has no shingle."""
+    """The signature of each turn: the settings' stamp and `settings.bands` hashes; empty without shingles."""
     from resources.curating.word_kernels import sketch
 
     generator = np.random.Generator(np.random.PCG64(1997))

@@ -1,17 +1,17 @@
-"""Groups of turns that say nearly the same: banding proposes pairs, their exact Jaccard similarity decides.
+"""Groups near-duplicate turns: banding proposes pairs, their exact Jaccard similarity decides.
 
-    links = group_turns(questions, answers, NearDuplicates())          # all of it, for texts in memory
+    links = group_turns(questions, answers, NearDuplicates())          # all steps, for texts in memory
 
     bands = band_hashes(signatures)                  # uint32[rows, bands]; step by step, for signatures from a table
-    suspects = share_a_bucket(bands)                 # the rows whose text is needed at all
+    suspects = share_a_bucket(bands)                 # the rows whose text is needed
     with ShingleFile() as sets:
         for group in shingle_sets(...): sets.add(*group)
         links = link(bands, suspects, sets.read(), similarity=0.7)
 
-Two rows are compared where all hashes of a band agree (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4).
-Rows that already are in one group are not compared again, and in a crowded bucket a row meets the eight first of the
-bucket and the 32 before it: ten thousand copies cost ten thousand comparisons, and end in one group. The rows come best
-first: a group is named by its best row.
+Two rows are compared where all hashes of a band agree (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4). Rows of
+one group are not compared again, and in a crowded bucket a row is compared with the bucket's first eight rows and the 32
+before it: ten thousand copies cost ten thousand comparisons and end in one group. Rows are given best first; a group is
+named by its best row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BEST, BEFORE = 8, 32
 
 @dataclass(frozen=True)
 class Links:
-    """What comparing found, by row: its group's best row, its highest similarity to a row of its group (0: none)."""
+    """Result by row: the best row of its group, and its highest similarity to a row of the group (0: none)."""
 
     best: Int64[np.ndarray, " rows"]
     likeness: Float64[np.ndarray, " rows"]
@@ -43,13 +43,13 @@ class Links:
 
 
 def band_hashes(signatures: pa.ListArray, bands: int) -> UInt32[np.ndarray, "rows bands"]:
-    """The bands of signatures of one stamp, as `resources.curating.minhash` made them; empty ones are left out."""
+    """The bands of signatures with one stamp, from `resources.curating.minhash`; empty signatures are left out."""
     numbers = signatures.flatten().to_numpy(zero_copy_only=False)
     return numbers.reshape(-1, bands + 1)[:, 1:].view(np.uint32)
 
 
 def share_a_bucket(bands: UInt32[np.ndarray, "rows bands"]) -> Bool[np.ndarray, " rows"]:
-    """The rows that agree with another row in a band."""
+    """The rows that share a band's hash with another row."""
     from resources.curating.word_kernels import shares_bucket
 
     shared = np.zeros(len(bands), dtype=bool)
@@ -61,7 +61,7 @@ def share_a_bucket(bands: UInt32[np.ndarray, "rows bands"]) -> Bool[np.ndarray, 
 def link(
     bands: UInt32[np.ndarray, "rows bands"], suspects: Bool[np.ndarray, " rows"], sets: Ragged, similarity: float
 ) -> Links:
-    """Groups the rows. `sets` holds the different shingles of each suspect, in the rows' order."""
+    """Groups the rows. `sets` has the distinct shingles of each suspect, in row order."""
     from resources.curating.word_kernels import link_buckets, settle
 
     count = len(bands)

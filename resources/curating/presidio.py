@@ -1,14 +1,14 @@
-"""What Microsoft Presidio finds, added to our own patterns: `curation: {pii_engine: presidio}`.
+"""Adds Microsoft Presidio's findings to our own patterns: `curation: {pii_engine: presidio}`.
 
     find = presidio_finder()
-    find("Ann Lee lives in Oslo")      # PERSON and LOCATION beside e-mail, cards and the rest
+    find("Ann Lee lives in Oslo")      # PERSON and LOCATION, with e-mail, cards and our other kinds
 
-Presidio is an extra (package presidio-analyzer) and needs a spaCy model, which is not fetched by itself:
+Presidio is an extra (package presidio-analyzer) and needs a spaCy model, which is not downloaded automatically:
 
     python -m spacy download en_core_web_lg        # or name another one in MILLRACE_PRESIDIO_MODEL
 
-Where both find something at the same place, our kinds stay; Presidio's are named as it names them. Every row is read by
-its model, so that cleaning takes as long as the model does.
+Where both find something at the same place, our kind is used; other kinds have Presidio's names. Its model reads every row,
+which decides how long cleaning takes.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from pathlib import Path
 from resources.curating.pii_patterns import Span, find, without_overlaps
 
 LEAST_SCORE = 0.5
-"""Of Presidio's 0 to 1: below it are its guesses."""
+"""Presidio's score, 0 to 1, below which a finding is ignored."""
 
 PIECE = 50_000
-"""Characters that its model reads at a time; spaCy refuses more than a million."""
+"""Characters per call of the model; spaCy refuses more than a million."""
 
 OURS = {"EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "US_SSN", "IP_ADDRESS"}
-"""Kinds that our own patterns look for, more strictly."""
+"""Kinds that our own patterns find, more strictly."""
 
 NOT_PERSONAL = {"DATE_TIME", "URL", "NRP"}
 
 
 class PresidioError(Exception):
-    """Presidio, or its model, is not here; the message says how to get it."""
+    """Presidio or its model is not installed; the message says how to get it."""
 
 
 def model_name() -> str:
-    """The spaCy model that it reads with: a package's name or a directory."""
+    """The spaCy model to use: a package's name or a directory."""
     return os.environ.get("MILLRACE_PRESIDIO_MODEL", "en_core_web_lg")
 
 
 @cache
 def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
-    """Finds what Presidio finds as well. Raises PresidioError."""
+    """A finder that adds Presidio's findings. Raises PresidioError."""
     model = model_name()
     try:
         from presidio_analyzer import AnalyzerEngine
@@ -82,7 +82,7 @@ def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """A text in pieces that spaCy takes, each with its place; cut at a space where one is near."""
+    """A text in pieces that spaCy accepts, each with its offset, cut at a space where one is near."""
     begin = 0
     while begin < len(text):
         end = begin + PIECE

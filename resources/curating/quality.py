@@ -1,14 +1,12 @@
-"""What can be measured of an answer without a model: how often it repeats itself.
+"""Measures how much an answer repeats itself, without a model.
 
     measures(pa.array(["again and again " * 40]))    # a table: repeats, repeats_of, words, code_share, duplicate_lines, ...
 
-`repeats` is the longest run of one pattern of 1 to 13 words said again and again, what a model does that has lost its
-thread; `repeats_of` the pattern's words, 0 where it is no words but signs ("!!!!", "hahaha", line ends) that are said
-again and again for more than half of the answer. The shares are those of Gopher's repetition rules (Rae et al. 2021, table A1,
-as datatrove computes them) that make sense for chat, over the answer's prose: fenced code, lines that look like code,
-tables and JSON are left out, since they repeat by nature, and nothing is measured in an answer of fewer than
-`least_words` words of prose: a villanelle, a song or a list of ten similar steps repeats itself as well. Shares are
-null there.
+`repeats` is the longest run of one pattern of 1 to 13 words, typical of a model that loops; `repeats_of` is the pattern's
+number of words, 0 where the pattern is characters ("!!!!", "hahaha", line ends) that take more than half of the answer. The
+shares are those of Gopher's repetition rules (Rae et al. 2021, table A1, as in datatrove) that make sense for chat, over the
+answer's prose: fenced code, lines that look like code, tables and JSON repeat by nature and are left out. Answers with fewer
+than `least_words` words of prose are not measured (their shares are null): a song or a list of ten similar steps repeats too.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ import pyarrow as pa
 from resources.curating.shingles import TextBuffer, in_groups, plain_buffer, word_hashes
 
 LONGEST_PATTERN = 13
-"""Words of a pattern whose repetition is looked for."""
+"""Most words of a repeated pattern."""
 
 LONGEST_SIGNS = 32
-"""Bytes of a pattern of signs: an emoji of a family takes 25."""
+"""Most bytes of a repeated pattern of characters: a family emoji has 25."""
 
 SHARES = (
     "duplicate_lines", "duplicate_paragraphs", "duplicate_line_characters", "duplicate_paragraph_characters",
@@ -32,7 +30,7 @@ SHARES = (
 
 
 def measures(answers: pa.Array | pa.ChunkedArray, least_words: int = 300) -> pa.Table:
-    """One row for each answer; a null counts as empty."""
+    """One row per answer; null counts as empty."""
     from resources.curating import quality_kernels
 
     words = word_hashes(answers)

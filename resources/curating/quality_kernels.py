@@ -13,7 +13,7 @@ _GRAM = np.uint64(0xD1B54A32D192ED03)
 
 @compiled
 def longest_repeats(words, offsets, longest_pattern):
-    """How often in a row each text says one pattern of 1 to `longest_pattern` words, and how many words the pattern has."""
+    """The most repetitions in a row of a pattern of 1 to `longest_pattern` words in each text, and the pattern's words."""
     repeats = np.ones(len(offsets) - 1, dtype=np.int32)
     sizes = np.zeros(len(offsets) - 1, dtype=np.int32)
     for text in range(len(repeats)):
@@ -32,9 +32,9 @@ def longest_repeats(words, offsets, longest_pattern):
 
 @compiled
 def loops(content, edges, longest_pattern):
-    """How often each text says one pattern of bytes in a row, where that is more than half of the text; else 1.
+    """Repetitions in a row of one byte pattern that takes more than half of the text; else 1.
 
-    Such a run covers the middle of its text: it is looked for from there, so that other texts cost next to nothing.
+    Such a run covers the middle of its text; the search starts there, so other texts cost almost nothing.
     """
     repeats = np.ones(len(edges) - 1, dtype=np.int32)
     for text in range(len(repeats)):
@@ -65,7 +65,7 @@ def _ends(content, at, stop):
 
 @compiled
 def _is_code(content, start, stop):
-    """Whether a line is a table's row, indented, or ends as code lines do."""
+    """Whether a line is a table row, is indented, or ends like a line of code."""
     if content[start] == 124 or content[start] == 9:
         return True
     spaces = 0
@@ -79,7 +79,7 @@ def _is_code(content, start, stop):
 
 @compiled
 def _seen(table, stamp, marks, value):
-    """Whether a hash was met before in this round; it has been from now on."""
+    """Whether a hash was met before in this round; marks it as met."""
     mask = len(table) - 1
     place = np.int64((value ^ (value >> np.uint64(29))) & np.uint64(mask))
     while marks[place] == stamp:
@@ -93,9 +93,9 @@ def _seen(table, stamp, marks, value):
 
 @compiled
 def gopher(content, edges, least_words):
-    """By text: words of prose, share of code, then, where the prose has `least_words`, the eleven shares of gopher.COLUMNS.
+    """By text: words of prose, share of code, and, with `least_words` words of prose, the eleven shares of gopher.COLUMNS.
 
-    NaN stands where nothing was measured.
+    NaN where nothing was measured.
     """
     texts = len(edges) - 1
     shares = np.full((texts, 15), np.nan)
@@ -199,7 +199,7 @@ def _gram(hashes, word, size):
 
 @compiled
 def _top(hashes, sizes, words, size, table, marks, counts, stamp):
-    """Characters taken by the n-gram that takes most of them, if it occurs twice or more."""
+    """Characters in the most frequent n-gram, if it occurs twice or more."""
     mask = len(table) - 1
     most = 0
     for word in range(words - size + 1):
@@ -222,7 +222,7 @@ def _top(hashes, sizes, words, size, table, marks, counts, stamp):
 
 @compiled
 def _again(hashes, sizes, words, size, table, marks, stamp):
-    """Characters in n-grams that occurred before, none counted twice."""
+    """Characters in n-grams that occurred before, each counted once."""
     characters = 0
     word = 0
     while word <= words - size:

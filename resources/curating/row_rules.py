@@ -1,9 +1,9 @@
-"""What a recipe can ask of each row by itself: `curation.status`, `tools`, `language`, `repetition`, `length`, `feedback`.
+"""The recipe's settings for rules on single rows: `curation.status`, `tools`, `language`, `repetition`, `length`, `feedback`.
 
     CurationSettings(language={"allow": ["en", "de"]}, repetition={"repeats": 64})
 
-`resources.curating.clean` applies them, in this order; the first rule that a row breaks is its verdict. The measures they look
-at are in `cleaned_interactions.quality` and `language` of every row, kept or not: look before you choose a threshold.
+`resources.curating.clean` applies them in this order; the first rule that a row breaks drops it. The measures are stored in
+`cleaned_interactions.quality` and `language` for every row, kept or not: query them before choosing a threshold.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RuleSettings(BaseModel):
 
 
 class StatusRules(RuleSettings):
-    """Drops responses that teach nothing good. A rule set to false lets its rows through."""
+    """Drops failed, cut, refused and empty responses. A rule set to false keeps its rows."""
 
     drop_errors: bool = Field(True, description="Drop rows whose request failed or whose record carries an error")
     drop_cache_hits: bool = Field(True, description="Drop answers served from a cache, which repeat a logged one")
@@ -65,17 +65,18 @@ class LanguageRules(RuleSettings):
 class RepetitionRules(RuleSettings):
     """Drops answers that repeat themselves.
 
-    `repeats`: a pattern of 1 to 13 words said so often in a row, the sign of a model that lost its thread, or a pattern
-    of signs ("!!!!", "hahaha", line ends) that takes more than half of the answer. The shares are
-    Gopher's (Rae et al. 2021, table A1) for answers of `min_words` words of prose and more; see resources/curating/quality.py.
+    `repeats`: a pattern of 1 to 13 words repeated in a row, the sign of a looping model, or a pattern of characters ("!!!!",
+    "hahaha", line ends) that takes more than half of the answer. The shares are Gopher's (Rae et al. 2021, table A1), for
+    answers with at least `min_words` words of prose; see resources/curating/quality.py.
 
-    Gopher's bounds are for web pages. Its bounds on frequent n-grams (0.20, 0.18, 0.16) hold for chats as well; those on
-    lines and paragraphs (0.30; 0.20 of characters) and on 5- to 10-grams that come again (0.15 down to 0.10) would drop 14 of
-    62 long messages of people's good conversations in OASST (training plans, reports, dialogues) and 28 of 146 articles in
-    Spec-Bench. The defaults take what says half of its text again.
+    Gopher's bounds are for web pages. Its bounds on frequent n-grams (0.20, 0.18, 0.16) suit chats as well; those on lines
+    and paragraphs (0.30; 0.20 of characters) and on repeated 5- to 10-grams (0.15 down to 0.10) would drop 14 of 62 long
+    messages of good human conversations in OASST (training plans, reports, dialogues) and 28 of 146 articles in Spec-Bench.
+    The defaults drop an answer when half of its text is repeated.
     """
 
-    drop_repeated_patterns: bool = Field(True, description="Drop answers that repeat a pattern of 1 to 13 words, or of signs")
+    drop_repeated_patterns: bool = Field(
+        True, description="Drop answers that repeat a pattern of 1 to 13 words, or of characters")
     repeats: int = Field(32, ge=2, description="Repetitions in a row from which an answer is dropped")
     drop_repetitive: bool = Field(True, description="Drop answers by the shares below")
     min_words: int = Field(300, ge=20, description="Words of prose from which the shares are measured")
@@ -130,11 +131,11 @@ class LengthRules(RuleSettings):
 
 
 class FeedbackRules(RuleSettings):
-    """Lets feedback decide where it is clear."""
+    """Drops or keeps rows by their feedback."""
 
     drop_thumbs_down: bool = Field(True, description="Drop rows whose feedback is below zero")
     thumbs_down: Literal["drop", "prefer"] = Field(
-        "drop", description="prefer: a dropped answer becomes the rejected half of a preference row where a better answer to "
+        "drop", description="prefer: a dropped answer becomes the rejected answer of a preference row if a better answer to "
         "the same prompt exists")
     keep_thumbs_up: bool = Field(
         False, description="Rows with feedback above zero pass the rules on language, repetition, length and refusals in words"

@@ -1,11 +1,11 @@
-"""Groups of turns that mean the same: cosine similarity of embeddings, in blocks of bounded memory.
+"""Groups turns that mean the same: cosine similarity of embeddings, in blocks of bounded memory.
 
-    best, likeness = group_vectors(vectors, similarity=0.95)     # vectors: float32 [rows, hidden], of length 1
+    best, similarity = group_vectors(vectors, similarity=0.95)     # vectors: float32 [rows, hidden], of length 1
 
-Up to a few thousand rows all pairs are compared. Beyond that the rows are gathered around centroids (spherical k-means) and
-each row meets those that share one of its four nearest centroids: what is alike is near the same centroids, and a pair
-just above the threshold may be missed. The rows come best first: a group is named by its best row, and the centroids
-begin with rows at even steps, so that the same rows give the same groups.
+Up to a few thousand rows, all pairs are compared. Beyond that, rows are gathered around centroids (spherical k-means), and
+each row is compared with those that share one of its four nearest centroids; a pair just above the threshold may be missed.
+Rows are given best first: a group is named by its best row, and the centroids start from rows at even steps, so the same rows
+give the same groups.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 TOGETHER = 4_096
-"""Rows of a cluster, about: a block of similarities takes TOGETHER**2 * 4 bytes."""
+"""Approximate rows of a cluster: a block of similarities takes TOGETHER**2 * 4 bytes."""
 STRIP = 256
-"""Rows of a block whose pairs are listed at a time: all of them may be alike."""
+"""Rows of a block whose pairs are listed at a time: all of them may be similar."""
 NEAREST = 4
 ROUNDS = 8
 SAMPLE = 65_536
-"""The centroids are found on this many rows at most."""
+"""Most rows on which the centroids are computed."""
 
 
 def group_vectors(
     vectors: Float32[np.ndarray, "rows hidden"], similarity: float
 ) -> tuple[Int64[np.ndarray, " rows"], Float64[np.ndarray, " rows"]]:
-    """Each row's group, as its best row, and the row's highest similarity to another of its group (0: none)."""
+    """The best row of each row's group, and its highest similarity to another row of the group (0: none)."""
     from resources.curating.word_kernels import join_pairs, settle
 
     count = len(vectors)
@@ -54,7 +54,7 @@ def group_vectors(
 
 
 def _clusters(vectors: np.ndarray) -> list[np.ndarray]:
-    """Rows that are to be compared with each other, in order; a row may be in several clusters."""
+    """Rows to compare with each other, in order; a row may be in several clusters."""
     count = len(vectors)
     wanted = -(-count * NEAREST // TOGETHER)
     if count <= 2 * TOGETHER:

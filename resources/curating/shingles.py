@@ -2,11 +2,11 @@
 
     texts = pa.array(["the quick brown fox", "jumps over"], pa.large_string())
     words = word_hashes(texts)                       # Ragged: values uint64[total words], offsets int64[texts + 1]
-    grams = ngrams(words, 8)                         # Ragged: one hash per run of 8 words that lies inside one text
-    sets = shingle_sets(questions, answers, 5)       # Ragged: each turn's different shingles
+    grams = ngrams(words, 8)                         # Ragged: one hash per run of 8 words inside one text
+    sets = shingle_sets(questions, answers, 5)       # Ragged: each turn's distinct shingles
 
-What a word is, `resources.curating.alphabet` says. The hashes depend on the words alone, not on the machine or the place in the
-text: they may be stored. The loops are in `word_kernels`; texts are handed to them in groups, one to a thread.
+`resources.curating.alphabet` defines words. Hashes depend on the words alone, not on the machine or the position: they may be
+stored. The loops are in `word_kernels`; texts are processed in groups, one per thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from resources.curating.alphabet import alphabet
 _GRAM = 0xD1B54A32D192ED03
 
 GROUP_BYTES = 1 << 22
-"""Texts are worked on in groups of about this many bytes; a group takes some eight times that in memory."""
+"""Bytes of text per group; a group takes about eight times that in memory."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class TextBuffer:
-    """Texts as the loops take them: UTF-8 in Unicode's form NFC, and where each text begins and ends."""
+    """Texts for the loops: UTF-8 in Unicode NFC, and the offsets of each text."""
 
     content: UInt8[np.ndarray, " bytes"]
     edges: Int64[np.ndarray, " texts_plus_one"]
@@ -63,7 +63,7 @@ class TextBuffer:
 
 
 def text_buffer(texts: pa.Array | pa.ChunkedArray) -> TextBuffer:
-    """A column of texts for the loops. A null is a text without words."""
+    """A column of texts for the loops, in NFC. A null is a text without words."""
     from resources.curating.word_kernels import unsettled
 
     texts = _one_array(texts)
@@ -77,7 +77,7 @@ def text_buffer(texts: pa.Array | pa.ChunkedArray) -> TextBuffer:
 
 
 def plain_buffer(texts: pa.Array | pa.ChunkedArray) -> TextBuffer:
-    """A column of texts as it stands, whatever its Unicode form. A null is an empty text."""
+    """A column of texts as it is, without normalisation. A null is an empty text."""
     return _buffer_of(_one_array(texts))
 
 
@@ -97,14 +97,14 @@ def _buffer_of(texts: pa.LargeStringArray) -> TextBuffer:
 
 
 def threads() -> int:
-    """How many threads the loops run on: the cores that this process may use."""
+    """Number of threads of the loops: the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_groups(work: Callable[..., Any], *columns: TextBuffer) -> Iterator[Any]:
-    """Calls `work(first, *buffers)` on groups of rows, on several threads, and yields its results in the rows' order.
+    """Calls `work(first, *buffers)` on groups of rows, on several threads, and yields its results in row order.
 
-    At most two groups a thread are under way or waiting to be taken.
+    At most two groups per thread are in flight.
     """
     total = sum(column.edges for column in columns)
     bounds = [0]
@@ -134,7 +134,7 @@ def word_hashes(texts: pa.Array | pa.ChunkedArray) -> Ragged:
 
 
 def ngrams(words: Ragged, size: int) -> Ragged:
-    """One hash for each run of `size` words within one text; a text of fewer words has none."""
+    """One hash per run of `size` words within a text; a text with fewer words has none."""
     lengths = words.lengths
     counts = np.maximum(lengths - (size - 1), 0)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -150,10 +150,10 @@ def ngrams(words: Ragged, size: int) -> Ragged:
 
 
 def shingle_sets(questions: TextBuffer, answers: TextBuffer, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each turn's different word n-grams, as (values, counts) of one group of rows after another.
+    """Each turn's distinct word n-grams, as (values, counts) of one group of rows after another.
 
-    The same words asked and answered are different shingles: "finish this half" and "write it all" end in the same
-    text, and are not the same example.
+    The same words in question and answer are different shingles: "finish this text" and "write it all" end in the same text and
+    are not the same example.
     """
     from resources.curating import word_kernels
 

@@ -1,10 +1,10 @@
-"""What can be said of a source in seconds: how many objects, how old, and of which formats its first records are.
+"""Describes a source in seconds: number of objects, their age, and the formats of its first records.
 
     look = first_look("gateway", SourceSettings(uri="s3://logs/gateway/"))
     look.objects, look.has_more, look.formats, look.days, look.problems
 
-At most LISTED objects are listed, and the first records of a few of them (first, last, some between) are read. Nothing is
-written, and no record is kept.
+Lists at most LISTED objects and reads the first records of a few of them (first, last, some between). Nothing is written, and
+no record is kept.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from resources.reading.formats import FORMATS, detect
 from resources.reading.formats.format import Format
 from resources.reading.listing import LogObject
 from resources.reading.log_reader import Problem, Records, record_of
-from resources.reading.mixed import whose
 from resources.reading.object_reader import read_object
+from resources.reading.routing import recognising
 from resources.reading.sources import SourceSettings, days_in, objects_after, open_object
 
 _USER = re.compile(r'"(user|user_id|userId|end_user|safety_identifier)"\s*:\s*"[^"]')
@@ -29,14 +29,14 @@ _SYSTEM = re.compile(r'"role"\s*:\s*"(system|developer)"')
 LISTED = 1_000
 OPENED = 3
 RECORDS = 200
-"""First records of an object that are looked at."""
+"""First records of an object that are sampled."""
 
 
 @dataclass
 class FirstLook:
-    """formats: records looked at, by format. days: the first and last that keys name, else of the objects' own times.
-    characters: of the records' JSON. uris: of the listed objects. problems: (uri, sentence) of opened objects that hold
-    nothing readable."""
+    """formats: sampled records by format. days: the first and last day in keys, else of the objects' times. characters: of the
+    records' JSON. uris: of the listed objects. problems: (uri, sentence) of opened objects without a readable record.
+    """
 
     objects: int = 0
     has_more: bool = False
@@ -65,13 +65,13 @@ class FirstLook:
 
 
 def first_look(name: str, source: SourceSettings, listed: int = LISTED, opened: int = OPENED) -> FirstLook:
-    """Raises SourceError where the source cannot be listed. An empty source is a look with no objects."""
+    """Looks at one source. Raises SourceError where it cannot be listed. An empty source gives a look without objects."""
     found = list(islice(objects_after(name, source), listed + 1))
     return look_at(found[:listed], source, len(found) > listed, opened)
 
 
 def look_at(found: list[LogObject], source: SourceSettings, has_more: bool = False, opened: int = OPENED) -> FirstLook:
-    """The same for objects that were listed already."""
+    """Looks at objects that were listed already."""
     look = FirstLook(len(found), has_more, sum(item.bytes for item in found), first_uri=found[0].uri if found else "",
                      uris=frozenset(item.uri for item in found))
     keyed = [day for item in found for day in days_in(item.uri)]
@@ -110,7 +110,7 @@ def _count(part: Records, named: Format | None, look: FirstLook, uri: str) -> No
     first = named or detect(part.sample or records) or detect(records)
     known = 0
     for record in records:
-        own = (named if named.accepts(record) else None) if named else whose(record, first) if first else None
+        own = (named if named.accepts(record) else None) if named else recognising(record, first) if first else None
         if own is None:
             look.unknown_records += 1
             look.unknown_keys = look.unknown_keys or ", ".join(sorted(map(str, record))[:8])[:120]
@@ -125,7 +125,7 @@ def _count(part: Records, named: Format | None, look: FirstLook, uri: str) -> No
 
 
 def _offers_tools(record: dict) -> bool:
-    """Whether a request offers tools, or an answer calls some, wherever the format keeps them."""
+    """Whether a request offers tools or an answer calls some, wherever the format keeps them."""
     places = [record, *(value for value in record.values() if isinstance(value, dict))]
     if any(place.get("tools") or place.get("functions") for place in places):
         return True

@@ -1,21 +1,20 @@
-"""A look at logs before anything is built: what is in them, how clean they are, whether a drafter and a student would pay.
+"""Inspects logs before anything is built: what is in them, how clean they are, whether a drafter or a student would pay.
 
     found = inspect(["s3://logs/gateway/", "feedback/*.jsonl"])
-    found.verdicts                       # in words, with the reasons and the thresholds (resources/inspecting/verdicts.py)
+    found.verdicts                            # with reasons and thresholds (resources/inspecting/verdicts.py)
     write_page(found, Path("report.html"))    # resources/inspecting/inspection_page.py
 
-No recipe and no lake: the logs are read where they lie by the pipeline's own ingest into a temporary lake, which is
-deleted afterwards. Counts of records, days, tokens and identical rows are over everything. What costs more (cleaning,
-personal data, near duplicates, shapes, the drafter) is looked at on whole sessions drawn by hash where there are more
-rows than `sample`; a sample holds both copies of a pair less often than either, so its share of near duplicates is a
-lower bound. Only ids, counts and the first words of prompt shapes leave this file, never what users wrote.
+Needs no recipe and no lake: the pipeline's own ingest reads the logs in place into a temporary lake, which is deleted
+afterwards. Counts of records, days, tokens and identical rows cover everything. The expensive measures (cleaning, personal
+data, near duplicates, shapes, the drafter) run on whole sessions drawn by hash where there are more rows than `sample`. A
+sample contains both copies of a pair less often than one of them, so its share of near duplicates is a lower bound. Only
+ids, counts and the first words of prompt shapes leave this file, never what users wrote.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,7 +28,8 @@ from resources.curating.clean import MACROS, clean
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.curating.shingles import Ragged
-from resources.inspecting.verdicts import Verdict, verdicts_of
+from resources.inspecting.findings import Inspection
+from resources.inspecting.verdicts import verdicts_of
 from resources.lake import Lake
 from resources.reading.ingest import IngestReport, ingest
 from resources.reading.sources import SourceError, SourceSettings, list_objects
@@ -38,65 +38,25 @@ from resources.tables import Tables
 
 WORKLOAD = "inspected"
 SAMPLE = 50_000
-"""Rows that are cleaned, compared and drafted on where there are more."""
+"""Most rows that are cleaned, compared and drafted on."""
 SAMPLE_CHARACTERS = 400_000_000
-"""Text of the sample at most: memory stays bounded however long the prompts are."""
+"""Most characters in the sample: memory stays bounded however long the prompts are."""
 DRAFTED_CHARACTERS = 24_000_000
-"""Text on which the n-gram drafter is tried."""
+"""Characters on which the n-gram drafter is tried."""
 DRAFTS = (3, 5)
 """Numbers of speculative tokens tried: K."""
 MOST_NAMED = 12
 
 
 class InspectError(Exception):
-    """Nothing can be said about these logs; the message says why and what would be right."""
-
-
-@dataclass
-class Inspection:
-    """Everything that was found. Shares are of 1; tokens are as the log says where it does."""
-
-    uris: list[str]
-    sampled: bool
-    sample_rows: int
-    read: int
-    totals: dict[str, Any]
-    formats: list[dict[str, Any]]
-    days: list[dict[str, Any]]
-    workloads: list[dict[str, Any]]
-    clients: list[dict[str, Any]]
-    models: list[dict[str, Any]]
-    quarantined: list[dict[str, Any]]
-    repeated: dict[str, Any]
-    feedback: list[dict[str, Any]]
-    fates: list[dict[str, Any]] = field(default_factory=list)
-    pii: list[dict[str, Any]] = field(default_factory=list)
-    languages: list[dict[str, Any]] = field(default_factory=list)
-    shapes: list[dict[str, Any]] = field(default_factory=list)
-    sessions: dict[str, Any] = field(default_factory=dict)
-    heard: dict[str, Any] = field(default_factory=dict)
-    acceptance: dict[str, Any] = field(default_factory=dict)
-    limited_to: int | None = None
-    failed: list[dict[str, Any]] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-
-    @property
-    def usable_share(self) -> float:
-        """Of the rows, those that the rules with their defaults would keep."""
-        kept = sum(fate["rows"] for fate in self.fates if fate["rule"] == "kept")
-        return kept / self.sample_rows if self.sample_rows else 0.0
-
-    def dropped(self, *rules: str) -> float:
-        """The share of the looked-at rows that these rules take."""
-        taken = sum(fate["rows"] for fate in self.fates if fate["rule"] in rules)
-        return taken / self.sample_rows if self.sample_rows else 0.0
+    """These logs hold nothing to inspect; the message says why and what to change."""
 
 
 def inspect(
     uris: Sequence[str], format: str = "auto", sample: int = SAMPLE, limit_objects: int | None = None,
     tell: Callable[[str], None] = lambda doing: None,
 ) -> Inspection:
-    """Looks at the logs under `uris`; `tell` hears what is being done.
+    """Inspects the logs under `uris`. `tell` is called with a few words at each step, for a progress line.
 
     Raises SourceError for a uri with nothing under it and InspectError where no record of any known format was found.
     """
@@ -120,7 +80,7 @@ def inspect(
             tell("comparing rows with each other")
             curate(tables, WORKLOAD, Path(folder) / "curated", CurationSettings(), None)
             tell("drafting along the answers")
-            _looked_at(tables, found)
+            _add_sampled(tables, found)
     found.verdicts = verdicts_of(found)
     return found
 
@@ -168,14 +128,14 @@ def _nothing(found: Inspection, report: IngestReport) -> str:
         return f"{counted(objects, 'object')} under {where} {'holds' if objects == 1 else 'hold'} no record at all"
     if len(reasons) > 1:
         counts = [item["objects"] for item in found.failed] + [item["lines"] for item in found.quarantined]
-        told = [f"\n  {reason}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
+        listed = [f"\n  {reason}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
                 for reason, count in zip(reasons, counts, strict=True)]
-        return f"no record under {where} can be used, for {len(reasons)} reasons:{''.join(told)}"
+        return f"no record under {where} can be used, for {len(reasons)} reasons:{''.join(listed)}"
     if len(report.failed_objects) == objects:
         which = f"the one object under {where} cannot" if objects == 1 else f"none of the {objects:,} objects under {where} can"
         return f"{which} be read; {reasons[0]}"
-    said = "is of a known log format" if found.quarantined[0]["code"] == "unknown_format" else "can be used"
-    return f"no record under {where} {said}; {reasons[0]}"
+    what = "is of a known log format" if found.quarantined[0]["code"] == "unknown_format" else "can be used"
+    return f"no record under {where} {what}; {reasons[0]}"
 
 
 def _sample(everything: Tables, into: Tables, share: float) -> Tables:
@@ -192,17 +152,17 @@ def _sample(everything: Tables, into: Tables, share: float) -> Tables:
     return into
 
 
-def _looked_at(tables: Tables, found: Inspection) -> None:
-    """What needs cleaned rows: fates, personal data, shapes, sessions, and the drafter."""
+def _add_sampled(tables: Tables, found: Inspection) -> None:
+    """Adds what needs cleaned rows: decisions, personal data, shapes, sessions, and the drafter."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "decisions"):
             attach_slice(connection, tables, name, WORKLOAD)
         for macro in MACROS:
             run(connection, macro)
-        for name in ("fates", "pii", "languages", "shapes"):
+        for name in ("decisions", "pii", "languages", "shapes"):
             setattr(found, name, rows(connection, f"inspecting/{name}").to_pylist())
         found.sessions = rows(connection, "inspecting/sessions").to_pylist()[0]
-        found.heard = rows(connection, "inspecting/with_feedback").to_pylist()[0]
+        found.with_feedback = rows(connection, "inspecting/with_feedback").to_pylist()[0]
         run(connection, "inspecting/drawn", characters=DRAFTED_CHARACTERS)
         run(connection, "curating/clean/messages")
         answers = rows(connection, "inspecting/answers")

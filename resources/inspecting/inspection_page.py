@@ -1,9 +1,9 @@
-"""An inspection as one HTML file without outside assets, and the tables that the terminal shows as well.
+"""Renders an inspection as one self-contained HTML file, and its tables for the terminal.
 
     write_page(found, Path("report.html"))
     for section in sections(found): print(section.title, section.columns, section.rows, section.note)
 
-Charts are small inline SVG, drawn by the template from numbers computed here.
+Charts are inline SVG, drawn by the template from numbers computed here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from model_ops.wording import counted, plural
 from resources.atomic import write_text
-from resources.inspecting.inspection import DRAFTS, MOST_NAMED, Inspection
+from resources.inspecting.findings import Inspection
+from resources.inspecting.inspection import DRAFTS, MOST_NAMED
 from resources.plain_text import finalize
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -26,7 +27,7 @@ MOST_BARS = 120
 
 @dataclass(frozen=True)
 class Section:
-    """One table with what is to be said about it. `right`: columns of numbers, set to the right."""
+    """One table with its note. right: indices of the columns that are right-aligned."""
 
     title: str
     columns: tuple[str, ...]
@@ -36,7 +37,7 @@ class Section:
 
 
 def write_page(found: Inspection, path: Path) -> None:
-    """Writes the report, replaced whole. Raises OSError where the place cannot be written."""
+    """Writes the report atomically. Raises OSError where the path cannot be written."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True,
         finalize=finalize,
@@ -48,7 +49,7 @@ def write_page(found: Inspection, path: Path) -> None:
 
 
 def headline(found: Inspection) -> list[tuple[str, str]]:
-    """The figures one wants first: a number and what it counts."""
+    """The key figures: a number and what it counts."""
     totals = found.totals
     lost = sum(item["lines"] for item in found.quarantined)
     figures = [(f"{totals['rows']:,}", plural(totals["rows"], "request")),
@@ -71,11 +72,11 @@ def short(number: float) -> str:
 
 
 def sections(found: Inspection) -> list[Section]:
-    """All tables, in reading order; those with nothing in them are left out."""
+    """All tables, in reading order; empty ones are left out."""
     parts = [_formats(found), _quarantine(found)]
     if found.totals["rows"]:
-        parts += [_health(found), _names(found), _sizes(found), _fates(found), _pii(found), _languages(found), _shapes(found),
-                  _acceptance(found)]
+        parts += [_health(found), _names(found), _sizes(found), _decisions(found), _pii(found), _languages(found),
+                  _shapes(found), _acceptance(found)]
     parts.append(_feedback(found))
     return [part for part in parts if part.rows]
 
@@ -143,14 +144,14 @@ def _sizes(found: Inspection) -> Section:
     return Section("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
 
 
-def _fates(found: Inspection) -> Section:
+def _decisions(found: Inspection) -> Section:
     rows = [(item["rule"].replace("_", " "), item["stage"], f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
-            for item in found.fates]
+            for item in found.decisions]
     note = "What curation's rules, with their defaults, would keep and drop."
     if found.sampled:
         note += (f" On a sample of {found.sample_rows:,} rows in whole sessions: it holds both copies of a pair less often "
                  "than either, so the share of duplicates is a lower bound.")
-    return Section("If it were curated", ("fate", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
+    return Section("If it were curated", ("decision", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
 
 
 def _pii(found: Inspection) -> Section:
@@ -201,15 +202,15 @@ def _feedback(found: Inspection) -> Section:
     rows = [(item["name"], f"{item['records']:,}", _tau(item["mean"]), f"{item['below_zero']:,}", f"{item['tied']:,}",
              f"{item['several']:,}", f"{item['records'] - item['tied'] - item['several']:,}") for item in found.feedback]
     note = ""
-    if found.heard and found.sample_rows:
-        note = (f"{_share(found.heard['rows'], found.sample_rows)} of the rows have feedback, "
-                f"{_share(found.heard['below_zero'], found.sample_rows)} below zero.")
+    if found.with_feedback and found.sample_rows:
+        note = (f"{_share(found.with_feedback['rows'], found.sample_rows)} of the rows have feedback, "
+                f"{_share(found.with_feedback['below_zero'], found.sample_rows)} below zero.")
     return Section("Feedback", ("name", "records", "mean", "below zero", "about one request", "about several",
                                 "about none read"), rows, note, frozenset(range(1, 7)))
 
 
 def day_bars(found: Inspection) -> dict[str, Any]:
-    """Rows per day as bars of an SVG of 720 by 120; days without traffic are gaps. Longer spans are summed to fewer bars."""
+    """Rows per day as bars of a 720 by 120 SVG; days without traffic are gaps. Longer spans are summed into fewer bars."""
     if not found.days:
         return {}
     first, last = found.days[0]["day"], found.days[-1]["day"]
@@ -226,8 +227,9 @@ def day_bars(found: Inspection) -> dict[str, Any]:
 
 
 def shape_bars(found: Inspection) -> list[dict[str, Any]]:
-    """The most frequent prompt shapes: share of the rows, and the acceptance length at K = 3 on a scale from 1 to 4; widths
-    are percentages of their column."""
+    """The most frequent prompt shapes: share of the rows, and acceptance length at K = 3 on a scale from 1 to 4. Widths are
+    percentages of their column.
+    """
     top = found.shapes[:MOST_NAMED]
     most = top[0]["share"] if top else 1
     bars = []

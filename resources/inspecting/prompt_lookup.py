@@ -1,16 +1,16 @@
-"""What an n-gram drafter would have had accepted on answers that were already given, without a model.
+"""Measures what an n-gram drafter would have had accepted on logged answers, without a model.
 
-    texts = pieces_of(pa.array(["def f(x): ...", ...]))             # Ragged: one number for each piece of a text
+    texts = pieces_of(pa.array(["def f(x): ...", ...]))             # Ragged: one number per piece of a text
     counts = replayed(prompts, answers, num_speculative_tokens=3)   # forwards and emitted tokens of each row
     acceptance_length = counts.emitted.sum() / counts.forwards.sum()
 
-Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence in the
-prompt and the answer so far, as vLLM's `ngram` method and model_ops/decoding/ngram.py do; a proposal holds as long as it is
-what the answer goes on with. A logged answer stands in for the target, which is exact for the model that gave it.
+Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence in the prompt and
+the answer so far, as vLLM's `ngram` method and model_ops/decoding/ngram.py do; a proposal is accepted as far as it equals the
+logged answer. A logged answer stands in for the target, which is exact for the model that gave it.
 
-Where the log has no token ids, pieces stand in for tokens: a run of letters with the space before it (at most 8 bytes
-at a time), up to 3 digits, a run of one other sign, 3 bytes of a character outside ASCII. They are about as long as
-the tokens of a large vocabulary; no vocabulary is needed. Importing this loads numba.
+Where the log has no token ids, pieces stand in for tokens: a run of letters with the space before it (at most 8 bytes at a
+time), up to 3 digits, a run of one other character, 3 bytes of a non-ASCII character. They are about as long as the tokens of
+a large vocabulary. Importing this module loads numba.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ _KIND[128:] = _FOREIGN
 
 @dataclass(frozen=True)
 class Replayed:
-    """One number for each row. emitted: tokens that the forwards gave; the prompt's own forward, which gives the first
-    token of an answer, counts in neither."""
+    """One number per row. emitted: tokens from the forwards.
+
+    The prompt's own forward, which gives the first token of an answer, is not counted.
+    """
 
     forwards: Int64[np.ndarray, " rows"]
     emitted: Int64[np.ndarray, " rows"]
@@ -63,7 +65,7 @@ def pieces_of(texts: pa.Array | pa.ChunkedArray) -> Ragged:
 
 
 def replayed(prompts: Ragged, answers: Ragged, num_speculative_tokens: int) -> Replayed:
-    """Drafting and verifying along the answers. Raises ValueError where there is not one answer for each prompt."""
+    """Drafts and verifies along the answers. Raises ValueError unless there is one answer per prompt."""
     if len(prompts.offsets) != len(answers.offsets):
         raise ValueError(f"{len(prompts.offsets) - 1} prompts and {len(answers.offsets) - 1} answers: one for each is needed")
     rows = len(prompts.offsets) - 1
@@ -119,7 +121,7 @@ def _pieces(
 
 @compiled
 def _slot(tokens, end, length, keys, ends, mask):
-    """The place of an n-gram, the `length` tokens before `end`, in the open-addressed table, and its key."""
+    """The position in the open-addressed table of an n-gram, the `length` tokens before `end`, and its key."""
     key = np.uint64(length) * np.uint64(0xD1B54A32D192ED03)
     for index in range(end - length, end):
         key = (key + tokens[index] + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

@@ -1,9 +1,9 @@
-"""Which sources a recipe should name for a uri: logs and feedback apart, seeds and evaluation suites not among the logs.
+"""Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites told apart.
 
     for found in survey(["./traffic", "s3://logs/gateway/"]): found.name, found.uri, found.kind, found.look
 
-A folder whose parts (sub-folders, and files grouped by name) are of one kind and format is one source. Where the parts differ,
-each is a source of its own. Days are no parts: `dt=2026-06-01/`, `2026/`, `gateway-2026-06-01.jsonl`.
+A folder whose parts (sub-folders, and files grouped by name) have one kind and format is one source. Where the parts differ,
+each is a source of its own. Days are not parts: `dt=2026-06-01/`, `2026/`, `gateway-2026-06-01.jsonl`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from resources.reading.sources import SourceSettings, days_in, nothing_under, ob
 
 MOST_PARTS = 12
 PER_FOLDER = 200
-"""Objects listed of one sub-folder."""
+"""Objects that are listed of one sub-folder."""
 EVALS = re.compile(r"^(evals?|evaluations?|benchmarks?|held[-_]?out.*|.*[-_](test|eval|heldout))$", re.IGNORECASE)
 SEEDS = re.compile(r"^(seeds?|few[-_]?shots?|handmade)$", re.IGNORECASE)
 _LAST = chr(0x10FFFF)
@@ -33,7 +33,7 @@ Kind = Literal["logs", "feedback", "seeds", "evals", "unknown"]
 
 @dataclass(frozen=True)
 class FoundSource:
-    """A source as a recipe could name it. name: unique, fit for a recipe's key."""
+    """A source as a recipe could name it. name: unique, valid as a recipe's key."""
 
     name: str
     uri: str
@@ -42,7 +42,7 @@ class FoundSource:
 
 
 def survey(uris: list[str]) -> list[FoundSource]:
-    """Raises SourceError for a uri that cannot be listed, or with nothing under it."""
+    """Finds the sources under some uris. Raises SourceError for a uri that cannot be listed, or is empty."""
     found: list[FoundSource] = []
     for uri in uris:
         found += _of_one(uri, SourceSettings(uri=uri))
@@ -70,7 +70,7 @@ def _of_one(uri: str, source: SourceSettings) -> list[FoundSource]:
 
 
 def _root(uri: str) -> str:
-    """What every key under the uri begins with, a slash at its end; nothing for one file or a glob."""
+    """The common beginning of every key under the uri, with a slash; empty for one file or a glob."""
     path = local_path(uri)
     if path is None:
         place = remote_uri(uri)
@@ -79,7 +79,7 @@ def _root(uri: str) -> str:
 
 
 def _bounded(source: SourceSettings, root: str) -> Iterator[LogObject]:
-    """Objects in order, at most PER_FOLDER of each folder right under the root, at most LISTED in all."""
+    """Objects in order, at most PER_FOLDER of each folder right under the root, at most LISTED in total."""
     after, total = "", 0
     while True:
         folder, count = "", 0
@@ -104,7 +104,7 @@ def _part_of(root: str, uri: str) -> str:
 
 
 def _parts(root: str, listed: list[LogObject]) -> dict[str, list[LogObject]]:
-    """Sub-folders (ending in a slash) and files under the root; files whose names differ in days alone are one pattern."""
+    """Sub-folders (ending in a slash) and files under the root; files whose names differ only in days are one pattern."""
     parts: dict[str, list[LogObject]] = {}
     for item in listed:
         part = _part_of(root, item.uri)
@@ -145,7 +145,7 @@ def _kind(found: FoundSource) -> Kind:
 
 
 def _name_of(uri: str) -> str:
-    """A recipe's key for a uri: its last part that says something, in small letters."""
+    """A recipe's key for a uri: its last distinctive part, in lower case."""
     for part in reversed(re.split(r"[/\\]", uri.removeprefix("file://"))):
         stem = re.split(r"\.(?:jsonl?|ndjson|parquet|txt|gz|zst)", part)[0]
         name = re.sub(r"[^a-z0-9_]+", "-", stem.lower()).strip("-_")[:40].strip("-_")

@@ -1,20 +1,16 @@
-"""Is this traffic worth a drafter and a student? Checks with their thresholds in the open, and a sentence for each verdict.
+"""Decides whether traffic is worth a drafter and a student: checks against thresholds, and a sentence for each verdict.
 
     for verdict in verdicts_of(inspection): print(verdict.question, verdict.answer, verdict.checks)
 
-The thresholds are rules of thumb, not laws; each says why it is there. What is estimated on a sample is called so.
+The thresholds are rules of thumb; each check says why it matters. Estimates from a sample say that they are estimates.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from model_ops.wording import counted
-
-if TYPE_CHECKING:
-    from resources.inspecting.inspection import Inspection
+from resources.inspecting.findings import Check, Inspection, Verdict
 
 DRAFTER_ROWS = 2_000
 STUDENT_ROWS = 5_000
@@ -26,27 +22,6 @@ NARROW_SHAPES, NARROW_SHARE = 20, 0.5
 MOST_DUPLICATES = 0.5
 MOST_FAILED = 0.2
 VOLUME = "answer tokens a day"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One measure against its threshold, and why that matters."""
-
-    name: str
-    found: str
-    wanted: str
-    passed: bool
-    why: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """answer: yes, possible, not yet, or no rows."""
-
-    question: str
-    answer: str
-    sentence: str
-    checks: list[Check]
 
 
 def verdicts_of(found: Inspection) -> list[Verdict]:
@@ -66,7 +41,7 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
     healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
     health = Check(
         "requests that failed or hold no answer", f"{1 - healthy:.1%}", f"at most {MOST_FAILED:.0%}",
-        1 - healthy <= MOST_FAILED, "more than that is a fault of the producer: mend it before training on the rest",
+        1 - healthy <= MOST_FAILED, "more than that is a fault of the producer: fix it before training on the rest",
     )
     return [
         _drafter(found, usable, about, volume, health),
@@ -93,7 +68,7 @@ def _drafter(found: Inspection, usable: int, about: str, volume: Check, health: 
         copying = f"Answers copy some: an n-gram drafter would emit {tau:.2f} tokens a forward; a trained one should give more."
     else:
         copying = f"Answers copy next to nothing (n-gram: {tau:.2f} tokens a forward): only a trained drafter can help."
-    answer, sentence = _judged(checks, usable)
+    answer, sentence = _answer(checks, usable)
     return Verdict("a drafter", answer, f"{sentence} {copying}", checks)
 
 
@@ -112,10 +87,10 @@ def _student(found: Inspection, usable: int, about: str, volume: Check, health: 
               "when most requests repeat, a cache in front of the model is the cheaper first step"),
         volume, health,
     ]
-    return Verdict("a student", *_judged(checks, usable), checks)
+    return Verdict("a student", *_answer(checks, usable), checks)
 
 
-def _judged(checks: list[Check], usable: int) -> tuple[str, str]:
+def _answer(checks: list[Check], usable: int) -> tuple[str, str]:
     missing = [check.name for check in checks if not check.passed]
     if not missing:
         return "yes", "Everything looked at speaks for it."

@@ -1,4 +1,4 @@
-"""The launcher: where a worker runs. This one runs it on this machine and keeps it warm between steps.
+"""Runs workers on this machine, and keeps one warm between steps.
 
     with LocalLauncher() as launcher:
         metrics = launcher.run(Job(operation="sft", ...), context)
@@ -9,8 +9,7 @@ its events come on one stream, the first process's. A process that dies ends the
 `restarts` let all of them go on from the newest checkpoint.
 
 It reports through dagster-pipes when there is a Dagster step to hear it, and writes progress as JSON lines, which are
-relayed to the file named by MILLRACE_PROGRESS (the terminal that started the run follows it).
-A cluster launcher implements the same `run`: the payload, a job.json, stays the same.
+relayed to the terminal that started the run (relay.py).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,26 +36,16 @@ from model_ops.wording import counted
 from resources.artefacts.manifest import SCRATCH
 from resources.atomic import write_text
 from resources.launching.killed import killed_sentence
+from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
 from resources.launching.pace import Pace
 from resources.launching.python_process import child_environment, python_module
+from resources.launching.relay import relay
 
 STOP_SECONDS = 120
 """How long a worker that was asked to stop may take to save its checkpoint."""
 SECONDS_BETWEEN_LOG_LINES = 15
 STARTING, LOADING = "starting the worker", "loading the model and its data"
 """What a person waits for before an operation reports progress of its own."""
-
-
-class WorkerError(Exception):
-    """A worker found its inputs wrong, or died. The message is the worker's own sentence."""
-
-
-class WorkerKilled(WorkerError):
-    """A worker was ended by a signal that nobody here sent."""
-
-
-class WorkerStopped(Exception):
-    """A worker saved its state and stopped because it was asked to."""
 
 
 class LocalLauncher:
@@ -254,12 +243,3 @@ def accelerators() -> int:
     if visible is None:
         return installed
     return min(installed, len([device for device in visible.split(",") if device.strip() not in ("", "-1")]))
-
-
-def relay(event: dict[str, Any], file: Path | None = None) -> None:
-    """Appends an event to the progress file that the starting terminal follows, if there is one. A run whose terminal is gone,
-    and its file with it, stops when it is asked to, not in the middle of a step's start."""
-    target = file or (Path(os.environ["MILLRACE_PROGRESS"]) if os.environ.get("MILLRACE_PROGRESS") else None)
-    if target is not None:
-        with suppress(FileNotFoundError), target.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(event) + "\n")

@@ -18,9 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from resources.lake import Lake
+from resources.process_stamp import is_same_process
 from resources.sql_files import sql_text
 
 PROCESS_TAG = "millrace/process"
@@ -46,11 +45,7 @@ class SeenRun:
     def is_alive(self) -> bool | None:
         if not self.process:
             return None
-        pid, _, started = self.process.partition("@")
-        try:
-            return abs(psutil.Process(int(pid)).create_time() - float(started)) < 1
-        except (psutil.Error, ValueError):
-            return False
+        return is_same_process(self.process)
 
 
 def runs(lake: Lake, limit: int = 200) -> list[SeenRun]:

@@ -1,11 +1,11 @@
-"""A staged batch into the tables interactions, feedback, quarantine and decisions.
+"""Commits a staged batch to the tables interactions, feedback, quarantine and decisions.
 
-    attach_tables(tables, stage, workloads_of(workload, sources))    # the tables as they are, beside the batch
+    attach_tables(tables, stage, workloads_of(workload, sources))    # makes the tables readable in the batch's DuckDB
     commit(tables, stage)                                            # after sql/reading/commit/{reread,known_ids,row_decisions}
 
-Partitions that only gain rows are appended to; those that lose rows (of an object read anew, or beaten by an earlier copy)
-are replaced. Decisions are written first: a run that is killed between two commits leaves rows of objects that the
-ledger does not know as read, and the decisions that name the objects which lost a row to them; both are read again.
+Partitions that only gain rows are appended to; partitions that lose rows (of an object that is read again, or a copy that is
+replaced) are rewritten. Decisions are committed first, the ledger last. After a crash between two commits, affected objects
+are unread in the ledger, or named by a committed decision, and are read again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def attach(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, wor
 
 
 def commit(tables: Tables, stage: Staging) -> None:
-    """Writes what the batch brings, and takes out what gives way to it."""
+    """Writes the batch's rows and removes the rows that they replace."""
     connection = stage.connection
     run(connection, "reading/commit/new_quarantine", workload=stage.workload)
     for view in ("new_decisions", "new_feedback", "new_interactions"):

@@ -1,9 +1,9 @@
-"""Decompressed bytes of a log object, in chunks; a damaged end costs no byte that came before it.
+"""Decompresses a log object in chunks; everything before a damaged end is still returned.
 
     for chunk in decompressed(file): ...
 
-gzip and zstd are told by their first bytes, not by the name; several members or frames in one file are read through.
-Python's own gzip reader drops what it had decompressed when the file ends early, hence this one.
+gzip and zstd are recognised by their first bytes, not by name; several members or frames in one file are all read. Python's
+own gzip reader drops what it has decompressed when a file ends early, so this module has its own.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import zstandard
 
 READ_BYTES = 4 << 20
 GIVEN_BYTES = 8 << 20
-"""At most this much comes out at a time, however well it was packed."""
+"""Most bytes per chunk, however well they were compressed."""
 _ZSTD_BYTES = 2 << 10
-"""zstd is fed in bites: its reader gives all that comes of one, at worst 32,000 times as much."""
+"""zstd input bytes per step: its reader returns all output of one step, at worst 32,000 times as much."""
 
 GZIP, ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 
 
 class DamagedError(Exception):
-    """The compressed stream ends early or is no such stream; everything before that was already given."""
+    """The compressed stream ends early or is damaged; everything before that was already returned."""
 
 
 def decompressed(file: Any) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A file that is hashed as it is read: its content's digest costs no second reading.
+"""Hashes a file while it is read, so that the digest costs no second pass.
 
     file = Digested(raw)
     while chunk := file.read(4 << 20): ...
@@ -11,12 +11,12 @@ import hashlib
 from typing import Any
 
 MOST_LEFT = 64 << 20
-"""A reader may stop before the end, at the first part of a picture, say. Up to so many bytes more are read for the digest."""
+"""Most bytes to read on for the digest when a reader stops before the end (at the first part of a picture, say)."""
 READ_BYTES = 4 << 20
 
 
 class Digested:
-    """Read once, from its beginning to its end."""
+    """A file that is read once from beginning to end."""
 
     def __init__(self, file: Any):
         self._file, self._digest, self._ended = file, hashlib.sha256(), False
@@ -29,7 +29,7 @@ class Digested:
         return content
 
     def digest(self) -> str:
-        """sha256 of the whole content; "" where more than MOST_LEFT was not read."""
+        """sha256 of the whole content; "" where more than MOST_LEFT bytes were left unread."""
         left = MOST_LEFT
         while not self._ended and left > 0:
             left -= len(self.read(READ_BYTES))

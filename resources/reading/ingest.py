@@ -1,12 +1,12 @@
-"""From logs where they lie to the tables interactions, feedback, quarantine, decisions and objects.
+"""Ingests logs in place into the tables interactions, feedback, quarantine, decisions and objects.
 
     observe(tables, "math-tutor", sources)                           # what is new, and which days there are
     ingest(tables, "math-tutor", sources)                            # reads what was not read yet
     ingest(tables, "math-tutor", sources, days=[date(2026, 6, 1)])   # of these days only
 
-An object's rows are replaced as a whole when it has changed; the ledger is written after everything else. So a run
-killed anywhere and started again ends in the same tables, and reading twice is reading once. Rows of one id are kept
-once, the same one whatever the order of reading. Counts are checked in every run: read = kept + dropped + quarantined.
+A changed object's rows are replaced as a whole; the ledger is written last. So a run that is killed anywhere and started
+again gives the same tables, and ingesting twice equals ingesting once. Of rows with one id one is kept, the same one in any
+order of reading. Every run checks read = kept + dropped + quarantined.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from resources.reading.commit import ORDER, attach, attach_tables, commit, workloads_of
 from resources.reading.formats import FORMATS
-from resources.reading.halves import beside
 from resources.reading.ingest_lock import ingesting
 from resources.reading.ledger import Entry, Ledger
 from resources.reading.moved import rename_rows
+from resources.reading.pairing import partners_to_reread
+from resources.reading.remembered_ties import ties_of
 from resources.reading.sources import SourceSettings, nothing_under, objects_after
 from resources.reading.staging import Batch, Staging, staging
-from resources.reading.ties import tie
 from resources.sql_files import run, workbench
 from resources.tables import Tables
 
-HALVED = [name for name, form in FORMATS.items() if form.halves]
+PAIRED = [name for name, form in FORMATS.items() if form.paired]
+"""Formats whose requests and responses lie in different objects."""
 
 
 class CountsError(AssertionError):
-    """Records were lost or invented between reading and committing: a defect of ours, never to be passed over."""
+    """Records were lost or counted twice between reading and committing: a defect of millrace."""
 
 
 class Observation(BaseModel):
-    """What a listing found. `digest` names the objects that wait to be read: a sensor's run key."""
+    """What a listing found. `digest` names the objects that wait to be read: a sensor's run key. `days` are those of all
+    objects, `unread_days` those of the objects that wait to be read."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,12 +48,16 @@ class Observation(BaseModel):
     moved_objects: int = 0
     unread_objects: int
     days: list[date]
+    unread_days: list[date] = Field(default_factory=list)
     digest: str
 
 
 class Counts(BaseModel):
-    """Records of a day or in all. repeated, erased and skipped (no interactions: an HTTP span, say) are the dropped ones;
-    feedback that is no record of its own (the reward in an agent's trajectory) is in `attached_feedback`."""
+    """Records of a day or in all.
+
+    Dropped are repeated, erased and skipped records (skipped: not interactions, such as an HTTP span). attached_feedback:
+    feedback inside an interaction's record, such as the reward of a trajectory.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,7 +80,7 @@ class Counts(BaseModel):
 
 
 class Reason(BaseModel):
-    """Why some objects left no row: how many they are, the first of them, and the words."""
+    """Why some objects left no row: how many objects, the first of them, and the message."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -88,7 +94,7 @@ class Reason(BaseModel):
 
 
 class IngestReport(BaseModel):
-    """What one ingest read and what became of it."""
+    """What one ingest read, and the outcome by day."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -112,30 +118,30 @@ class IngestReport(BaseModel):
 def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -> Observation:
     """Lists the sources and records new and changed objects in the ledger.
 
-    Objects whose key names no day are looked through for their records' days. Raises SourceError for a source with
-    nothing under it.
+    Objects whose key names no day are scanned for their records' days. Raises SourceError for a source without objects.
     """
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
         new, moved = _notice(ledger, tables, sources, look_for_days=True)
         unread, digest = ledger.unread()
-        return Observation(new_objects=new, moved_objects=moved, unread_objects=unread, days=ledger.days(), digest=digest)
+        return Observation(new_objects=new, moved_objects=moved, unread_objects=unread, days=ledger.days(),
+                           unread_days=ledger.unread_days(), digest=digest)
 
 
 def ingest(
     tables: Tables, workload: str, sources: dict[str, SourceSettings], days: Sequence[date] | None = None
 ) -> IngestReport:
-    """Reads what the ledger does not know as read, of the given days where `days` is given.
+    """Reads the objects that the ledger has as unread; with `days`, of those days only.
 
-    Rows land in their own day, whatever day their object is kept under. Raises SourceError for a source with nothing
-    under it and CountsError where the counts do not add up; a line or an object that cannot be read raises nothing.
+    Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects and
+    CountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
     """
     report = IngestReport()
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
         _, report.moved_objects = _notice(ledger, tables, sources, look_for_days=days is not None)
         for wanted in ledger.portions(sources, days):
             _read(ledger, tables, stage, wanted, report)
-        ties = tie(tables, workloads_of(workload, sources))
-        report.ties, report.tied_anew = ties.days.get(workload, {}), ties.news.get(workload, [])
+        ties = ties_of(tables, workload, workloads_of(workload, sources))
+        report.ties, report.tied_anew = ties.days.get(workload, {}), ties.changed.get(workload, [])
         if report.total.objects:
             for name in ORDER:
                 tables.compact(name, workload)
@@ -145,7 +151,8 @@ def ingest(
 def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], report: IngestReport) -> None:
     workload, sources = stage.workload, stage.sources
     asked = list(wanted)
-    while more := [*_losers(tables, ledger, wanted, sources), *beside(ledger.of_formats(HALVED, sources), wanted)]:
+    while more := [*_with_removed_copies(tables, ledger, wanted, sources),
+                   *partners_to_reread(ledger.of_formats(PAIRED, sources), wanted)]:
         wanted = list({(entry.source, entry.uri): entry for entry in [*wanted, *more]}.values())
     if again := wanted[len(asked):]:
         ledger.put(replace(entry, state="found") for entry in again)  # should this run be killed, the next one reads them
@@ -186,8 +193,10 @@ def _add_reason(known: dict[str, Reason], name: str, reason: Reason) -> None:
 
 
 def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], look_for_days: bool) -> tuple[int, int]:
-    """Brings the ledger up to what the sources hold now, commits it, and returns how many objects are new or changed, and how
-    many have only moved. Rows are renamed before the ledger is written: a run killed between the two renames them again."""
+    """Brings the ledger up to date with the sources and commits it. Returns the counts of new or changed and of moved objects.
+
+    Rows of moved objects are renamed before the ledger is written: after a crash between the two they are renamed again.
+    """
     new = moved = 0
     for name, source in sources.items():
         listed, changed = ledger.notice(name, objects_after(name, source), source.read_as)
@@ -212,26 +221,28 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
     return new - moved, moved
 
 
-def _losers(tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]) -> list[Entry]:
-    """Objects that lost a record to a copy in a wanted one: what is about to be replaced may hold that no more."""
+def _with_removed_copies(
+    tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]
+) -> list[Entry]:
+    """Objects with a record that was dropped as a copy of a record in `wanted`: once read again, `wanted` may lack it."""
     waiting = {entry.uri for entry in wanted}
-    chosen, lost = set(waiting), set()
+    chosen, found = set(waiting), set()
     with workbench() as connection:
         workloads = workloads_of(ledger.workload, sources).union(*(entry.mapped_to for entry in wanted))
         attach(connection, tables, "decisions", workloads)
         while waiting:
-            connection.register("asked", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
+            connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(waiting), pa.string())}))
             waiting = {uri for (uri,) in run(connection, "reading/commit/objects_with_removed_copies").fetchall()} - chosen
             chosen |= waiting
-            lost |= waiting
-    return ledger.named(lost, sources) if lost else []
+            found |= waiting
+    return ledger.named(found, sources) if found else []
 
 
 def _count(stage: Staging, batch: Batch, report: IngestReport) -> None:
-    """Adds the batch to the report. The reader's own count of records has to be the sum of what became of them."""
+    """Adds the batch to the report. The reader's count of records must equal the sum of the outcomes."""
     counted = Counts()
-    fates = run(stage.connection, "reading/batch/counts").fetchall()
-    for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in fates:
+    outcomes = run(stage.connection, "reading/batch/counts").fetchall()
+    for day, objects, kept, repeated, erased, skipped, quarantined, feedback, attached in outcomes:
         counts = Counts(objects=objects, kept=kept, repeated=repeated, erased=erased, skipped=skipped,
                         quarantined=quarantined, feedback=feedback, attached_feedback=attached)
         report.days.setdefault(day, Counts()).add(counts)

@@ -1,9 +1,9 @@
-"""One ingest at a time on a lake: the ledger is read at the beginning of one and written at its end.
+"""The lock that allows one ingest at a time on a lake: an ingest reads the ledger first and writes it last.
 
-    with ingesting(lake): ...             # waits while another process ingests, and says whom it waits for
+    with ingesting(lake): ...             # waits while another process ingests, and says which one
 
-The lock is the kernel's, on `<lake>/.ingesting`: it ends with the process that holds it, however that ends, so that a killed
-run never shuts a lake. The file says who holds it, by process and host, for the person who waits.
+A kernel lock on `<lake>/.ingesting`: it ends with its process, so a killed run never blocks a lake. The file names the holder's
+process and host.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from resources.lake import Lake
-from resources.launching.local_launcher import relay
+from resources.launching.relay import relay
 
 
 @contextmanager

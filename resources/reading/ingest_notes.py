@@ -1,4 +1,4 @@
-"""What a person should hear of an ingest, a sentence each: what left no row and why, what moved, what is tied to nothing.
+"""Sentences about an ingest for its log: objects that left no row and why, moved objects, feedback without interaction.
 
     for note in notes_on(report): print(note)
 """
@@ -15,7 +15,7 @@ MOST_REASONS = 8
 
 
 def notes_on(report: IngestReport) -> Iterator[str]:
-    """The notes on one ingest; none on one where all is well."""
+    """The notes on one ingest; none where all is well."""
     if report.moved_objects:
         yield moved_note(report.moved_objects)
     if report.failures:
@@ -31,7 +31,7 @@ def notes_on(report: IngestReport) -> Iterator[str]:
 
 
 def moved_note(count: int) -> str:
-    """What to say of objects that lie elsewhere now."""
+    """The note on moved objects."""
     return f"{counted(count, 'object')} moved since the last run: the tables name the new place, and nothing is read again"
 
 

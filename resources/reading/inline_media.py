@@ -1,10 +1,10 @@
-"""Pictures, sounds and files that a request carries in itself, as references: tables hold what was said, not megabytes.
+"""Replaces inline pictures, sounds and files in a request with references, so that tables hold no megabytes of base64.
 
     referenced(record)     # {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}
 
-The hash and the count are those of the decoded bytes, so the same picture has the same reference wherever it comes from.
-http and https URLs stay. What is no base64 stays as it is. A text that is JSON (a span's attribute, what a tool gave back) is
-looked through as well, and written anew only where it held something.
+Hash and size are of the decoded bytes, so one picture has one reference wherever it comes from. http and https URLs stay.
+Invalid base64 stays. A text that is JSON (a span's attribute, a tool result) is searched too, and rewritten only where
+something was replaced.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from resources.reading.json_text import json_text
 
 NEEDLES = ("base64", "input_audio")
-"""A record without one of these holds no inline media: few, since every part of every log is searched for each."""
+"""A record without any of these has no inline media. Few, since every part of every log is searched for each."""
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,")
 SHORT = 64
-"""Base64 shorter than this is left where it stands: a reference would be no shorter."""
+"""Base64 shorter than this stays: a reference would not be shorter."""
 
 
 def referenced(value: Any) -> Any:
-    """The value with references in place of inline media."""
+    """The value with references instead of inline media."""
     if isinstance(value, str):
         head = _DATA_URL.match(value)
         if head:

@@ -1,10 +1,10 @@
-"""JSON text that UTF-8 can hold, from logs whose writers cut a text in the middle of a character.
+"""Writes JSON that UTF-8 can hold, from logs whose writers cut a text inside a surrogate pair.
 
-    json_text({"content": "x\\ud83d"})           # '{"content":"x\\ufffd"}': half a character becomes U+FFFD
-    mended('{"content": "x\\\\ud83d"}')           # the same of a text; None where no half of a character is its fault
+    json_text({"content": "x\\ud83d"})           # '{"content":"x\\ufffd"}': a lone surrogate becomes U+FFFD
+    mended('{"content": "x\\\\ud83d"}')           # the same for JSON text; None where no lone surrogate is at fault
 
-JSON writes a character beyond the first 65,536 as two escapes, a surrogate pair. JavaScript's slice, and token streams,
-part them, and what is left is valid JSON to Python and to browsers, but no text to Arrow, to DuckDB or to a tokenizer.
+JSON escapes a character beyond the first 65,536 as a surrogate pair. JavaScript's slice and token streams split pairs; what is
+left is valid JSON to Python and browsers, but not text to Arrow, DuckDB or a tokenizer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def json_text(value: Any, separators: tuple[str, str] = (",", ":")) -> str:
-    """The value as JSON. Halves that stand together become their character, others U+FFFD.
+    """The value as JSON. Surrogates that form a pair become their character, lone ones U+FFFD.
 
     Raises ValueError for integers of more than 4,300 digits, and RecursionError.
     """
@@ -23,12 +23,12 @@ def json_text(value: Any, separators: tuple[str, str] = (",", ":")) -> str:
 
 
 def whole(text: str) -> str:
-    """The text without halves of characters."""
+    """The text with lone surrogates replaced."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def mended(text: str) -> str | None:
-    """JSON text with halves of characters replaced; None for what is no JSON, and for what had none of them."""
+    """JSON text with lone surrogates replaced; None for invalid JSON, and for JSON without any."""
     try:
         written = json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
     except (ValueError, RecursionError):

@@ -1,9 +1,9 @@
-"""Where the values of JSON arrays, or of objects that span lines, begin and end: one pass over bytes, in machine code.
+"""Finds where the values of JSON arrays, or of objects that span lines, begin and end: one pass over bytes, in machine code.
 
     seen = Values(in_array=True)
-    starts, ends = seen.find(data)        # of the values that end in this piece; the next piece goes on from there
+    starts, ends = seen.find(data)        # of the values that end in this piece; call again with the next piece
 
-Only brackets and strings are followed, so a value that is no valid JSON is found too and costs no other one.
+Only brackets and strings are tracked, so a value that is invalid JSON is found too and does not break the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOWHERE = -1
 
 
 class Values:
-    """How far the reading has come. `begin`: where in the last piece an unfinished value began, or None."""
+    """The state of the scan. `begin`: offset in the last piece where an unfinished value began, or None."""
 
     def __init__(self, in_array: bool):
         self._state = np.zeros(6, np.int64)
@@ -27,7 +27,7 @@ class Values:
 
     @property
     def closed(self) -> bool:
-        """Whether no array is open: the last one has ended. Another may follow it."""
+        """Whether no array is open. Another may follow."""
         return bool(self._state[_IN_ARRAY] != 1)
 
     @property
@@ -36,7 +36,7 @@ class Values:
         return None if begin == _NOWHERE else begin
 
     def shift(self, dropped: int) -> None:
-        """Says that the next piece begins so many bytes later in the text; what was looked at is not looked at again."""
+        """Moves the state when the next piece begins `by` bytes later; scanned bytes are not scanned again."""
         self._state[_POSITION] -= dropped
         if self._state[_BEGIN] != _NOWHERE:
             self._state[_BEGIN] = max(self._state[_BEGIN] - dropped, 0)

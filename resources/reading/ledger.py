@@ -1,14 +1,14 @@
-"""The ledger: which log objects have been seen, and which of them have been read. One row per object in `objects`.
+"""The ledger: which log objects exist, and which were read. One row per object in the table `objects`.
 
     with Ledger.open(tables, "math-tutor") as ledger:
-        ledger.notice("gateway", objects_after("gateway", source))      # how many are new or changed: state "found"
-        for entries in ledger.portions(["gateway"]):                    # those that wait to be read, some at a time
+        ledger.notice("gateway", objects_after("gateway", source))      # counts new or changed objects: state "found"
+        for entries in ledger.portions(["gateway"]):                    # objects that wait to be read, in portions
             ledger.put([replace(entry, state="read") for entry in entries])
             ledger.save(tables)                                         # one commit
 
-An object is `found` until an ingest has committed all that came of it, then `read`; `failed` when it could not be
-opened, for the reason in `problem`, and tried again. `days` are those its key names, or its records' own. The rows
-are in DuckDB: a listing of any length is compared a page at a time, and an ingest sees a portion at a time.
+An object is `found` until an ingest has committed all its rows, then `read`; it is `failed`, with the reason in `problem`,
+where it could not be read, and is tried again. `days` are those that its key names, or its records' own. The rows are in
+DuckDB: a listing of any length is compared page by page, and an ingest sees one portion at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from resources.tables import SCHEMAS, Tables
 
 LISTED_TOGETHER = 10_000
 READ_TOGETHER = 100_000
-"""Objects whose entries are in Python at a time, while they are listed and while they are read."""
+"""Most entries in Python at a time, while listing and while reading."""
 
 _COLUMNS = pa.schema([field for field in SCHEMAS["objects"] if field.name != "workload"])
 _LISTED = pa.schema([_COLUMNS.field(name) for name in ("source", "uri", "bytes", "etag", "modified")])
@@ -40,7 +40,7 @@ _LISTED = pa.schema([_COLUMNS.field(name) for name in ("source", "uri", "bytes",
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the ledger knows of one object."""
+    """One object's row in the ledger."""
 
     source: str
     uri: str
@@ -58,12 +58,12 @@ class Entry:
 
     @property
     def mapped_to(self) -> set[str]:
-        """Other workloads that rows of the object may have gone to when it was read."""
+        """Other workloads that may have rows of the object, by the settings it was read with."""
         return set(json.loads(self.read_as)["workloads"].values()) if self.read_as else set()
 
     @property
     def fallback_day(self) -> date:
-        """The day of records that carry no time: the one in the key, else the object's own."""
+        """The day of records without a time: the day in the key, else the object's own."""
         return next(iter(days_in(self.uri)), self.modified.astimezone(UTC).date())
 
 
@@ -71,7 +71,7 @@ _NAMES = [field.name for field in fields(Entry)]
 
 
 def listed_table(listed: Sequence[LogObject]) -> pa.Table:
-    """Listed objects as columns."""
+    """Listed objects as an Arrow table."""
     columns = [[getattr(item, name) for item in listed] for name in _LISTED.names]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, _LISTED, strict=True)], schema=_LISTED)
 
@@ -93,10 +93,10 @@ class Ledger:
             yield cls(workload, connection)
 
     def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
-        """Compares a source's whole listing with the ledger; how many objects it has, and how many of them are new,
-        changed, or were read with other settings than `read_as`. Objects that vanished unread are forgotten.
+        """Compares a source's whole listing with the ledger. Returns the number of objects, and of those that are new,
+        changed, or were read with other settings than `read_as`. Objects that vanished unread are removed.
 
-        Raises SourceError for an object that another source, noticed before, lists too: its rows would stand there twice.
+        Raises SourceError for an object that another source lists too: its rows would be ingested twice.
         """
         items, total, new = iter(listed), 0, 0
         run(self._connection, "reading/ledger/delete_listed", sources=[source])
@@ -119,9 +119,9 @@ class Ledger:
         return total, new + len(vanished)
 
     def follow_moved(self, source: str, read_as: str = "") -> tuple[pa.Table, set[str]]:
-        """Entries of objects that lie elsewhere in the source now go on under their new uri. To be asked after `notice`.
+        """Moves the entries of moved objects to their new uri. Call it after `notice`.
 
-        The pairs (old_uri, uri), and the workloads that their records were mapped to when they were read.
+        Returns the pairs (old_uri, uri), and the workloads that may have rows of these objects.
         """
         moved = find_moved(self._connection, source)
         if not len(moved):
@@ -133,7 +133,7 @@ class Ledger:
         return moved, {name for (text,) in read if text for name in json.loads(text)["workloads"].values()}
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Writes entries anew, each in place of what was known of its object."""
+        """Writes entries, each replacing what was known of its object."""
         rows = [astuple(entry) for entry in entries]
         columns = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
         self._connection.register(
@@ -146,8 +146,10 @@ class Ledger:
     def portions(
         self, sources: Collection[str], days: Sequence[date] | None = None, dayless: bool = False
     ) -> Iterator[list[Entry]]:
-        """Entries that wait to be read, by day and uri: of some days only, or only those without any. Each is given
-        once, whatever became of it; one that was read since the first portion was asked for is left out."""
+        """Entries that wait to be read, by day and uri; with `days`, of those days, with `dayless`, only those without any.
+
+        Each is returned once, whatever its outcome; an entry that was read since the first portion is left out.
+        """
         run(self._connection, "reading/ledger/waiting", sources=list(sources), days=None if days is None else list(days),
             dayless=dayless)
         [[waiting]] = self._connection.execute("select count(*) from waiting_objects").fetchall()
@@ -156,25 +158,29 @@ class Ledger:
                 yield portion
 
     def named(self, uris: Collection[str], sources: Collection[str]) -> list[Entry]:
-        self._connection.register("asked", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
+        self._connection.register("wanted_uris", pa.table({"uri": pa.array(sorted(uris), pa.string())}))
         return self._entries("reading/ledger/entries", sources=list(sources))
 
     def of_formats(self, formats: Collection[str], sources: Collection[str]) -> list[Entry]:
-        """Objects of some formats, of those that the listings of now hold."""
+        """Listed objects of some formats."""
         return self._entries("reading/ledger/of_formats", formats=list(formats), sources=list(sources))
 
     def entries(self) -> Iterator[Entry]:
-        """Everything, by source and uri."""
+        """All entries, by source and uri."""
         for batch in stream(self._connection, "reading/ledger/objects", workload=self.workload):
             for row in batch.drop_columns("workload").to_pylist():
                 yield Entry(**{**row, "days": tuple(row["days"]), "partners": tuple(row["partners"])})
 
     def days(self) -> list[date]:
-        """The days that objects are known to be of, in order."""
+        """The days that objects have records of, in order."""
         return [day for (day,) in run(self._connection, "reading/ledger/days").fetchall()]
 
+    def unread_days(self) -> list[date]:
+        """The days of objects that wait to be read, in order."""
+        return [day for (day,) in run(self._connection, "reading/ledger/unread_days").fetchall()]
+
     def unread(self) -> tuple[int, str]:
-        """How many objects wait to be read, and a digest that names them with their contents."""
+        """Number of objects that wait to be read, and a digest of their uris and contents."""
         digest, count = hashlib.sha256(), 0
         for batch in stream(self._connection, "reading/ledger/unread"):
             count += len(batch)
@@ -183,7 +189,7 @@ class Ledger:
         return count, digest.hexdigest()
 
     def save(self, tables: Tables) -> None:
-        """Replaces the workload's ledger, in one commit."""
+        """Replaces the workload's ledger in one commit."""
         entries = stream(self._connection, "reading/ledger/objects", workload=self.workload)
         tables.replace("objects", entries, workload=self.workload)
 

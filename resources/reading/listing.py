@@ -1,11 +1,11 @@
-"""What lies under a uri, in the order of its keys, a page at a time: for a prefix of any size.
+"""Lists what lies under a uri in key order, a page at a time: for a prefix of any size.
 
-    for item in local_objects("gateway", "/logs", after=""): ...             # the same for a directory, a file, a glob
+    for item in local_objects("gateway", "/logs", after=""): ...             # a directory, a file or a glob
     for item in remote_objects("gateway", "s3://logs/gateway/", after="s3://logs/gateway/dt=2026-06-01/part-7"): ...
 
-One folder's names (local, other filesystems) or one page of 1,000 keys (S3) is in memory at a time. Files and folders that
-are hidden or still being written (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are followed, unless
-they lead to where the listing is already, as `latest` does. Nothing is opened here.
+One folder's names (local, other filesystems) or one page of 1,000 keys (S3) is in memory at a time. Hidden and unfinished
+files and folders (`.x`, `_x`, `x.tmp`, `x.part`, ...) are skipped. Links to folders are followed, unless they lead into what
+is being listed, as `latest` does. No object is opened.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
 
 
 class SourceError(Exception):
-    """A source that cannot be read as the recipe names it; the message says what would be right."""
+    """A source that cannot be read as the recipe names it; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogObject:
-    """One object as it was listed. `etag` changes whenever its content may have changed."""
+    """One object as listed. `etag` changes whenever its content may have changed."""
 
     source: str
     uri: str
@@ -44,15 +44,15 @@ class LogObject:
 
 
 def is_skipped(relative: str) -> bool:
-    """Whether a key, or a part of it, is hidden or still being written."""
+    """Whether a key, or a part of it, is hidden or unfinished."""
     parts = relative.strip("/").split("/")
     return any(part.startswith((".", "_")) for part in parts) or parts[-1].endswith(UNFINISHED)
 
 
 def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]:
-    """Files under a directory, the one file, or those of a glob (directories that it names are listed in full).
+    """Files under a directory, a single file, or the matches of a glob (matching directories are listed recursively).
 
-    `place` is absolute, as local_path gives it.
+    `place` is absolute, as local_path returns it.
     """
     path = Path(place)
     if path.is_file():
@@ -75,7 +75,7 @@ def local_objects(name: str, place: str, after: str = "") -> Iterator[LogObject]
 
 
 def remote_objects(name: str, uri: str, after: str = "") -> Iterator[LogObject]:
-    """Objects under a prefix, the one object, or those of a glob. Raises OSError, ValueError and ImportError as they come."""
+    """Objects under a prefix, a single object, or the matches of a glob. Raises OSError, ValueError and ImportError."""
     if uri.startswith(s3.SCHEMES):
         yield from _s3_objects(name, uri, after)
         return
@@ -98,7 +98,7 @@ def remote_objects(name: str, uri: str, after: str = "") -> Iterator[LogObject]:
 
 
 def _fixed_part(path: str) -> str:
-    """The part of a path before its first wildcard, up to a slash; the whole path, with a slash, where it has none."""
+    """The part of a path before its first wildcard, up to a slash; without a wildcard the whole path and a slash."""
     if not glob.has_magic(path):
         return path.rstrip("/") + "/"
     return path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0] + "/"
@@ -120,7 +120,7 @@ def _one_file(name: str, path: str, after: str) -> Iterator[LogObject]:
 
 
 def _folder(name: str, folder: str, after: str, trees: tuple[Path, ...] = ()) -> Iterator[LogObject]:
-    """`trees`: the folders, without links, that are being listed: the source's own, and those that links have led to."""
+    """`trees`: the folders being listed, without links: the source's own, and those that links led to."""
     trees = trees or (Path(folder).resolve(),)
     with os.scandir(folder) as children:
         found = [(child, _ending(child)) for child in children if not is_skipped(child.name)]
@@ -139,7 +139,7 @@ def _folder(name: str, folder: str, after: str, trees: tuple[Path, ...] = ()) ->
 
 
 def _ending(child: os.DirEntry) -> str | None:
-    """A slash for a folder, nothing for a file, None for what is neither: a pipe, a link to nothing or in a circle."""
+    """A slash for a folder, nothing for a file, None for neither: a pipe, a broken or circular link."""
     path = Path(child.path)
     if not child.is_symlink():
         return "/" if child.is_dir() else "" if child.is_file() else None

@@ -1,12 +1,12 @@
-"""One spelling for every local place: what a uri or a path means on this machine.
+"""One spelling for every local path: what a uri or a path means on this machine.
 
     local_path("../demo/traffic", home)        # /srv/demo/traffic: absolute, without `.`, `..`, `//`, `~` or links on the way
     local_path("file:///logs/a%20b.jsonl")     # /logs/a b.jsonl
     local_path("s3://logs/gateway/")           # None: not on this machine
 
-Uris of objects are keys of tables, so a place must not have two of them. Links are followed in what the recipe names (the
-part before a glob's first wildcard): a link such as `latest` may lead elsewhere tomorrow, and the objects that it led to are
-the same ones still. Below that, names stay as they are listed.
+Uris of objects are keys of tables, so one place must have one uri. Links are resolved in what the recipe names (before a glob's
+first wildcard): a link such as `latest` may point elsewhere tomorrow, while its objects stay the same. Below that, names stay
+as listed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_local(uri: str) -> bool:
 
 
 def local_path(uri: str, home: Path | None = None) -> str | None:
-    """The absolute path of a local uri, relative ones being relative to `home` (the working directory); None elsewhere."""
+    """The absolute path of a local uri, relative to `home` (default: the working directory); None for a remote uri."""
     if not is_local(uri):
         return None
     path = _existing(*_spellings(uri), home=str(home or Path.cwd()))
@@ -41,7 +41,7 @@ def local_path(uri: str, home: Path | None = None) -> str | None:
 
 
 def plain_path(uri: str) -> str:
-    """The absolute path of a local uri without `.`, `..`, `//` and `~`, its links as they are."""
+    """The absolute path of a local uri without `.`, `..`, `//` and `~`; links stay."""
     return os.path.normpath(_existing(*_spellings(uri), home=str(Path.cwd())))
 
 
@@ -55,12 +55,12 @@ def remote_uri(uri: str) -> str:
 
 
 def absolute_uri(uri: str, home: Path | None = None) -> str:
-    """A uri as it is listed under: an absolute path without detours, or a remote uri."""
+    """The uri that objects are listed under: an absolute path, or a remote uri."""
     return local_path(uri, home) or remote_uri(uri)
 
 
 def _spellings(uri: str) -> tuple[str, ...]:
-    """The paths that a local uri may mean, the likeliest first: file:// uris are percent-encoded, by most who write them."""
+    """Paths that a local uri may mean, the likeliest first: most writers percent-encode file:// uris."""
     scheme = _FILE.match(uri)
     if not scheme:
         return (uri,)
@@ -69,7 +69,7 @@ def _spellings(uri: str) -> tuple[str, ...]:
 
 
 def _existing(*spellings: str, home: str) -> str:
-    """The spelling that is there, else the first: as written, or with its accents composed or decomposed (macOS)."""
+    """The spelling that exists, else the first: as written, or with composed or decomposed accents (macOS)."""
     paths = [os.path.join(home, os.path.expanduser(each)) for each in spellings]  # noqa: PTH111, PTH118 - `~nobody` is a name
     variants = [path for path in paths if "\0" not in path]
     variants += [normalize(form, path) for path in variants for form in ("NFC", "NFD")]
@@ -77,6 +77,6 @@ def _existing(*spellings: str, home: str) -> str:
 
 
 def _before_wildcard(path: str) -> tuple[str, str]:
-    """A glob's folders without wildcards, and the rest of it."""
+    """A glob's folders before its first wildcard, and the rest."""
     head = path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0]
     return head or "/", path[len(head):].lstrip("/")

@@ -1,9 +1,9 @@
-"""Records of a log object, with their places: lines of JSONL, elements of a JSON array, or whole JSON objects.
+"""Splits a log object into records: lines of JSONL, elements of a JSON array, or whole JSON objects.
 
     for part in read_records(chunks):
         part.rows, part.raw        # Arrow: 1-based line or element, and its text; or a Problem
 
-Lines are split on Arrow buffers, not one by one in Python. What cannot be text becomes a Problem, and the rest goes on.
+Lines are split on Arrow buffers, not one by one in Python. A line that cannot be text becomes a Problem; reading goes on.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from resources.reading.decompress import DamagedError
 from resources.reading.unreadable import container_of, convert, encoding_of, is_archive, kind_of
 
 HEAD_BYTES = 1 << 20
-"""Looked at to tell how the records are written."""
+"""Bytes that are looked at to tell how the records are written."""
 RECORD_BYTES = 64 << 20
-"""A longer line, or element of an array, goes to quarantine; no more than this of it is ever held."""
+"""A longer line or array element goes to quarantine; at most this much of it is in memory."""
 CHUNK_BYTES = 16 << 20
 SAMPLE = 8
-"""Records looked at to tell a file's format."""
+"""Records that are looked at to recognise a file's format."""
 RAW_BYTES = 4096
 _BLANK = 8
 _SPACES = b" \t\n\r\v\f"
@@ -32,8 +32,7 @@ _SPACES = b" \t\n\r\v\f"
 
 @dataclass
 class Records:
-    """Some records of one object. `sample` (the first ones, parsed) comes with the first of them only; `chunks` says
-    that some are pieces of streamed answers."""
+    """Some records of one object. `sample`: the first ones, parsed, in the first part. `chunks`: some are stream chunks."""
 
     rows: pa.Array
     raw: pa.Array
@@ -43,7 +42,7 @@ class Records:
 
 @dataclass
 class Problem:
-    """What could not become a record. row 0 means the object as a whole."""
+    """What could not become a record. Row 0 is the object as a whole."""
 
     row: int
     error_code: str
@@ -82,7 +81,7 @@ def _take(chunks: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes], D
 
 
 def _form(head: bytes, whole: bool) -> str:
-    """How the records are written: "lines", "array", or "objects" (that span several lines)."""
+    """How the records are written: "lines", "array", or "objects" (that span lines)."""
     head = head.lstrip()
     opening = head[:1]
     first_line, _, others = head.partition(b"\n")
@@ -104,7 +103,7 @@ def _form(head: bytes, whole: bool) -> str:
 
 
 def record_of(text: bytes | str) -> dict | None:
-    """The JSON object that a text is; None for anything else, and for what is nested beyond reason."""
+    """The JSON object in a text; None for anything else and for excessive nesting."""
     value = _value(text)
     return value if isinstance(value, dict) else None
 
@@ -118,7 +117,7 @@ def _value(text: bytes | str) -> object:
 
 
 def _sample(data: bytes) -> list[dict]:
-    """The first few lines that are JSON objects. The last line may be cut: a cut line does not parse."""
+    """The first few lines that are JSON objects. The last line may be cut; a cut line does not parse."""
     found: list[dict] = []
     start = 0
     while start < len(data) and len(found) < SAMPLE:
@@ -135,7 +134,7 @@ def _no_records(head: bytes) -> Problem:
 
 
 def _damaged(damage: DamagedError, raw: bytes) -> Problem:
-    message = f"{damage}; the records before that were read, fetch or write the file anew for the rest"
+    message = f"{damage}; the records before that were read; fetch or rewrite the file for the rest"
     return Problem(0, "damaged_file", message, raw[:RAW_BYTES])
 
 
@@ -145,7 +144,7 @@ def _too_long(row: int, what: str, raw: bytes) -> Problem:
 
 
 def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> Iterator[Records | Problem]:
-    """JSON lines, in parts of whole lines. The first of them has to hold a record, else the file is no log."""
+    """JSON lines, in parts of whole lines. The first part must have a record, else the file is no log."""
     data, row, known, passing_over = head, 1, False, False
     while True:
         more = b""
@@ -179,7 +178,7 @@ def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> I
 
 
 def _split(data: bytes, cut: int, row: int):
-    """The whole lines of data[:cut] as Arrow text without a copy of each; blank ones left out, bad ones apart."""
+    """The whole lines of data[:cut] as Arrow text without copying each; blank lines left out, bad lines apart."""
     octets = np.frombuffer(data, np.uint8)[:cut]
     ends = np.flatnonzero(octets == 10).astype(np.int64) + 1
     if not len(ends) or ends[-1] != cut:
@@ -202,7 +201,7 @@ def _not_blank(octets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: str):
-    """(rows, texts) of the records that can be read on, and a Problem for each one that is too long or no UTF-8."""
+    """(rows, texts) of the usable records, and a Problem for each that is too long or not UTF-8."""
     problems = []
     lengths = np.diff(np.frombuffer(raw.buffers()[1], np.int64, len(raw) + 1, raw.offset * 8))
     for index in np.flatnonzero(lengths > RECORD_BYTES):
@@ -230,7 +229,7 @@ def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: s
 def _values(
     head: bytes, rest: Iterator[bytes], damage: DamagedError | None, in_array: bool
 ) -> Iterator[Records | Problem]:
-    """Elements of JSON arrays, one after the other, or objects that span lines, in parts of whole ones."""
+    """Elements of JSON arrays, or objects that span lines, in parts of whole values."""
     from resources.reading.json_values import Values
 
     what, seen, data, row, known, passing_over = "element" if in_array else "object", Values(in_array), head, 1, False, False
@@ -270,10 +269,10 @@ def _values(
 
 
 def _leftover(seen, data: bytes, damage, row: int, what: str, in_array: bool) -> Iterator[Problem]:
-    """What is to be said of the end."""
+    """The Problem at the end of the text, if any."""
     if damage:
         yield _damaged(damage, data[seen.begin :] if seen.begin is not None else b"")
     elif seen.begin is not None or not seen.closed:
         text = "array" if in_array else "text"
-        message = f"the JSON {text} breaks off after {what} {row - 1}; write it anew, or as JSON lines"
+        message = f"the JSON {text} breaks off after {what} {row - 1}; rewrite it, or write JSON lines"
         yield Problem(row, "malformed_json", message, data[seen.begin or 0 :][:RAW_BYTES])

@@ -1,11 +1,11 @@
-"""Objects that lie elsewhere now: known again by their content, so that nothing is read as new records twice.
+"""Recognises objects that were moved by their content, so that their records are not ingested again.
 
     moved = find_moved(connection, "gateway")        # inside a Ledger, after the source's whole listing was noticed
-    rename_rows(tables, moved, workloads)            # the rows that came of them name the new place
+    rename_rows(tables, moved, workloads)            # rows and decisions get the new uri
 
-An object has moved when its uri is in its source's listing no more, and an unknown one in the same listing has its size and
-content (sha256; for lakes that did not keep it, etag and name). It keeps its rows, its days and its decisions. A copy, which
-is listed beside its original, has not moved: it is read, and its records are `repeated_record`.
+An object has moved if its source no longer lists its uri, and lists a new one with its size and content (sha256; in lakes
+without stored hashes, etag and name). Its rows, days and decisions stay. A copy that is listed beside its original has not
+moved: it is read, and its records are `repeated_record`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from resources.sql_files import attach_slice, rows, run, sql_text, stream, workb
 from resources.tables import Tables
 
 SAME_PARTS = (8, 4, 2, 1, 0)
-"""How many last parts of two paths have to agree, asked in turn: of several with one content, the likest is the one."""
+"""Trailing path parts that must agree, tried in turn: of several objects with one content, the most similar path wins."""
 
 _DIGESTS = pa.schema([("uri", pa.string()), ("content_sha256", pa.string())])
 _MOVED = pa.schema([("old_uri", pa.string()), ("uri", pa.string())])
 
 
 def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
-    """Pairs (old_uri, uri) of a source's objects, which stay in the connection as the table `moved`."""
+    """Pairs (old_uri, uri) of a source's moved objects; also left in the connection as table `moved`."""
     run(connection, "reading/ledger/moved")
     run(connection, "reading/ledger/gone", source=source)
     if not connection.table("gone").shape[0]:
@@ -46,7 +46,7 @@ def find_moved(connection: duckdb.DuckDBPyConnection, source: str) -> pa.Table:
 
 
 def _digests(found: list[dict]) -> Iterator[dict[str, str]]:
-    """sha256 of the objects' bytes; none of what cannot be read: the ingest will say why."""
+    """sha256 of the objects' bytes. Unreadable objects are left out: the ingest reports them."""
     items = (LogObject(**{**item, "modified": item["modified"].astimezone(UTC)}) for item in found)
     for item, opened in prefetched(items):
         try:
@@ -57,7 +57,7 @@ def _digests(found: list[dict]) -> Iterator[dict[str, str]]:
 
 
 def rename_rows(tables: Tables, moved: pa.Table, workloads: Collection[str]) -> None:
-    """Puts the new uri in place of the old one in whatever came of moved objects. A run that is killed here does so again."""
+    """Replaces the old uri with the new one in all rows of moved objects. Safe to repeat after a crash."""
     for workload in sorted(workloads):
         with workbench() as connection:
             connection.register("moved", moved)

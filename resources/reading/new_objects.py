@@ -1,10 +1,10 @@
-"""What a sensor needs: new log objects, found a page at a time.
+"""Finds new log objects for a sensor, a page at a time.
 
     found = new_objects(tables, "math-tutor", sources, cursor={}, limit=5000)
-    found.days, found.digest, found.cursor        # the next tick goes on from the cursor
+    found.days, found.digest, found.cursor        # the next tick continues from the cursor
 
-A directory is walked in key order, one folder in memory at a time, so a prefix of any size costs one tick a bounded
-listing. Nothing is written: the ledger is kept by the run that the sensor asks for.
+A directory is walked in key order with one folder in memory, so one tick costs a bounded listing whatever the prefix's size.
+Nothing is written: the run that the sensor requests keeps the ledger.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from resources.tables import Tables
 
 @dataclass(frozen=True)
 class NewObjects:
-    """New or changed objects of one page of each source. `digest` names them and how they are to be read: the same objects
-    under the same recipe, the same digest."""
+    """New or changed objects of one page of each source. `digest` identifies the objects and the settings to read them with."""
 
     objects: int
     days: list[date]
@@ -35,7 +34,7 @@ class NewObjects:
 def new_objects(
     tables: Tables, workload: str, sources: Mapping[str, SourceSettings], cursor: Mapping[str, str], limit: int
 ) -> NewObjects:
-    """Looks at up to `limit` objects of each source after its cursor. A source that was seen to its end starts over.
+    """Looks at up to `limit` objects of each source after its cursor. A source that was listed to its end starts over.
 
     Raises SourceError for a source that cannot be listed; an empty one has nothing new.
     """

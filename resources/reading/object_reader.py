@@ -1,11 +1,10 @@
-"""Records of a log object, whatever it is: JSON in any form, Parquet, or a text as a whole.
+"""Reads the records of a log object of any kind: JSON in any form, Parquet, or one text.
 
     with open_object(uri) as file:
         for found in read_object(file, uri, plain_text=False): ...      # Records or Problem
 
-Parquet and compression are told by the first bytes, not by the name. Records leave this place with their streamed
-answers put together (`streams`) and their inline media as references (`inline_media`); both are
-looked for in the bytes of a part as a whole, so that parts without them cost a search and nothing else.
+Parquet and compression are recognised by the first bytes, not by name. Streamed answers are joined (`streams`) and inline
+media replaced by references (`inline_media`); both are searched for in a part's bytes, so parts without them cost one search.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 
 
 def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Problem]:
-    """The records of one object. `plain_text`: what is no JSON is one record {text}.
+    """The records of one object. plain_text: a file that is not JSON is one record {text}.
 
     Raises OSError where the object cannot be read to its end.
     """
@@ -49,7 +48,7 @@ def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Pro
 
 
 class _Rejoined:
-    """A file from its first byte on, some of which were looked at. It is read once, from its beginning to its end."""
+    """A file from its first byte, some bytes of which were read already. Read once, from beginning to end."""
 
     def __init__(self, head: bytes, file: Any):
         self._head, self._file = head, file
@@ -61,7 +60,7 @@ class _Rejoined:
 
 @contextmanager
 def _seekable(whole: _Rejoined) -> Iterator[BinaryIO]:
-    """Parquet is read from its end: a copy on disk, for as long as it is read."""
+    """A copy on disk while it is read: Parquet is read from its end."""
     with tempfile.TemporaryFile(prefix="millrace-") as copy:
         shutil.copyfileobj(whole, copy, 4 << 20)
         copy.seek(0)
@@ -73,7 +72,7 @@ def _normalised_part(part: Records | Problem) -> Records | Problem:
 
 
 def normalised(part: Records) -> Records:
-    """The records with streamed answers joined and inline media referenced."""
+    """The records with streamed answers joined and inline media replaced by references."""
     needles = _needles_in(part.raw)
     if not needles:
         return part
@@ -126,7 +125,7 @@ def _named_json(uri: str) -> bool:
 
 
 def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
-    """A whole file as one record; a file whose first line is a JSON object is read as what it is."""
+    """A whole file as one record; a file whose first line is a JSON object is read as JSON lines."""
     taken, size, damage = [], 0, None
     try:
         for chunk in chunks:

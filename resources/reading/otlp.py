@@ -1,10 +1,10 @@
-"""A span or log record of OTLP JSON as what it says of a model's call: OpenAI messages, usage, times, evaluations.
+"""Turns a span or log record of OTLP JSON into a model call: OpenAI messages, usage, times, evaluations.
 
     call_told_by('{"traceId": ..., "attributes": [{"key": "gen_ai.operation.name", ...}]}')    # JSON text
 
-Attribute names: the GenAI semantic conventions (messages in parts, as JSON text or structured), their older names and
-message events, OpenLLMetry's numbered attributes, OpenInference's llm.*. Called by DuckDB for items that mention one of
-them; it raises nothing: what is no such thing comes back as {"kind": "passed over", "rule": ...}.
+Attribute names: the GenAI semantic conventions (messages in parts, as JSON text or structured), their older names and message
+events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls it for items with one of these names. It never
+raises: an item that is no model call comes back as {"kind": "passed over", "rule": ...}.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _span(item: dict[str, Any]) -> str | None:
-    """A span's id is its own within its trace only."""
+    """A span's id is unique within its trace only."""
     return f"{item['traceId']}-{item['spanId']}" if item.get("traceId") and item.get("spanId") else None
 
 
@@ -149,7 +149,7 @@ def _evaluation(attributes: dict[str, Any], when: Any) -> dict[str, Any]:
 
 
 def _nanoseconds(written: Any) -> int | None:
-    """OTLP writes 64-bit integers as strings; 0, as of a clock that is not set, is no time."""
+    """OTLP writes 64-bit integers as strings; 0 means that the clock was not set."""
     if isinstance(written, str) and re.fullmatch(r"[0-9]{1,20}", written):
         written = int(written)
     return written if isinstance(written, int) and written > 0 else None
@@ -160,7 +160,7 @@ def _attributes(pairs: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """An OTLP AnyValue as the JSON it stands for."""
+    """An OTLP AnyValue as JSON."""
     if not isinstance(value, dict) or not value:
         return None
     kind, content = next(iter(value.items()))
@@ -174,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 def _structured(value: Any) -> Any:
-    """Attributes of spans hold structures as JSON text."""
+    """Spans hold structured attributes as JSON text."""
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
@@ -212,7 +212,7 @@ def _listed(said: Any, speaker: str) -> list[dict[str, Any]]:
 
 
 def _messages(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """A message of parts in the OpenAI shape; what tools answered becomes messages of its own."""
+    """A message of parts in the OpenAI shape; tool results become messages of their own."""
     if not isinstance(message.get("parts"), list):
         return [{key: value for key, value in message.items() if key not in ("finish_reason", "index")}]
     contents, calls, thoughts, answers = [], [], [], []
@@ -245,7 +245,7 @@ def _messages(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _reference(part: dict[str, Any]) -> dict[str, Any]:
-    """A blob, file or uri as a part of the OpenAI API; other parts as they are."""
+    """A blob, file or uri as a part of the OpenAI API; other parts unchanged."""
     kind, mime = part.get("type"), part.get("mime_type") or "application/octet-stream"
     if kind == "file":
         return {"type": "file", "file": {"file_id": part.get("file_id")}}
@@ -318,7 +318,7 @@ def _numbered(attributes: dict[str, Any]) -> tuple[list, list]:
 
 
 def _of_events(events: list[tuple[Any, dict[str, Any]]]) -> tuple[list, list]:
-    """Older conventions: an event of the span for each message, or one for the prompt and one for the completion."""
+    """Older conventions: one span event per message, or one for the prompt and one for the completion."""
     asked: list[Any] = []
     said: list[Any] = []
     for name, attributes in events:

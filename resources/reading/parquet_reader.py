@@ -1,11 +1,11 @@
-"""Records of a Parquet object: one JSON object a row, its columns the keys, in bounded memory.
+"""Reads the records of a Parquet object: one JSON object per row, in bounded memory.
 
     for found in read_parquet(file):
         found.rows, found.raw      # Arrow: 1-based row, and its JSON text; or a Problem
 
-Nested columns become nested JSON; fields that are null are left out, since Parquet gives every row every field that any
-row has (`content` stays: a call without words has it null). A text column that holds the JSON of a list or an object
-where a format expects one (messages, request, tools, ...) is that list or object.
+Nested columns become nested JSON. Null fields are left out, because Parquet gives every row every field that any row has
+(`content` stays: a message with tool calls only has it null). A text column with the JSON of a list or object, where a format
+expects one (messages, request, tools, ...), becomes that list or object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from resources.sql_files import sql_text
 
 MAGIC = b"PAR1"
 BATCH_BYTES = 16 << 20
-"""Uncompressed bytes of the rows that are turned into JSON together, by the file's own counts."""
+"""Uncompressed bytes of the rows that are converted together, by the file's own counts."""
 MAX_BATCH_ROWS = 20_000
 
 STRUCTURES = (
@@ -40,11 +40,11 @@ BESIDE = {
 }
 """Columns in which it does where one of these columns is beside them. Else they hold what people wrote, JSON or not."""
 CONVERSATIONS = ("prompt", "completion", "chosen", "rejected", "rejected_response")
-"""Columns in which only the JSON of a message, or of a list of them, does: a prompt may well be JSON and mean it."""
+"""Columns where only the JSON of a message or a list of messages is parsed: a prompt may be JSON and mean it."""
 
 
 class _Watched:
-    """A file that remembers its own errors: those of the storage are not those of the Parquet inside."""
+    """A file that remembers its own errors, to tell the storage's errors from the Parquet reader's."""
 
     def __init__(self, file: Any):
         self._file, self.error = file, None
@@ -82,7 +82,7 @@ class _Watched:
 
 
 def read_parquet(file: Any) -> Iterator[Records | Problem]:
-    """The rows of one Parquet file. Raises OSError where its bytes cannot be had."""
+    """The rows of one Parquet file. Raises OSError where its bytes cannot be read."""
     watched = _Watched(file)
     row = 1
     try:
@@ -128,8 +128,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _null_patterns(schema: pa.Schema) -> dict[str, str]:
-    """Patterns of a field that is null, in JSON text without spaces. A quote inside a text has a backslash before it, so
-    none of them can match there."""
+    """Patterns of a null field in JSON text without spaces. A quote inside a text is escaped, so none matches there."""
     names = "|".join(sorted(re.escape(json.dumps(name)[1:-1]) for name in _field_names(schema) - {"content"}))
     return {"later": f',"(?:{names})":null', "first": f'\\{{"(?:{names})":null,', "only": f'\\{{"(?:{names})":null\\}}'}
 

@@ -1,10 +1,10 @@
-"""Objects in the order given, each already on its way while those before it are worked on: for many small ones on S3.
+"""Fetches objects ahead, in the order given: for many small objects on S3.
 
     for entry, opened in prefetched(entries):
-        with opened() as file: ...             # raises OSError where this object cannot be had; the others go on
+        with opened() as file: ...             # raises OSError where this object cannot be read; the others go on
 
-Small objects on S3 are fetched whole, AT_ONCE of them and at most AHEAD_BYTES together, waiting ones included; larger ones
-are ranges of their own (resources/reading/s3.py). Local files are opened when their turn comes: there is nothing to wait for.
+Small S3 objects are fetched whole, AT_ONCE at a time and at most AHEAD_BYTES together; larger ones are read in ranges
+(resources/reading/s3.py). Local files are opened in turn.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ AT_ONCE = s3.CONNECTIONS
 AHEAD_BYTES = 64 << 20
 SMALL_BYTES = s3.RANGE_BYTES
 SILENT = 8
-"""After so many objects in a row that the endpoint did not answer for, the rest is left for the next run."""
+"""After this many unanswered objects in a row, the rest is left for the next run."""
 
 Item = TypeVar("Item", bound=Place)
 Opened = Callable[[], AbstractContextManager[BinaryIO]]
 
 
 def prefetched(items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
-    """Every item with what opens its content, in order."""
+    """Every item with a function that opens its content, in order."""
     source = iter(items)
     waiting: deque[tuple[Item, Future[bytes] | None]] = deque()
     ahead = silent = 0
@@ -58,7 +58,7 @@ def prefetched(items: Iterable[Item]) -> Iterator[tuple[Item, Opened]]:
 
 
 def _outcome(content: Future[bytes]) -> BaseException | None:
-    """Waits for an object. Interruptions (Ctrl-C, a stop) go through."""
+    """Waits for an object. Interruptions (Ctrl-C, a stop) propagate."""
     return UNASKED if content.cancelled() else content.exception()
 
 

@@ -1,8 +1,8 @@
-"""Runs an iterator in a thread of its own, a few items ahead of who uses them: reading and computing overlap.
+"""Runs an iterator in a thread, a few items ahead of its consumer, so that reading and computing overlap.
 
     for part in read_ahead(parts(), items=2): ...
 
-What the iterator raises is raised where its next item would have come. A user that stops early stops the thread.
+An exception of the iterator is raised where its next item would have come. A consumer that stops early stops the thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _WAIT_SECONDS = 0.1
-"""How soon a thread whose items nobody takes any more notices."""
+"""How soon the thread notices that its consumer has stopped."""
 
 
 def read_ahead(source: Iterable[T], items: int) -> Iterator[T]:

@@ -1,11 +1,11 @@
-"""Filesystems that are neither local nor S3 (resources/reading/s3.py): whatever fsspec knows, such as https://, gs:// or abfs://.
+"""Filesystems that are neither local nor S3 (resources/reading/s3.py): any that fsspec supports, such as https://, gs:// or abfs://.
 
     filesystem, path = filesystem_of("https://logs.example.com/part-0.jsonl.gz")
-    with in_words(uri): filesystem.info(path)       # whatever goes wrong is an OSError of a few words
+    with in_words(uri): filesystem.info(path)       # any error becomes an OSError with a short message
     with open_remote(uri) as file: file.read()
 
-Each of these libraries has errors of its own, many of them no OSError, and their text may quote a signed request: only the
-kind of an error leaves this file. A web server that says nothing is waited for as long as S3 is.
+These libraries have their own errors, many of them not OSErrors, and their text may quote a signed request: only the kind of
+an error leaves this file. Timeouts are those of S3.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ WEB = ("http://", "https://")
 
 
 class RemoteError(OSError):
-    """The filesystem did not give what was asked for; the message names no uri."""
+    """The filesystem failed; the message names no uri."""
 
 
 def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The filesystem of a uri and the path in it. Raises ImportError and ValueError where there is none for it."""
+    """The filesystem of a uri and the path in it. Raises ImportError and ValueError where there is none."""
     options: dict[str, Any] = {}
     if uri.startswith(WEB):
         import aiohttp
@@ -39,9 +39,9 @@ def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
 
 
 def info_of(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any] | None:
-    """What is known of a file or a folder; None where there is none. Raises RemoteError.
+    """Metadata of a file or folder; None where it does not exist. Raises RemoteError.
 
-    fsspec says of a web server that does not answer what it says of a page that is not there: here they are told apart.
+    fsspec reports an unreachable web server like a missing page: here they are told apart.
     """
     try:
         with in_words():
@@ -54,7 +54,7 @@ def info_of(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any] 
 
 
 def open_remote(uri: str) -> io.RawIOBase:
-    """A binary file that is read from its beginning to its end. Opening and reading raise OSError."""
+    """A binary file, read from beginning to end. Opening and reading raise OSError."""
     with in_words():
         filesystem, path = filesystem_of(uri)
         return _Read(filesystem.open(path, "rb"))
@@ -83,7 +83,7 @@ class _Read(io.RawIOBase):
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """Errors of a filesystem's library as RemoteError; a file that is not there stays FileNotFoundError."""
+    """Turns a filesystem library's errors into RemoteError; FileNotFoundError stays."""
     try:
         yield
     except (FileNotFoundError, ImportError, RemoteError):

@@ -1,11 +1,11 @@
-"""A call of OpenAI's Responses API as chat messages: its input items are what was asked, its output items are one answer.
+"""Turns a call of OpenAI's Responses API into chat messages: its input items become the request, its output items one answer.
 
     chat_of('{"input": [...], "instructions": "...", "response": {"output": [...]}}')
     # '{"messages": [...], "message": {...}, "finish_reason": "stop"}'
 
-Items as in openai-python's types/responses. Calls that stand side by side are one message with several tool calls. Calls
-of tools that the provider runs itself (web_search_call and the like) are left out: their findings are in the answer. Called
-by DuckDB; it raises nothing: what is no such call comes back without messages or without a message.
+Items as in openai-python's types/responses. Adjacent calls become one message with several tool calls. Calls of tools that the
+provider runs (web_search_call and similar) are left out: their results are in the answer. Called by DuckDB; it never raises: a
+record that is no such call comes back without messages or without a message.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _listed(items: Any) -> list[dict[str, Any]]:
 
 
 def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Items as messages. What the assistant thought, said and called in a row is one message."""
+    """Items as messages. Consecutive reasoning, text and calls of the assistant are one message."""
     messages: list[dict[str, Any]] = []
     for item in items:
         kind = item.get("type")
@@ -85,7 +85,7 @@ def _spoken_on(messages: list[dict[str, Any]], more: dict[str, Any]) -> None:
 
 
 def _content(content: Any) -> Any:
-    """Parts in the OpenAI chat shape; text alone is a text."""
+    """Parts in the OpenAI chat shape; text alone becomes a string."""
     if not isinstance(content, list):
         return content
     parts = [_part(part) for part in content if not (isinstance(part, dict) and part.get("type") == "refusal")]
@@ -106,7 +106,7 @@ def _part(part: Any) -> Any:
 
 
 def _one(said: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Several messages of one output are one answer."""
+    """Merges the messages of one output into one answer."""
     said = [message for message in said if message["role"] == "assistant"]
     if not said:
         return None

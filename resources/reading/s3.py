@@ -1,15 +1,15 @@
-"""S3 and what speaks its protocol: keys in order, and the bytes of one object as it was when it was listed.
+"""Reads S3 and compatible storage: lists keys in order, and reads an object as it was when it was listed.
 
     for item in objects("logs", "gateway/", after="gateway/2026/06/01/x.json"): item.key, item.bytes, item.etag
-    start_fetch("s3://logs/gateway/a.json", etag).result()      # in flight beside others, on fsspec's own loop
+    start_fetch("s3://logs/gateway/a.json", etag).result()      # in flight with others, on fsspec's own loop
     with open_stream("s3://logs/gateway/big.jsonl.gz", etag, size) as file: file.read(4 << 20)
 
-Endpoint, region, keys and profile come from where every AWS client looks for them: AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3,
-AWS_REGION or AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, ~/.aws, or the instance's role.
-Where there are no keys at all, requests go out unsigned: a public bucket. Nothing of this is ever written down or said.
+Endpoint, region, keys and profile come from the usual AWS settings: AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3, AWS_REGION or
+AWS_DEFAULT_REGION, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_PROFILE, ~/.aws, or the instance's role. Without keys,
+requests are unsigned: a public bucket. None of this is stored or logged.
 
-Every byte of an object is asked for with If-Match: one that changed after it was listed is an error, not a mixture.
-Errors are OSErrors of one sentence, in the words of what can be done about them; s3fs is imported on first use.
+Every read uses If-Match: an object that changed after it was listed is an error, not a mixture. Errors are OSErrors of one
+sentence with the remedy; s3fs is imported on first use.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from urllib.parse import urlsplit
 
 SCHEMES = ("s3://", "s3a://")
 PAGE_KEYS = 1000
-"""Keys that S3 gives at most in one answer."""
+"""Most keys in one S3 response."""
 CONNECTIONS = 32
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 10, 30, 3
-"""A server that says nothing for READ_SECONDS is asked again, up to ATTEMPTS times in all, with growing pauses between.
-botocore does so until an answer begins; a body that breaks off is asked for again here."""
+"""A server that says nothing for READ_SECONDS is asked again, up to ATTEMPTS times, with growing pauses. botocore retries until
+a response begins; a response that breaks off is retried here.
+"""
 RANGE_BYTES = 8 << 20
-"""Larger objects are read a range at a time, the next one on its way while one is worked on."""
+"""Larger objects are read in ranges of this size, one range ahead."""
 
 
 class S3Error(OSError):
-    """S3 did not give what was asked for."""
+    """S3 refused or failed a request."""
 
 
 class UnreachableError(S3Error):
-    """The endpoint does not answer: what else is asked of it is likely to fail too."""
+    """The endpoint does not answer: further requests are likely to fail too."""
 
 
 class _BrokenOffError(Exception):
-    """An answer began and did not come to its end."""
+    """A response began and did not end."""
 
 
 class Listed(NamedTuple):
@@ -57,14 +58,13 @@ class Listed(NamedTuple):
 
 
 def parts(uri: str) -> tuple[str, str]:
-    """Bucket and key of an s3:// uri; a key is taken as it is, whatever characters it holds."""
+    """Bucket and key of an s3:// uri; the key is taken literally."""
     bucket, _, key = uri.split("://", 1)[1].partition("/")
     return bucket, key
 
 
 def objects(bucket: str, prefix: str, after: str = "") -> Iterator[Listed]:
-    """The object at `prefix`, if there is one, and those under `prefix/`, in the order of their keys, those up to `after`
-    left out. One page of keys is in memory at a time."""
+    """The object at `prefix`, if any, and those under `prefix/`, in key order after `after`. One page of keys is in memory."""
     if not bucket:
         raise S3Error("it names no bucket; s3://BUCKET/PREFIX is expected")
     if prefix and not prefix.endswith("/"):
@@ -81,18 +81,18 @@ def objects(bucket: str, prefix: str, after: str = "") -> Iterator[Listed]:
 
 
 def start_fetch(uri: str, etag: str) -> concurrent.futures.Future[bytes]:
-    """The whole content of a listed object, on its way. Its result() raises S3Error."""
+    """Starts to fetch a listed object whole. Its result() raises S3Error."""
     filesystem = _filesystem()
     return asyncio.run_coroutine_threadsafe(_content(filesystem, uri, etag, None), filesystem.loop)
 
 
 def open_stream(uri: str, etag: str, size: int) -> io.RawIOBase:
-    """A listed object as a binary file that is read from its beginning to its end. Reading raises S3Error."""
+    """A listed object as a binary file, read from beginning to end. Reading raises S3Error."""
     return _Ranges(uri, etag, size)
 
 
 class _Ranges(io.RawIOBase):
-    """An object in ranges, one ahead of what is read."""
+    """An object read in ranges, one range ahead."""
 
     def __init__(self, uri: str, etag: str, size: int):
         self.uri, self.etag, self.size = uri, etag, size
@@ -173,7 +173,7 @@ def _keys(page: dict[str, Any]) -> Iterator[Listed]:
 
 
 def _filesystem() -> Any:
-    """The connection for the environment as it is now."""
+    """The connection for the present environment."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     return _connected(frozenset(settings.items()), os.getpid())
 
@@ -212,7 +212,7 @@ def _has_keys(session: Any) -> bool:
 
 
 def _passing() -> tuple[type[Exception], ...]:
-    """Errors of the way there and back, which may be gone the next time."""
+    """Network errors that may be gone at the next attempt."""
     import aiohttp
     from botocore.exceptions import ConnectionError as NoConnection
     from botocore.exceptions import HTTPClientError
@@ -222,7 +222,7 @@ def _passing() -> tuple[type[Exception], ...]:
 
 
 def _in_words(error: Exception, uri: str) -> S3Error:
-    """What S3 answered, as a sentence. Its own text is left out: it may quote an access key or a signed request."""
+    """S3's error as a sentence. Its own text is left out: it may quote an access key or a signed request."""
     code = _code(error)
     bucket = parts(uri)[0]
     if isinstance(error, S3Error):
@@ -232,7 +232,7 @@ def _in_words(error: Exception, uri: str) -> S3Error:
     if code in ("NoSuchBucket",):
         return S3Error(f"there is no bucket {bucket} at {_endpoint()}; check the uri, AWS_ENDPOINT_URL and AWS_REGION")
     if isinstance(error, FileNotFoundError):
-        return S3Error(f"{uri}: there is no such object any more; the next run lists anew")
+        return S3Error(f"{uri}: the object no longer exists; the next run lists the source again")
     if isinstance(error, PermissionError):
         return S3Error(f"{uri}: access denied ({code}); check AWS_ACCESS_KEY_ID and its secret, or AWS_PROFILE, and that they "
                        f"may list bucket {bucket} and read its objects")
@@ -244,7 +244,7 @@ def _in_words(error: Exception, uri: str) -> S3Error:
 
 
 def _code(error: BaseException) -> str:
-    """The error code of S3's answer, which s3fs keeps as the cause of its own error."""
+    """The error code of S3's response, which s3fs keeps as the cause of its own error."""
     for each in (error, error.__cause__):
         response = getattr(each, "response", None)
         if isinstance(response, dict):
@@ -257,7 +257,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _endpoint() -> str:
-    """The server's name, without what an endpoint url may carry before or after it."""
+    """The server's name, without path or credentials of the endpoint url."""
     url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     host = urlsplit(url).hostname
     return f"the endpoint {host}" if host else "S3"

@@ -1,12 +1,12 @@
-"""Where logs lie: a source as a recipe names it, the objects under it, and the bytes of one of them.
+"""Sources of logs: the settings in a recipe, the objects under a uri, and the bytes of an object.
 
     gateway = SourceSettings(uri="s3://logs/gateway/")
     for item in objects_after("gateway", gateway): print(item.uri, item.bytes, item.etag, days_in(item.uri))
     with open_object(item) as file: file.read()
 
-A uri is a file, a directory (listed recursively), a glob, file://, s3:// (`s3.py`), or any URL that fsspec knows. However
-it is spelled, the objects under it have one uri each (`local_path.py`).
-Credentials come from the environment: a uri that carries any is refused, for uris stand in tables and manifests.
+A uri is a file, a directory (listed recursively), a glob, file://, s3:// (`s3.py`), or any URL that fsspec supports. Objects
+have one uri each, however the source's uri is written (`local_path.py`). Credentials come from the environment: a uri with
+credentials is refused, because uris are stored in tables and manifests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from resources.reading.local_path import is_local, local_path, remote_uri
 from resources.reading.remote import open_remote
 
 MAX_OBJECTS = 1_000_000
-"""What is listed whole (seeds, suites, what is inspected) has no more objects. Logs are listed as they are read."""
+"""Most objects of a source that is listed whole (seeds, suites, inspections). Logs are listed as they are read."""
 
 _DAY = re.compile(r"(?<!\d)(\d{4})[-/](\d{2})[-/](\d{2})(?!\d)")
 _SECRET = re.compile(r"signature|credential|token|password|secret|accesskey|access_key|api_?key|^sig$|^key$", re.IGNORECASE)
@@ -50,7 +50,7 @@ def _without_credentials(uri: str) -> str:
 
 
 Uri = Annotated[str, AfterValidator(_without_credentials)]
-"""A uri of a recipe. One with credentials in it is refused."""
+"""A uri in a recipe; credentials in it are refused."""
 
 
 class SourceSettings(BaseModel):
@@ -67,7 +67,7 @@ class SourceSettings(BaseModel):
 
     @property
     def read_as(self) -> str:
-        """What decides how an object of the source is read, as JSON: another text, and it has to be read again."""
+        """The settings that decide how objects are read, as JSON. After a change the source's objects are read again."""
         return json.dumps({"format": self.format, "workloads": self.workloads}, sort_keys=True)
 
     @field_validator("format")
@@ -81,7 +81,7 @@ class SourceSettings(BaseModel):
 
 
 class Place(Protocol):
-    """What is known of an object that is to be read."""
+    """What must be known of an object to read it."""
 
     @property
     def uri(self) -> str: ...
@@ -92,7 +92,7 @@ class Place(Protocol):
 
 
 def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterator[LogObject]:
-    """The objects of a source in the order of their uris, those up to `after` left out, listed as they are asked for.
+    """The objects of a source in uri order, after the uri `after`, listed lazily.
 
     Raises SourceError where they cannot be listed.
     """
@@ -109,7 +109,7 @@ def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterato
 
 
 def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) -> list[LogObject]:
-    """All objects of one source, sorted by uri: for sources that are known to be small.
+    """All objects of one source, sorted by uri: for sources known to be small.
 
     Raises SourceError where there is nothing under the uri, more than `limit` objects, or no way to list it.
     """
@@ -129,7 +129,7 @@ def nothing_under(name: str, source: SourceSettings) -> SourceError:
 
 
 def content_digest(name: str, uri: str) -> str:
-    """sha256 over the bytes of every object under a uri: a small outside input as part of an artefact's version.
+    """sha256 over the bytes of every object under a uri: a small external input of an artefact's version.
 
     Raises SourceError where there is nothing under it.
     """
@@ -141,14 +141,14 @@ def content_digest(name: str, uri: str) -> str:
 
 
 def open_object(item: Place) -> Any:
-    """A binary file of a listed object: of the very content that was listed, where it lies on S3."""
+    """A binary file of a listed object; on S3, of exactly the content that was listed."""
     if item.uri.startswith(s3.SCHEMES):
         return s3.open_stream(item.uri, item.etag, item.bytes)
     return Path(item.uri).open("rb") if is_local(item.uri) else open_remote(item.uri)
 
 
 def days_in(uri: str) -> list[date]:
-    """The day that an object's key names: dt=YYYY-MM-DD, else the last YYYY-MM-DD or YYYY/MM/DD in it; else none."""
+    """The day in an object's key: dt=YYYY-MM-DD, else the last YYYY-MM-DD or YYYY/MM/DD; else none."""
     for pattern in (_KEYED_DAY, _DAY):
         for parts in reversed(pattern.findall(uri)):
             try:

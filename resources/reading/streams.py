@@ -1,13 +1,13 @@
-"""Streamed answers put together: chat.completion.chunk objects, or their server-sent events, as one ChatCompletion.
+"""Joins streamed answers (chat.completion.chunk objects, or their server-sent events) into one ChatCompletion.
 
     joined(chunks)                  # parsed chunks of one answer, in order
     events(text)                    # the chunks of "data: {...}\\n\\n ... data: [DONE]"
     with_joined_response(record)    # a log record whose `response` is a list of chunks or the text of its events
-    StreamFold()                    # lines of chunks, interleaved or not, into one record {request, response} for each answer
+    StreamFold()                    # lines of chunks, interleaved or not, into one record {request, response} per answer
 
-A stream that ends without a finish_reason and without [DONE] was cut: a client went away or a server failed. It is a
-request that failed (error "stream_cut: ..."), with what had arrived as its answer, not a line that could not be read: it
-counts among the workload's errors, and no training row comes of it.
+A stream without finish_reason and without [DONE] was cut: a client disconnected or a server failed. It becomes a failed
+request (error "stream_cut: ...") with the partial answer, not a quarantined line: it counts as an error of the workload and
+gives no training row.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from resources.reading.log_reader import Records, record_of
 CHUNK = "chat.completion.chunk"
 CUT = "stream_cut: the stream ends without a finish_reason and without [DONE]"
 OPEN_STREAMS = 10_000
-"""Answers of one object that can be open at a time; beyond this the one that is silent for longest is taken as it is."""
+"""Most open answers of one object; beyond this the one that was silent longest is taken as it is."""
 SETTLED = 256
-"""A finished answer waits for so many further lines: its usage comes in a chunk after the last of the text."""
+"""Lines to wait after an answer has finished: its usage comes in a later chunk."""
 
 
 def is_chunk(value: Any) -> bool:
-    """Whether a parsed value is a piece of a streamed answer."""
+    """Whether a parsed value is a chunk of a streamed answer."""
     return isinstance(value, dict) and value.get("object") == CHUNK
 
 
 def events(text: str) -> tuple[list[dict], bool]:
-    """The chunks of a text of server-sent events, and whether it ends with [DONE]. What is no JSON is passed over."""
+    """The chunks in a text of server-sent events, and whether it ends with [DONE]. Invalid JSON is skipped."""
     chunks, done = [], False
     for line in text.splitlines():
         data = line.strip().removeprefix("data:").strip()
@@ -53,7 +53,7 @@ def events(text: str) -> tuple[list[dict], bool]:
 
 
 def joined(chunks: Iterable[dict], done: bool = False) -> dict[str, Any]:
-    """One ChatCompletion from its chunks. A cut stream has an `error` beside what arrived of its choices."""
+    """One ChatCompletion from its chunks. A cut stream has an `error` and the partial choices."""
     answer: dict[str, Any] = {"object": "chat.completion"}
     choices: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
@@ -75,7 +75,7 @@ def joined(chunks: Iterable[dict], done: bool = False) -> dict[str, Any]:
 
 
 def with_joined_response(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with its streamed response put together; as it is where the response is no stream."""
+    """The record with its streamed response joined; unchanged where the response is no stream."""
     response, done = record.get("response"), False
     if isinstance(response, str) and CHUNK in response:
         response, done = events(response)
@@ -143,11 +143,11 @@ def _finished(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 class StreamFold:
-    """Lines of chunks as records of whole answers, each in the place of its first line.
+    """Joins lines of chunks into records of whole answers, each at the position of its first line.
 
-    The request stands on one of an answer's lines, or on a line of its own before them: with the answer's id (`id`,
-    `response_id`), or with no other request waiting. Two requests that wait and an answer that names neither cannot be
-    told apart: that answer stays without a request and goes to quarantine, and so do requests that nothing answered.
+    The request is in one of an answer's lines, or in a line of its own before them: with the answer's id (`id`,
+    `response_id`), or while no other request waits. An answer without id among several waiting requests stays without a
+    request and goes to quarantine, and so do requests without an answer.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class StreamFold:
         self._seen = 0
 
     def add(self, part: Records) -> tuple[Records, Records]:
-        """The answers that are whole by now; and the lines that are neither chunk nor request, as they are."""
+        """The answers that are complete by now, and the lines that are neither chunk nor request."""
         begun = self._seen
         taken = np.zeros(len(part.rows), dtype=bool)
         asked = pc.or_(pc.match_substring(part.raw, CHUNK), pc.match_substring(part.raw, '"request"'))
@@ -200,7 +200,7 @@ class StreamFold:
         return self._requests.pop(nameless[0])["line"] if len(nameless) == 1 else {}
 
     def _settled(self) -> list[tuple[int, str]]:
-        """Finished answers that have been silent for a while, so that memory holds open ones only."""
+        """Finished answers without a chunk for a while, so that memory holds open answers only."""
         done = [
             name for name, stream in self._streams.items()
             if self._seen - stream["last"] > SETTLED and "error" not in joined(stream["chunks"])

@@ -1,11 +1,10 @@
-"""What a file is that holds no record that can be read: the reason and the remedy, one sentence each.
+"""Says why a file has no readable record: the reason and the remedy, in one sentence.
 
-    found = container_of(head)          # an archive, a compression or an encryption that is not read
-    found = kind_of(head)               # what else it is: UTF-16, Latin-1, CSV, HTML, a picture, ...
+    found = container_of(head)          # an archive, a compression or an encryption that is not supported
+    found = kind_of(head)               # anything else: UTF-16, Latin-1, CSV, HTML, a picture, ...
     found.error_code, found.message     # "the file is UTF-16 text; convert it ...: iconv -f UTF-16 -t UTF-8 old > new"
 
-A message is "reason; remedy": the reason alone tells kinds of problems apart (sql/inspecting/quarantined.sql). It holds no text
-of the file.
+A message is "reason; remedy"; reasons are grouped in sql/inspecting/quarantined.sql. It has no text of the file.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _UTF = (  # longer marks first: UTF-32's begins with UTF-16's
 _SEPARATORS = ((",", "commas"), ("\t", "tabs"), (";", "semicolons"), ("|", "bars"))
 _LOOKED_AT = 64 << 10
 _MOST_CONTROLS = 0.02
-"""A text holds fewer control characters than this share."""
+"""A text has a smaller share of control characters than this."""
 _RUNS = 0.5
-"""In Western text, fewer of the bytes beyond ASCII than this share stand beside another one."""
+"""In Western text, a smaller share of the non-ASCII bytes than this has another one next to it."""
 
 
 class Found(NamedTuple):
@@ -58,9 +57,9 @@ class Found(NamedTuple):
 
 
 def container_of(head: bytes) -> Found | None:
-    """An archive, a compression or a file of another kind by its first bytes; None for any other.
+    """An archive, a compression or another kind of file by its first bytes; None for any other.
 
-    Only to be asked of what holds no record: a log may begin with a line of junk.
+    Ask only for files without a record: a log may begin with a line of junk.
     """
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         if b"[Content_Types].xml" in head[:_LOOKED_AT]:
@@ -72,7 +71,7 @@ def container_of(head: bytes) -> Found | None:
 
 
 def is_archive(head: bytes) -> bool:
-    """Whether a file is an archive that may hold its files' lines as they are: they would be read as one file's."""
+    """Whether a file is an archive that may store its files uncompressed: their lines would be read as one file's."""
     return _is_tar(head) or (head.startswith(_ARCHIVES) and b"\0" in head[:64])
 
 
@@ -81,7 +80,7 @@ def _is_tar(head: bytes) -> bool:
 
 
 def kind_of(head: bytes) -> Found:
-    """What the beginning of a file is that holds no whole JSON object."""
+    """What a file is that begins without a whole JSON object."""
     for mark, name in _UTF:
         if head.startswith(mark):
             return Found("invalid_utf8", f"the file is {name} text; {convert(name)}")
@@ -102,7 +101,7 @@ def _kind_of_text(text: str) -> Found:
     if opening.startswith(("{", "[")):
         if _is_python(text):
             return Found("malformed_json", "the file holds Python's own notation, not JSON; write its records with json.dumps")
-        return Found("malformed_json", "no line of the file is a whole JSON object; write it anew, one object a line")
+        return Found("malformed_json", "no line of the file is a whole JSON object; rewrite it with one object per line")
     if opening.startswith(("<!doctype html", "<html")):
         return _unknown("the file is an HTML page, such as a server's error or login; fetch the logs again")
     if opening.startswith("<"):
@@ -114,7 +113,7 @@ def _kind_of_text(text: str) -> Found:
 
 
 def encoding_of(content: bytes) -> tuple[str, str]:
-    """What a text that is no UTF-8 looks like, and the name that iconv has for it."""
+    """The likely encoding of a text that is not UTF-8, and iconv's name for it."""
     octets = content[:_LOOKED_AT]
     beyond = re.findall(rb"[\x80-\xff]+", octets)
     if sum(len(run) for run in beyond if len(run) > 1) < _RUNS * sum(map(len, beyond)):
@@ -127,7 +126,7 @@ def encoding_of(content: bytes) -> tuple[str, str]:
 
 
 def _kana(octets: bytes, encoding: str) -> bool:
-    """Whether a text in an encoding holds the letters that every Japanese sentence has, and nothing that is no text."""
+    """Whether a text, decoded, has the kana of every Japanese sentence and no control characters."""
     text = codecs.getincrementaldecoder(encoding)("replace").decode(octets)
     beyond = [letter for letter in text if letter > "\x7f"]
     kana = sum("\u3040" <= letter <= "\u30ff" for letter in beyond)
@@ -135,7 +134,7 @@ def _kana(octets: bytes, encoding: str) -> bool:
 
 
 def convert(encoding: str = "LATIN1") -> str:
-    """What is to be done about a text of another encoding."""
+    """The remedy for a text in another encoding."""
     return f"convert it from its encoding, as with: iconv -f {encoding} -t UTF-8 old > new"
 
 
@@ -158,7 +157,7 @@ def _is_python(text: str) -> bool:
 
 
 def _separator(text: str) -> str:
-    """The name of what separates columns, where the first lines have the same number of it; "" for a text."""
+    """The name of the column separator, where the first lines have equally many; "" for plain text."""
     lines = [line for line in text[:_LOOKED_AT].split("\n")[:5] if line.strip()]
     if len(lines) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""The log of one endpoint: who did what to it, when and why. Entries are added, never replaced.
+"""The append-only log of one endpoint: who changed it, when and why.
 
     log = EndpointLog(lake, "math-tutor")
     log.entries()             # oldest first; raises where one was changed or is missing
@@ -7,7 +7,7 @@
 `<lake>/endpoints/log/<workload>/000001.json` and so on: one file an entry, written beside and renamed into place, so
 that a killed process leaves a whole entry or none. Each entry holds the sha256 of its own content and that of the entry
 before it: a changed or inserted entry, or one removed before the last, breaks the chain. The digests have no key, so the
-chain shows mistakes and careless edits; it does not stop someone who writes all later entries anew.
+chain shows errors and careless edits; it does not stop someone who writes all later entries anew.
 """
 
 from __future__ import annotations

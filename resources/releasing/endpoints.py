@@ -1,4 +1,4 @@
-"""Endpoint aliases: candidate, champion, previous. Moved by compare-and-swap only, and every move is on record.
+"""Endpoint aliases (candidate, champion, previous): changed by compare-and-swap only, every change logged.
 
     endpoint = Endpoint(lake, "math-tutor")
     endpoint.nominate(subject)                       # candidate

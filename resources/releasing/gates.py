@@ -1,6 +1,6 @@
-"""Gates: what a release must have measured before anyone may approve it.
+"""Gates: bounds that a release's measurements must meet before anyone may approve it.
 
-    results = judge(gates, evaluation.metrics, temperature=1.0, drafter="eagle3")    # one GateResult for each gate
+    results = check_gates(gates, evaluation.metrics, temperature=1.0, drafter="eagle3")    # one GateResult for each gate
     missed(results[0])                                                               # a sentence, or None where it holds
 
 Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's
@@ -42,8 +42,10 @@ class Gates(BaseModel):
 
 
 class GateResult(BaseModel):
-    """One gate, judged. low, high: the 95 % interval of what was measured, None where the report has none. rows: test rows
-    that it was measured on, None where that is not known."""
+    """One gate with its measurement.
+
+    low, high: the 95 % interval, None where the report has none. rows: test rows measured, None where that is not known.
+    """
 
     name: str
     wanted: float
@@ -55,17 +57,17 @@ class GateResult(BaseModel):
     why: str = ""
 
 
-def judge(gates: Gates, evaluation: dict[str, Any], temperature: float, drafter: str | None) -> list[GateResult]:
-    """Each gate that is switched on, against the evaluation report's metrics. What was not measured has not passed.
+def check_gates(gates: Gates, evaluation: dict[str, Any], temperature: float, drafter: str | None) -> list[GateResult]:
+    """Checks each enabled gate against the evaluation report's metrics. A gate without a measurement fails.
 
     drafter: the architecture of the release's drafter, None where it has none.
     """
     results = []
     if gates.recovery is not None:
-        results.append(_judged("recovery", gates.recovery, evaluation, "recovery", "recovery"))
+        results.append(_checked("recovery", gates.recovery, evaluation, "recovery", "recovery"))
     if gates.acceptance_length is not None and drafter is not None:
         tau = f"tau_{drafter}_t{temperature:g}"
-        results.append(_judged("acceptance_length", gates.acceptance_length, evaluation, f"{tau}_low", tau))
+        results.append(_checked("acceptance_length", gates.acceptance_length, evaluation, f"{tau}_low", tau))
     return results
 
 
@@ -87,13 +89,13 @@ def missed(gate: GateResult) -> str | None:
 
 
 def recovery_noise(gate: GateResult) -> float:
-    """How far recovery may lie beyond 1 by chance: its distance from the lower end of its interval, within bounds."""
+    """How far recovery may exceed 1 by chance: the distance to the lower end of its interval, clamped."""
     if gate.measured is None or gate.low is None:
         return UNKNOWN_NOISE
     return min(max(gate.measured - gate.low, LEAST_NOISE), MOST_NOISE)
 
 
-def _judged(name: str, wanted: float, evaluation: dict[str, Any], key: str, interval: str) -> GateResult:
+def _checked(name: str, wanted: float, evaluation: dict[str, Any], key: str, interval: str) -> GateResult:
     measured, low, high = (_finite(evaluation.get(key)) for key in (key, f"{interval}_low", f"{interval}_high"))
     rows = _finite(evaluation.get("test_rows")) if name == "recovery" else None
     gate = GateResult(name=name, wanted=wanted, measured=measured, low=low, high=high, passed=True,

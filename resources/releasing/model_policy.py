@@ -1,41 +1,61 @@
-"""The policy lineage: which model each enabled stage starts from, and which one is served.
+"""The policy lineage of a recipe: which model each enabled stage starts from, and which one is served.
 
-A stage that a recipe switches off is not in that recipe's graph; the stages after it start from the one before.
+    policy = ModelPolicy(off=frozenset({"student"}))
+    policy.source_of("quantized_model")        # "sft_model"
+    policy.served                              # "quantized_model"
+
+A stage that a recipe switches off is not in that recipe's graph; the stages after it start from the one before. The stages
+and their order are those of resources/stages.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from resources.stages import STAGES, model_chain, stage
+
 
 @dataclass(frozen=True)
 class ModelPolicy:
-    """Which optional model stages a recipe has."""
+    """What a recipe decides about the order of its models.
 
-    student: bool = True
-    quantized: bool = True
-    speculator: bool = True
-    student_drafts: bool = False
-    """The student is no stage on the way to the served model: it is the drafter of its teacher."""
-    base_drafts: bool = False
-    """The drafter begins from a layer that the base model carries."""
+    off: the switches (`Stage.switch`) that the recipe turns off.
+    drafter_from: the model that the drafter begins from, besides its target; None where it begins anew or from a directory.
+    A model that could be switched off and is one that the drafter begins from is no stage on the way to the served model: it
+    is trained, and drafts for its teacher.
+    """
+
+    off: frozenset[str] = frozenset()
+    drafter_from: str | None = None
 
     @property
     def stages(self) -> list[str]:
-        """The enabled stages from base to served, in the order in which each starts from the one before."""
-        optional = [("student_model", self.student and not self.student_drafts), ("quantized_model", self.quantized)]
-        return ["base_model", "sft_model", *(name for name, enabled in optional if enabled)]
+        """The models on the way from base to served, in the order in which each starts from the one before."""
+        return [found.name for found in model_chain() if found.switch not in self.off and found.name != self.drafting_model]
 
     @property
     def disabled(self) -> list[str]:
-        """Assets that are not in this recipe's graph."""
-        kept = [*self.stages, *(["student_model"] if self.student_drafts else [])]
-        found = [name for name in ("student_model", "quantized_model") if name not in kept]
-        return found + ([] if self.speculator else ["served_answers", "speculator_dataset", "speculator"])
+        """Stages that are not in this recipe's graph."""
+        return [found.name for found in STAGES if found.switch and found.switch in self.off]
 
-    def source_of(self, stage: str) -> str:
-        """The model that `stage` starts from."""
-        return self.stages[self.stages.index(stage) - 1]
+    @property
+    def speculator(self) -> bool:
+        """Whether the recipe has a drafter."""
+        return stage("speculator").switch not in self.off
+
+    @property
+    def drafting_model(self) -> str | None:
+        """A model that is trained in order to draft, and not on the way to the served one."""
+        begun = stage(self.drafter_from) if self.drafter_from else None
+        return begun.name if begun and begun.switch else None
+
+    def source_of(self, name: str) -> str:
+        """The model that a stage starts from: the nearest one before it on the way."""
+        chain = [found.name for found in model_chain()]
+        before = [found for found in chain[: chain.index(name)] if found in self.stages]
+        if not before:
+            raise ValueError(f"{name} starts from no other model")
+        return before[-1]
 
     @property
     def served(self) -> str:
@@ -45,20 +65,12 @@ class ModelPolicy:
     @property
     def reference(self) -> str:
         """The model that the served one is compared with for recovery: itself before quantization."""
-        return self.source_of("quantized_model") if self.quantized else self.served
+        return self.source_of(self.served) if stage(self.served).operation == "quantize" else self.served
 
     def read_by(self, asset: str, model: str) -> str | None:
         """The model that `asset` reads where the graph of all stages has it read `model`; None where it reads none."""
-        if model == "student_model" and asset == "speculator":
-            return model if self.student_drafts else None
-        if model == "base_model" and asset == "speculator":
-            return model if self.base_drafts else None
-        if asset == "quantized_model" and asset in self.stages:
+        if model in stage(asset).may_start_from:
+            return model if model == self.drafter_from else None
+        if asset in {found.name for found in model_chain()}:
             return self.source_of(asset)
-        return self.stand_in(model) if model in self.disabled else model
-
-    def stand_in(self, asset: str) -> str:
-        """What stands in for a disabled model in the dependencies of others: the nearest enabled stage before it."""
-        order = ["base_model", "sft_model", "student_model", "quantized_model"]
-        before = [name for name in order[: order.index(asset)] if name in self.stages]
-        return before[-1]
+        return self.source_of(model) if model in self.disabled else model

@@ -1,4 +1,4 @@
-"""Whether the parts of a release belong together, and whether they are still the current ones.
+"""Checks that the parts of a release belong together and are still current.
 
     disagreements(lake, directory)   # the drafter drafts for this target, the report measured both: holds for ever
     superseded(lake, directory)      # everything behind the release is what a run would take now: ends with the next training
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resources.artefacts.freshness import causes_of, current_manifests, stale_inputs
+from resources.artefacts.current import current_manifests
+from resources.artefacts.freshness import causes_of, stale_inputs
 from resources.artefacts.manifest import Input, Manifest, ManifestError, read_manifest
 from resources.lake import Lake
 
 
 def disagreements(lake: Lake, directory: Path) -> list[str]:
-    """One sentence for each part of a release that another part was not made from, or does not speak of."""
+    """One sentence for each part of a release that was not made from, or not measured with, the others."""
     try:
         release = read_manifest(directory)
         parts = {item.name.rpartition("/")[2]: item for item in release.inputs}

@@ -1,4 +1,4 @@
-"""A release: what an endpoint needs, by reference and digest, and how to serve it.
+"""A release: target and drafter by path and digest, gates, and serving scripts.
 
 `<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest),
 serve-vllm.sh and serve-sglang.sh, and the report. `recheck` is run again before an alias moves: a check that stopped
@@ -86,7 +86,7 @@ def read_release(directory: Path) -> Release:
 
 
 def recheck(lake: Lake, directory: Path) -> list[str]:
-    """What is wrong with a release now: gates, every file of it and of its parts, and whether the parts belong together."""
+    """Checks a release again: gates, digests of all its files, and whether its parts belong together."""
     release = read_release(directory)
     problems = [problem for gate in release.gates if (problem := missed(gate))]
     for place, digest in [(directory, None), *((lake.root / part.path, part.digest) for part in _parts(release))]:

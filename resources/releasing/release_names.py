@@ -1,4 +1,4 @@
-"""What a person calls a release: its version, the beginning of one, workload/version, or its directory.
+"""Finds a release by its version, the beginning of one, workload/version, or its directory.
 
     named = find_release(lake, "3f2a91")
     named.directory, named.given         # given: the beginning that stands for a version, "" where it was named in full

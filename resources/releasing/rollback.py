@@ -1,4 +1,4 @@
-"""Rollback: an earlier champion again. Champions form a history; rolling back walks back in it.
+"""Rollback: makes an earlier champion the champion again.
 
     target = rollback_target(lake, "math-tutor")              # the last champion that was not withdrawn or rolled back
     roll_back(lake, "math-tutor", directory_of_target, by)

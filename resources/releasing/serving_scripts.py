@@ -1,4 +1,4 @@
-"""Serve scripts of a release: the command lines of vLLM and SGLang, with its drafter where the server runs its kind.
+"""Serving scripts of a release: command lines for vLLM and SGLang, with the drafter if the server supports it.
 
     write_scripts(directory, workload="math-tutor", target="models/...", drafter="models/...", architecture="eagle3", k=3)
     vllm_drafts("eagle3", "<directory>", 3)      # vLLM's --speculative-config
@@ -12,14 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from model_ops.speculators.registry import ARCHITECTURES
 from resources.atomic import write_text
-
-DRAFTS = {
-    "vllm": {"eagle3": "eagle3", "eagle3.1": "eagle3", "p_eagle": "eagle3", "dflash": "dflash", "medusa": "medusa",
-             "mtp": "mtp", "draft_model": "draft_model"},
-    "sglang": {"eagle3": "EAGLE3", "eagle3.1": "EAGLE3", "dflash": "DFLASH", "draft_model": "STANDALONE"},
-}
-"""What each server calls the drafter architectures that it runs."""
 
 
 def write_scripts(
@@ -37,40 +31,36 @@ def write_scripts(
 
 
 def vllm_drafts(architecture: str, directory: str, num_speculative_tokens: int) -> dict[str, Any]:
-    """vLLM's --speculative-config for a drafter of a kind that it runs."""
-    options: dict[str, Any] = {"method": DRAFTS["vllm"][architecture], "model": directory,
-                               "num_speculative_tokens": num_speculative_tokens}
-    if architecture == "p_eagle":
-        options["parallel_drafting"] = True
-    if architecture != "medusa":  # whose heads propose their likeliest token whatever is asked for
-        options |= {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
-    return options
+    """vLLM's --speculative-config for a drafter of an architecture that it runs."""
+    vllm = ARCHITECTURES[architecture].vllm
+    return {"method": vllm.method, "model": directory, "num_speculative_tokens": num_speculative_tokens, **vllm.options}
 
 
 def _vllm(workload: str, target: str, drafter: str | None, architecture: str, k: int) -> str:
     command = f'vllm serve "$LAKE/{target}" --served-model-name {workload}'
-    if drafter and architecture in DRAFTS["vllm"]:
+    options = ARCHITECTURES[architecture].vllm
+    if drafter and options is not None:
         quoted = json.dumps(vllm_drafts(architecture, f"$LAKE/{drafter}", k)).replace('"', '\\"')
         command += f' --speculative-config "{quoted}"'
-        if architecture == "mtp":  # vLLM reads how many such layers there are in the target's config, which has none
-            command += """ --hf-overrides '{"num_nextn_predict_layers": 1}'"""
+        if options.hf_overrides:
+            command += f" --hf-overrides '{json.dumps(dict(options.hf_overrides))}'"
     return command
 
 
 def _sglang(workload: str, target: str, drafter: str | None, architecture: str, k: int) -> str:
     command = f'python -m sglang.launch_server --model "$LAKE/{target}" --served-model-name {workload}'
-    algorithm = DRAFTS["sglang"].get(architecture)
-    if drafter and algorithm:
-        command += f' --speculative-algorithm {algorithm} --speculative-draft-model-path "$LAKE/{drafter}"'
-        if algorithm != "DFLASH":  # which drafts a whole block in one step
+    options = ARCHITECTURES[architecture].sglang
+    if drafter and options is not None:
+        command += f' --speculative-algorithm {options.algorithm} --speculative-draft-model-path "$LAKE/{drafter}"'
+        if not options.drafts_in_one_step:
             command += f" --speculative-num-steps {k} --speculative-eagle-topk 1"
         command += f" --speculative-num-draft-tokens {k + 1}"
     return command
 
 
 def _note(server: str, drafter: str | None, architecture: str) -> str:
-    """A line of shell that says so where a server runs no drafter of this kind."""
-    if drafter is None or architecture in DRAFTS[server]:
+    """A line of shell for a server that does not run this kind of drafter; empty otherwise."""
+    if drafter is None or getattr(ARCHITECTURES[architecture], server) is not None:
         return ""
     return f"echo '{server} runs no drafter of kind {architecture}: the target is served without it' >&2\n"
 

@@ -1,4 +1,4 @@
-"""Who acts on an endpoint, and why: what every entry of its log is signed with.
+"""Signatures of endpoint log entries: who acted, and why.
 
     by = sign("held-out answers read by two people")     # the person who runs this command
     by.name, by.identity_from, by.reason

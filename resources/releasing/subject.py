@@ -1,4 +1,4 @@
-"""The release that an entry of an endpoint's log is about, as it was when the entry was written.
+"""The release that a log entry is about, with its digest and gates at that time.
 
     subject_of(directory)       # version, digest, gates
 """

@@ -1,4 +1,4 @@
-"""The summary of one way from logs to release: what the closing table and the release's report say.
+"""Summary of a workload from logs to release, for the demo's closing tables and the release's report.
 
     summary = summarise(lake, workload)
     summary.sections()          the same tables for the terminal, for Markdown and for HTML
@@ -16,17 +16,15 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+from model_ops.speculators.registry import ARCHITECTURES
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
 from resources.atomic import write_text
-from resources.curating.row_fates import RowFates
+from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
+from resources.stages import model_chain, stage
 
 TEMPLATES = Path(__file__).with_name("templates")
-STAGES = {
-    "base_model": "base", "sft_model": "sft", "student_model": "student", "quantized_model": "quantized",
-}
-"""Asset of a model -> its role in the evaluation report."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything worth saying about the current artefacts of one workload."""
+    """Counts, metrics and manifests of the current artefacts of one workload."""
 
     workload: str
-    fates: RowFates
+    records: RecordCounts
     dataset: dict[str, Any]
     evaluation: dict[str, Any]
     models: dict[str, Manifest]
@@ -58,24 +56,24 @@ class Summary:
         """Writes report.md and report.html; returns the figures worth keeping in a manifest."""
         for name in ("report.md", "report.html"):
             write_text(output / name, _render(f"{name}.j2", self))
-        return {"rows_read": self.fates.read, "rows_kept": self.fates.kept, "recovery": self.evaluation["recovery"]}
+        return {"rows_read": self.records.read, "rows_kept": self.records.kept, "recovery": self.evaluation["recovery"]}
 
     def _rows(self) -> Section:
-        left = {**self.fates.quarantined, **self.fates.dropped}
-        rows = [["read", "", f"{self.fates.read:,}"]]
+        left = {**self.records.quarantined, **self.records.dropped}
+        rows = [["read", "", f"{self.records.read:,}"]]
         rows += [[*_stage_and_rule(name), f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
-        rows.append(["kept", "", f"{self.fates.kept:,}"])
+        rows.append(["kept", "", f"{self.records.kept:,}"])
         return Section(
             "Rows", ["stage", "rule", "records"], rows,
-            "read = kept + dropped + quarantined; each row's fate is in the decisions and quarantine tables.",
+            "read = kept + dropped + quarantined. The tables decisions and quarantine give each record's reason.",
         )
 
     def _models(self) -> Section:
         rows = []
-        for stage, manifest in self.models.items():
-            name = self.evaluation["same_directory"][STAGES[stage]]
-            loss = self.evaluation["models"][name]["loss"]
-            rows.append([stage, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
+        for name, manifest in self.models.items():
+            measured_as = self.evaluation["same_directory"][stage(name).role]
+            loss = self.evaluation["models"][measured_as]["loss"]
+            rows.append([name, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
         return Section(
             "Models on held-out sessions", ["model", "loss (nats/token)", "weights", "version"], rows,
             f"Recovery of the served model: {self.evaluation['recovery']:.4f}{self._recovery_interval()} "
@@ -103,14 +101,13 @@ class Summary:
         )
 
     def _served_as(self) -> str:
-        """How a small model that drafts is served: it is a model of its own, and needs its own memory."""
-        if self.speculator.config.get("architecture") != "draft_model":
+        """What the drafter's architecture tells whoever serves it."""
+        architecture = ARCHITECTURES.get(self.speculator.config.get("architecture", ""))
+        if architecture is None:
             return ""
-        note = (" draft_model is a language model of its own, served beside its target with its own keys and values: vLLM's "
-                "method draft_model, SGLang's STANDALONE (the release's scripts say so).")
-        if any(found["drafter"] == "draft_model_untrained" for found in self.evaluation["acceptance"]):
-            note += " draft_model_untrained is the student as it was distilled, before it learnt this target's answers."
-        return note
+        untrained = any(found["drafter"] == architecture.untrained for found in self.evaluation["acceptance"])
+        notes = [architecture.serving_note, architecture.untrained_note if untrained else ""]
+        return "".join(f" {note}" for note in notes if note)
 
 
 def summarise(lake: Lake, workload: str) -> Summary:
@@ -120,17 +117,18 @@ def summarise(lake: Lake, workload: str) -> Summary:
     used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs if item.kind == "model"}
     return Summary(
         workload=workload,
-        fates=RowFates.of(registry.current("dataset", "curated_interactions")),
+        records=RecordCounts.of(registry.current("dataset", "curated_interactions")),
         dataset=registry.current("dataset", "sft_dataset").metrics,
         evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
-        models={stage: registry.version("model", stage, used[stage]) for stage in STAGES if stage in used},
+        models={model.name: registry.version("model", model.name, used[model.name]) for model in model_chain()
+                if model.name in used},
         speculator=registry.version("model", "speculator", used["speculator"]) if "speculator" in used else None,
     )
 
 
 def _stage_and_rule(name: str) -> list[str]:
-    stage, _, rule = name.partition(": ")
-    return [stage, rule]
+    where, _, rule = name.partition(": ")
+    return [where, rule]
 
 
 def _weights_mb(manifest: Manifest) -> float:

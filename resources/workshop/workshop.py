@@ -1,7 +1,7 @@
-"""The workshop: makes an artefact once. Same operation, settings and inputs: the finished one is returned at once.
+"""What assets plug into: one workload's lake, registry and launcher, and the two ways to make an artefact.
 
-    manifest = workshop.train("sft_model", "sft", settings, {"model": base, "dataset": rows}, context)
-    manifest = workshop.build("dataset", "sft_dataset", op=..., sources=(...), config=..., inputs=[...], work=...)
+    workshop.train("sft_model", "sft", settings, {"model": base, "dataset": rows}, context)
+    workshop.build("dataset", "sft_dataset", op=..., sources=(...), config=..., inputs=[...], work=...)
 
 `train` hands a job to the launcher's worker, `build` calls a function of this process; both continue what a killed run
 left in the artefact's directory, and the manifest is written last.
@@ -9,7 +9,7 @@ left in the artefact's directory, and the manifest is written last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,27 +18,20 @@ import dagster as dg
 import numpy as np
 
 from model_ops.job import Job
-from model_ops.operations.table import settings_of
 from model_ops.settings import Settings
-from model_ops.training.settings import SAME_RESULTS
-from resources.artefacts.freshness import causes_of, current_manifests, stale_inputs
-from resources.artefacts.manifest import Input, Kind, Manifest, ManifestError, external_input
+from resources.artefacts.current import step_of, up_to_date, warm_start_parent
+from resources.artefacts.manifest import Input, Kind, Manifest, external_input
 from resources.artefacts.registry import Registry
 from resources.artefacts.slice_digest import slice_digest
-from resources.catalog.catalog import rebuild
-from resources.catalog.count_rows import row_fates
+from resources.catalog.build import publish
 from resources.curating.curation import SemanticDuplicates
-from resources.curating.row_fates import RowFates
 from resources.lake import Lake
-from resources.launching.local_launcher import LocalLauncher, relay
+from resources.launching.launcher import Launcher
+from resources.launching.relay import relay
 from resources.launching.tracking import TrackingKind, tracked
 from resources.reading.sources import content_digest
 from resources.tables import Tables
-
-
-def step_of(artefact: str) -> str:
-    """The step of the graph that makes an artefact: its own name, but for releases."""
-    return "release_candidate" if artefact == "release" else artefact
+from resources.workshop.training_job import training_config, training_source
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,7 @@ class Workshop:
     """Where the artefacts of one workload are made."""
 
     registry: Registry
-    launcher: LocalLauncher
+    launcher: Launcher
     threads: int
     tracking: TrackingKind = "none"
 
@@ -63,30 +56,8 @@ class Workshop:
         return Tables(self.lake)
 
     def current(self, kind: Kind, name: str) -> Manifest:
-        """The manifest that downstream steps take.
-
-        Raises ManifestError where there is none yet, and where it was made from what is no longer current: whatever is made
-        from it would be made from an earlier run's data or weights. The message names the asset to materialize.
-        """
-        manifest = self.registry.current(kind, name)
-        causes = causes_of(name, stale_inputs(current_manifests(self.lake, self.workload)))
-        if causes:
-            first, why = step_of(causes[0][0]), "; ".join(sentence for _, sentence in causes)
-            raise ManifestError(f"{manifest.name} {manifest.version} is out of date: {why}. First run: millrace run RECIPE "
-                                f'--select "{first}+"')
-        return manifest
-
-    def _last(self, kind: Kind, name: str, made_from: Iterable[Manifest]) -> Manifest | None:
-        """The artefact to go on from: the current one, or where that was itself made from these inputs, the one that it went
-        on from, so that the same inputs always give the same artefact. None where there is none yet."""
-        if not self.registry.exists(kind, name):
-            return None
-        current = self.registry.current(kind, name)
-        taken = {(item.kind, item.name): item for item in current.inputs}
-        if not {manifest.digest for manifest in made_from} <= {item.digest for item in taken.values()}:
-            return current
-        before = taken.get((kind, f"{self.workload}/{name}"))
-        return self.registry.version(kind, name, before.version) if before else None
+        """The manifest that downstream steps take. Raises ManifestError where there is none yet, or an outdated one."""
+        return up_to_date(self.registry, kind, name)
 
     def is_reused(self, manifest: Manifest) -> bool:
         """Whether an artefact was made by another run than the one that works here."""
@@ -107,14 +78,9 @@ class Workshop:
         """A model from outside as an input."""
         return external_input(place)
 
-    def count_fates(self, curated: Path) -> RowFates:
-        """What became of every record read so far, at the version of the curation that was just written."""
-        self.publish_catalog()
-        return row_fates(self.lake, self.workload, curated.name)
-
     def publish_catalog(self) -> None:
         """Shows analysts what was committed."""
-        rebuild(self.lake)
+        publish(self.lake)
 
     def train(
         self,
@@ -127,13 +93,13 @@ class Workshop:
         outside: str | None = None,
         continue_from: str | None = None,
     ) -> Manifest:
-        """Makes an artefact with a worker. `outside` is a model that is no artefact of the lake; `continue_from` what the
-        artefact goes on from: `last`, the lake's own last one, where there is one, or a directory outside."""
-        previous = self._last(kind, name, made_from=inputs.values()) if continue_from == "last" else None
+        """Makes an artefact with a worker. outside: a model that is no artefact of the lake. continue_from: the warm start's
+        parent, `last` for the lake's own last version where there is one, or a directory outside."""
+        previous = warm_start_parent(self.registry, kind, name, inputs.values()) if continue_from == "last" else None
         if previous:
             inputs = {**inputs, "previous": previous}
         elsewhere = [place for place in (outside, continue_from) if place and place != "last"]
-        config = settings_of(operation, settings.resolved().model_dump()).model_dump(mode="json")
+        config, counted = training_config(operation, settings)
 
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in inputs.items()}
@@ -147,8 +113,8 @@ class Workshop:
             kind,
             name,
             op=operation,
-            sources=(f"model_ops/{operation}.py",),
-            config={key: value for key, value in config.items() if key not in SAME_RESULTS},
+            sources=(training_source(operation),),
+            config=counted,
             inputs=[*taken.values(), *map(self.external, elsewhere)],
             work=work,
         )

@@ -1,4 +1,7 @@
--- The log of every endpoint: approvals, withdrawals, promotions, rollbacks and nominations, one row an entry.
+-- Every endpoint's log of approvals, withdrawals, promotions, rollbacks and nominations; one row per entry.
+-- needs: log_entries
+-- makes: table approvals (workload, number, ts, action, release, digest, who, identity_from, reason, gates, replaces,
+--     generation, candidate, champion, previous, sha256, intact)
 create table approvals as
 select
     workload, number, ts, action, release, nullif(digest, '') as digest, who, identity_from,

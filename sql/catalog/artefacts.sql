@@ -1,4 +1,7 @@
 -- Every finished dataset, model and release, read from its manifest.json.
+-- needs: manifests, pointers
+-- makes: table artefacts (kind, workload, name, version, is_current, created_at, op, digest, path, bytes, metrics, config,
+--     recipe_digest, code_revision, code_dirty, environment, node)
 create table artefacts as
 select
     manifest ->> '$.kind' as kind,

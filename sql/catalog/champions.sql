@@ -1,4 +1,7 @@
--- Which release served when: one row for each time that a release was the champion.
+-- Which release was champion when; one row for each period.
+-- needs: approvals
+-- makes: table champions (workload, release, digest, served_from, served_until, began_by, ended_by, promoted_by,
+--     identity_from, reason, replaced_by, replaced_because, entry)
 create table champions as
 with changes as (
     select

@@ -1,2 +1,4 @@
--- A sentence about a relation, a macro or a column. Comments take no bound parameters: the pieces are quoted by sql_literal.
+-- Sets the comment of a relation, macro or column. Comments take no bound parameters: sql_literal quotes the values.
+-- placeholders: kind, name, text
+-- makes: comments
 comment on {kind} {name} is {text}

@@ -1,4 +1,6 @@
--- The current version of a dataset, all its splits; `split` is the file a row stands in.
+-- View of a dataset's current version. `split` is the file that a row is in.
+-- placeholders: files, version, view
+-- makes: view <view> (*, split, version)
 create view {view} as
 select
     * exclude (filename),

@@ -1,4 +1,6 @@
--- The rows of every version of every dataset of conversations, with each interaction that a row trains on.
+-- Rows of every version of every conversation dataset, one row per interaction that a dataset row trains on.
+-- placeholders: files
+-- makes: view dataset_rows (node, split, row_id, origin, session_id, interaction_id)
 create view dataset_rows as
 with read_rows as (
     select

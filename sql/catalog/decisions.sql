@@ -1,5 +1,7 @@
--- The decisions that are in force: those of reading and cleaning, and those of the current version of curated_interactions and
--- sft_dataset. decisions_history holds those of earlier versions as well.
+-- Decisions in force: of ingest and cleaning, and of the current version of curated_interactions and sft_dataset.
+-- decisions_history has earlier versions too.
+-- needs: artefacts, decisions_history
+-- makes: view decisions (*)
 create view decisions as
 select *
 from decisions_history

@@ -1,3 +1,5 @@
--- A table that nothing was committed to yet: the right columns, no rows.
+-- View of a table that has no commit yet: the columns, no rows.
+-- placeholders: columns, view
+-- makes: view <view> (*)
 create view {view} as
 select {columns} where false

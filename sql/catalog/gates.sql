@@ -1,4 +1,6 @@
--- The gates of every release as it was judged: what was wanted, what was measured, whether it held and why.
+-- Gates of every release: required value, measured value, whether it passed, and why.
+-- needs: release_texts
+-- makes: table gates (workload, release, name, wanted, measured, low, high, passed, why)
 create table gates as
 with listed as (
     select

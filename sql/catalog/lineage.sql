@@ -1,4 +1,6 @@
--- Everything that each artefact was made from, directly (depth 1) or not. Digests bind what is behind, so there is no cycle.
+-- All ancestors of each artefact with their depth; 1 is a direct parent. Digests bind parents, so there are no cycles.
+-- needs: lineage_edges
+-- makes: view lineage (artefact, ancestor, depth)
 create view lineage as
 with recursive paths(artefact, ancestor, depth) as (
     select child, parent, 1 from lineage_edges

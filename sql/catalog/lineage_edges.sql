@@ -1,4 +1,6 @@
--- Which artefact (child) was made from which other, or from which slice of a table or files from outside (parent).
+-- Edges from each artefact (child) to what it was made from (parent): artefacts, table slices, external files.
+-- needs: manifests
+-- makes: table lineage_edges (child, parent, kind, name, version, digest)
 create table lineage_edges as
 with listed as (
     select

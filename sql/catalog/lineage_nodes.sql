@@ -1,4 +1,6 @@
--- All that takes part in the making of anything.
+-- All nodes of the lineage graph: artefacts, table slices and external files.
+-- needs: artefacts, lineage_edges
+-- makes: view lineage_nodes (node, kind, name, version, digest)
 create view lineage_nodes as
 select node, kind, name, version, digest from artefacts
 union

@@ -1,4 +1,7 @@
--- The edges behind one artefact, nearest first.
+-- All lineage edges behind one artefact, nearest first.
+-- needs: artefacts, lineage, lineage_edges
+-- parameters: $node
+-- makes: rows (depth, child, parent, kind, name, version, digest, op, created_at, path)
 with reached as (
     select $node as node, 0 as depth
     union

@@ -1,5 +1,8 @@
--- Which log lines are in these weights: select * from log_lines_in('math-tutor/sft_model'). The name may go on with @version;
--- without it, every version counts. Only rows of the training split are in weights; a dataset shows all its splits.
+-- Log lines that an artefact was trained on: select * from log_lines_in('math-tutor/sft_model'). Add @version for one version.
+-- Weights hold rows of the training split only; a dataset shows all its splits.
+-- needs: artefacts, dataset_rows, interactions, lineage
+-- makes: macro log_lines_in(artefact) as rows (artefact, dataset, split, row_id, interaction_id, source, source_uri,
+--     source_row, user_hash, ts)
 create macro log_lines_in(artefact) as table
 with asked as (
     select node, kind from artefacts

@@ -1,4 +1,6 @@
--- The manifests that can be read as such, for the statements after this one. Not kept in the catalog.
+-- Manifests that parse as JSON. A temporary view for building the catalog.
+-- needs: manifest_texts
+-- makes: temp table manifests (path, manifest)
 create temp table manifests as
 select path, cast(manifest as json) as manifest
 from manifest_texts

@@ -1,4 +1,5 @@
--- What can be asked: tables, views and macros of the catalog, each with a sentence.
+-- Tables, views and macros of the catalog, with their comments.
+-- makes: view relations (relation, kind, comment)
 create view relations as
 select view_name as relation, 'view' as kind, comment
 from duckdb_views()

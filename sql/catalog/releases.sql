@@ -1,4 +1,8 @@
--- Every finished release: what it serves, what was decided about it, which aliases name it now.
+-- Every finished release: what it serves, how it was decided, which aliases point to it now.
+-- needs: approvals, artefacts, endpoint_aliases, release_texts
+-- makes: table releases (workload, version, digest, created_at, is_current, passed, is_candidate, is_champion, is_previous,
+--     standing, decided_by, approvals, target, target_version, target_digest, drafter, drafter_version, drafter_digest,
+--     architecture, num_speculative_tokens, path)
 create table releases as
 with contents as (
     select path, cast(release as json) as content

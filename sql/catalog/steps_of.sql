@@ -1,6 +1,8 @@
--- What became of interactions, step by step: select * from steps_of(['<interaction id>', ...]).
--- `current` says whether a step belongs to the version of an artefact that is the current one. Whatever was made from
--- training rows holds them; validation and test rows are in no weights. Models come nearest to the rows first.
+-- Every step of the given interactions through the pipeline: select * from steps_of(['<interaction id>', ...]). `current`: the
+-- step belongs to the current version of its artefact. Models and releases are listed for training rows only, nearest first:
+-- validation and test rows are in no weights.
+-- needs: artefacts, cleaned_interactions, dataset_rows, decisions_history, interactions, judgements, lineage
+-- makes: macro steps_of(ids) as rows (interaction_id, step, stage, name, version, rule, kept, detail, kept_id, current)
 create macro steps_of(ids) as table
 with meant as (
     select interaction_id, session_id, source_uri, source_row, source, source_format, model, ts

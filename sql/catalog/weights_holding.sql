@@ -1,5 +1,7 @@
--- Which models and releases were trained on a user's or an interaction's words: select * from weights_holding('<user hash or
--- interaction id>').
+-- Models and releases trained on a user's or an interaction's text: select * from weights_holding('<user hash or interaction
+-- id>').
+-- needs: artefacts, dataset_rows, interactions, lineage
+-- makes: macro weights_holding(identifier) as rows (artefact, kind, is_current, dataset, interactions)
 create macro weights_holding(identifier) as table
 with theirs as (
     select interaction_id from interactions where user_hash = identifier or interaction_id = identifier

@@ -1,4 +1,6 @@
--- The same, by any id of an interaction or of its request: select * from why('<interaction, request, trace or session id>').
+-- Every step of an interaction, found by any of its ids: select * from why('<interaction, request, trace or session id>').
+-- needs: decisions_history, interactions, steps_of()
+-- makes: macro why(identifier) as rows (*)
 create macro why(identifier) as table
 select *
 from steps_of((

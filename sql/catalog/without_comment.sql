@@ -1,4 +1,5 @@
--- What of the catalog has no comment yet: tables, views and macros (column_name null), and columns.
+-- Catalog objects without a comment: tables, views and macros (column_name null), and columns.
+-- makes: rows (kind, relation, column_name)
 select 'view' as kind, view_name as relation, null as column_name
 from duckdb_views()
 where not internal and comment is null

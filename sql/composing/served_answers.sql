@@ -1,7 +1,10 @@
--- How each answer of the dataset was served. Token ids hold what was said before personal data was taken out: they are kept
--- only where nothing was taken out of the row. They are exact only where there are as many as the server counted: a log may cut
--- them, or put the prompt before the answer. A request's count of answer tokens is that of all its choices.
--- $files: train and validation
+-- How each answer of the dataset was served. Token ids contain the text before personal data was replaced, so they are kept
+-- only where nothing was replaced. They are exact only if there are as many as the server counted: a log may cut them or
+-- prepend the prompt. A request's count of answer tokens covers all its choices. $files: train and validation
+-- needs: cleaned_interactions, interactions
+-- parameters: $files
+-- makes: rows (interaction_id, model, served_model_digest, params, finish_reason, prompt_token_ids, completion_token_ids,
+--     miscounted, reasoning)
 with wanted as (
     select distinct unnest(interaction_ids) as interaction_id
     from read_parquet($files)

@@ -1,4 +1,6 @@
--- The same for cleaned rows, with the hash of what cleaning made of each: other settings, other rows.
+-- Lines that identify a slice of cleaned rows: id, content, and a hash of what cleaning made of the row.
+-- needs: cleaned_interactions
+-- makes: rows (dt, line)
 select
     dt,
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || md5(to_json(

@@ -1,5 +1,7 @@
--- The same for feedback, which has no ids of its own: the hash of each record as it was given. What it was tied to later is no news
--- to curation, which asks for all rows that an id names.
+-- Lines that identify a slice of feedback: the hash of each record as it was given. Later ties do not count, since curation
+-- uses every row that an id names.
+-- needs: feedback
+-- makes: rows (dt, line)
 select
     dt,
     md5(to_json({

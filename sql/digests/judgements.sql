@@ -1,4 +1,6 @@
--- For judgements: each score, by row, name, model and prompt.
+-- Lines that identify a slice of judgements: each score, by row, name, model and prompt.
+-- needs: judgements
+-- makes: rows (dt, line)
 select
     dt,
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || name || ' ' || model || ' ' || prompt_sha256 || ' '

@@ -1,4 +1,6 @@
--- The same for interactions, with how each was served: parameters, token ids and what else tells whose they are.
+-- Lines that identify a slice of interactions with how each was served: parameters, token ids, model and weights.
+-- needs: interactions
+-- makes: rows (dt, line)
 select
     dt,
     interaction_id || ' ' || coalesce(content_sha256, '') || ' ' || md5(to_json(

@@ -1,4 +1,6 @@
--- SQLite, Dagster's events of one run: seconds from the start of each step to its success, and whether it failed.
+-- SQLite, Dagster's events of one run: seconds from start to success of each step, and whether it failed.
+-- needs: event_logs
+-- makes: rows (step_key, seconds, has_failed)
 select
     step_key,
     (julianday(max(case when dagster_event_type = 'STEP_SUCCESS' then timestamp end))

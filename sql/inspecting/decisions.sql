@@ -1,4 +1,6 @@
--- What the rules with their defaults would do with the sampled rows: each row once, by where it left.
+-- What the default rules decide about the sampled rows, each row once.
+-- needs: decisions
+-- makes: rows (stage, rule, rows)
 select stage, rule, count(*) as rows
 from decisions
 where stage = 'curate' or (stage = 'clean' and not kept)

@@ -1,4 +1,7 @@
--- For curating/clean/messages.sql: healthy rows drawn by hash, until their texts make up $characters.
+-- Healthy rows sampled by hash up to $characters of text, as input of curating/clean/messages.sql.
+-- needs: cleaned_interactions, interactions
+-- parameters: $characters
+-- makes: temp table conversations (*)
 create or replace temp table conversations as
 with drawn as (
     select

@@ -1,4 +1,6 @@
--- Objects that could not be opened or read to their end, by the reason.
+-- Objects that could not be read to their end, by reason.
+-- needs: objects
+-- makes: rows (problem, objects, first_object)
 select problem, count(*) as objects, min(uri) as first_object
 from objects
 where state = 'failed'

@@ -1,5 +1,6 @@
--- The objects by what they turned out to be. One that no format recognised, that holds nothing, or that could not be opened,
--- has no format.
+-- Objects by format. Objects that no format recognised, that are empty or that could not be read have no format.
+-- needs: objects
+-- makes: rows (format, objects, bytes, records, first_object)
 select
     case
         when state = 'failed' then 'cannot be read'

@@ -1,3 +1,6 @@
+-- Healthy rows by language.
+-- needs: cleaned_interactions
+-- makes: rows (language, rows)
 select language, count(*) as rows
 from cleaned_interactions
 where language is not null and status = 'ok'

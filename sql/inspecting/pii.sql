@@ -1,4 +1,6 @@
--- Personal data by kind: values, and rows that hold any. The values themselves are nowhere.
+-- Personal data by kind: number of values and of rows. The values themselves are not stored.
+-- needs: cleaned_interactions
+-- makes: rows (kind, found, rows)
 with found as (
     select interaction_id, unnest(map_entries(pii)) as entry from cleaned_interactions
 )

@@ -1,4 +1,6 @@
--- Lengths of sessions in requests. Where the log has no session id, requests that begin alike are one session.
+-- Session lengths in requests. Where the log has no session id, requests that begin alike are one session.
+-- needs: cleaned_interactions
+-- makes: rows (sessions, mean, requests_at, longest, single)
 with lengths as (
     select session_id, count(*) as requests from cleaned_interactions group by session_id
 )

@@ -1,5 +1,9 @@
--- The rows with what all counts are made of. Tokens as the log says, else by the ids it holds, else 4 characters of JSON text a
--- token; is_logged tells.
+-- Rows with everything that is counted. Token counts are the log's (is_logged), else the number of its token ids, else one
+-- token per 4 characters of JSON.
+-- needs: interactions
+-- makes: temp view sized (interaction_id, dt, ts, session_id, source_format, content_sha256, workload_name, client, model,
+--     finish_reason, has_failed, cache_hit, is_truncated, is_logged, has_token_ids, tokens_in, tokens_out, characters,
+--     latency_ms, ttft_ms)
 create or replace temp view sized as
 select
     interaction_id, dt, ts, session_id, source_format, content_sha256,

@@ -1,5 +1,8 @@
--- Counts over all rows, exact. Copies are rows whose messages, tools and answer another row has too. A row without a time of its
--- own is at midnight.
+-- Exact counts over all rows. Copies are rows with the same messages, tools and answer as another row. A row without a time is
+-- at midnight.
+-- needs: sized
+-- makes: rows (rows, different_rows, days, first_ts, last_ts, failed, cache_hits, truncated, logged, with_token_ids,
+--     at_midnight, tokens_in, tokens_out, characters, tokens_in_at, tokens_out_at, latency_ms_at, ttft_ms_at)
 select
     count(*) as rows,
     count(distinct content_sha256) as different_rows,

@@ -1,5 +1,7 @@
--- Feedback that names an id which no interaction has.
--- $identifier
+-- Feedback with an id that no interaction has.
+-- needs: feedback
+-- parameters: $identifier
+-- makes: rows (name, line)
 select distinct name, printf('%s:%d', source_uri, source_row) as line
 from feedback
 where $identifier in (interaction_id, given_id, request_id, trace_id, session_id)

@@ -1,5 +1,8 @@
--- How many log objects lie in a folder, by any of its spellings, else by the end of its path, and the first of them.
--- $spellings, $ending: with a slash at the end
+-- Number of log objects in a folder, by any of its spellings, else by the end of its path, and the first of them. $spellings,
+-- $ending: end with a slash
+-- needs: objects
+-- parameters: $ending, $spellings
+-- makes: rows (objects, first_uri)
 with known as (
     select distinct uri, nfc_normalize(uri) as told from objects
 ),

@@ -1,5 +1,7 @@
--- The last line of an object that left a trace, and what is wrong with the object as a whole, if anything.
--- $uri
+-- The last line of an object that left a row or a quarantine entry, and the problem of the object as a whole, if any.
+-- needs: decisions_history, feedback, interactions, quarantine
+-- parameters: $uri
+-- makes: rows (row, problem)
 with traces as (
     select source_row as row, null as problem from interactions where source_uri = $uri
     union all

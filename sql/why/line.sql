@@ -1,5 +1,7 @@
--- What came of one line of a log object. row 0 of the quarantine is the object as a whole.
--- $uri, $row
+-- What came of one line of a log object. Row 0 of the quarantine is the object as a whole.
+-- needs: decisions_history, feedback, interactions, quarantine
+-- parameters: $row, $uri
+-- makes: rows (*)
 with lines as (
     select
         interaction_id, 'interactions' as stage, 'read' as rule, null as detail, null as about, null as tie, ts as at

@@ -1,5 +1,7 @@
--- The interactions that an id means, and which of their ids it is: the most telling one that any of them has.
--- $identifier
+-- Interactions with an id, and the kind of that id; the most specific kind that matches.
+-- needs: cleaned_interactions, decisions_history, interactions
+-- parameters: $identifier
+-- makes: rows (interaction_id, telling, what, ts)
 with named as (
     select interaction_id, ts, 1 as telling, 'interaction' as what from interactions where interaction_id = $identifier
     union

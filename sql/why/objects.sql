@@ -1,5 +1,8 @@
--- The log objects that a person may mean by a path: the first of its spellings that is one, else those that end like it.
--- $spellings, in the order in which they count; $ending, null where the end of a uri will not do
+-- Log objects that a path may mean: the first of its spellings that exists, else objects whose uri ends like it. $spellings: in
+-- order of preference. $ending: null to match whole uris only
+-- needs: objects
+-- parameters: $ending, $spellings
+-- makes: rows (*)
 with named as (
     select
         workload, uri, state, rows, days, format, problem, list_position($spellings, nfc_normalize(uri)) as place

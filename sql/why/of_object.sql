@@ -1,6 +1,8 @@
--- What came of the records of one log object, counted by where they are.
--- $uri
-with fates as (
+-- Outcomes of one log object's records, counted by table.
+-- needs: decisions_history, feedback, interactions, quarantine
+-- parameters: $uri
+-- makes: rows (stage, rule, kept, records, first_row)
+with outcomes as (
     select 1 as place, 'interactions' as stage, 'read' as rule, true as kept, count(*) as records, min(source_row) as first_row
     from interactions
     where source_uri = $uri
@@ -23,6 +25,6 @@ with fates as (
     group by error_code
 )
 select stage, rule, kept, records, first_row
-from fates
+from outcomes
 where records > 0
 order by place, records desc, rule

@@ -1,5 +1,8 @@
--- Who the interactions are, for the head of their story.
--- $ids
+-- Ids, session, user, model and time of some interactions, for the heading.
+-- needs: interactions
+-- parameters: $ids
+-- makes: rows (interaction_id, workload, ts, request_id, session_id, source, source_format, source_uri, source_row, model,
+--     prompt_tokens, completion_tokens, finish_reason)
 select
     interaction_id, workload, ts, request_id, session_id, source, source_format, source_uri, source_row, model,
     prompt_tokens, completion_tokens, finish_reason

@@ -26,7 +26,6 @@ from model_ops.training.flops import matrix_work
 from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.verify import verify
 
-torch.set_num_threads(2)
 SETTINGS = {"steps": 25, "learning_rate": 3e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}
 LORA = {**SETTINGS, "method": "lora", "lora": {"rank": 4, "alpha": 8}}
 

@@ -8,7 +8,6 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from tiny_models import write_dataset, write_target
 
 from model_ops.decoding.acceptance import tau_of
@@ -23,8 +22,6 @@ from model_ops.operations import evaluate, generate, quantize, speculator
 from model_ops.progress import Progress
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import held_out_loss, mean_loss
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from failing_worker import FAILURES
 
 from model_ops.job import Job
 from model_ops.parallel.processes import lost_another
@@ -15,34 +16,42 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = {"steps": 12, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "mesh": {"dp_shard": 2}}
 
 
-def fail(folder, tiny_model, chats, how, rank):
-    job = Job(operation="sft", output=folder / "out", inputs={"model": tiny_model, "dataset": chats}, settings=SETTINGS)
-    (folder / "job.json").write_text(job.model_dump_json())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    script = Path(__file__).with_name("failing_worker.py")
+@pytest.fixture(scope="module")
+def outcomes(tiny_model, chats, tmp_path_factory):
+    """For each of failing_worker.FAILURES, by process and way of failing."""
+    folder = tmp_path_factory.mktemp("failing")
+    jobs = [folder / f"job{number}.json" for number in range(len(FAILURES))]
+    for path in jobs:
+        path.write_text(Job(operation="sft", output=path.with_suffix(".out"), inputs={"model": tiny_model, "dataset": chats},
+                            settings=SETTINGS).model_dump_json())
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script),
-         str(folder / "job.json"), str(rank), how],
-        capture_output=True, text=True, timeout=300, env=environment, cwd=ROOT)
-    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return done, [event for event in events if event["event"] == "error"]
+        [sys.executable, str(Path(__file__).with_name("failing_worker.py")), *map(str, jobs)], capture_output=True, text=True,
+        timeout=500, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(zip(FAILURES, json.loads(done.stdout), strict=True))
+
+
+def errors_of(outcome):
+    events = [json.loads(line) for line in outcome["stdout"].splitlines() if line.startswith("{")]
+    return [event for event in events if event["event"] == "error"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_error_of_the_process_that_failed_comes_first_and_is_the_cause(tiny_model, chats, tmp_path, rank):
-    done, errors = fail(tmp_path, tiny_model, chats, "raise", rank)
-    assert done.returncode == 1
+def test_the_error_of_the_process_that_failed_comes_first_and_is_the_cause(outcomes, rank):
+    outcome = outcomes[rank, "raise"]
+    errors = errors_of(outcome)
+    assert outcome["code"] == 1
     assert (errors[0]["rank"], errors[0]["kind"], errors[0]["message"]) == (rank, "ModelError", "this process's own trouble")
     assert all(error["kind"] == "LostProcess" and error["rank"] != rank for error in errors[1:])
-    cause = done.stderr.rpartition("Root Cause")[2]
+    cause = outcome["stderr"].rpartition("Root Cause")[2]
     assert f"rank      : {rank}" in cause and "this process's own trouble" in cause
 
 
-def test_a_process_that_was_killed_is_the_cause_and_no_other_pretends_to_be(tiny_model, chats, tmp_path):
-    done, errors = fail(tmp_path, tiny_model, chats, "kill", 1)
-    assert done.returncode == 1
-    assert [error["kind"] for error in errors] in ([], ["LostProcess"])
-    cause = done.stderr.rpartition("Root Cause")[2]
+def test_a_process_that_was_killed_is_the_cause_and_no_other_pretends_to_be(outcomes):
+    outcome = outcomes[1, "kill"]
+    assert outcome["code"] == 1
+    assert [error["kind"] for error in errors_of(outcome)] in ([], ["LostProcess"])
+    cause = outcome["stderr"].rpartition("Root Cause")[2]
     assert "rank      : 1" in cause and "SIGKILL" in cause
 
 

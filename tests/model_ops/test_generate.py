@@ -7,7 +7,6 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from tiny_models import write_dataset, write_target
 
 from model_ops.answering import answerers
@@ -23,8 +22,6 @@ from model_ops.models.model_directory import load_tokenizer
 from model_ops.models.target_digest import target_digest, vocabulary_digest
 from model_ops.operations.generate import SCHEMA, run
 from model_ops.progress import Progress, Stopped
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 @pytest.fixture(scope="module")

@@ -16,16 +16,14 @@ from model_ops.decoding.target import load_runner
 from model_ops.job import Job
 from model_ops.operations import generate, speculator
 from model_ops.progress import Progress, Stopped
-from model_ops.speculators.draft_model import load_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary
+from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, read_answers
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, make_batch, plan_steps, supervised
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import measure_alpha
 from model_ops.verify import verify
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +158,7 @@ def test_hidden_states_are_computed_once(place, tmp_path, monkeypatch):
        budget=st.integers(64, 500), seed=st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
 def test_plans_keep_their_promises(lengths, steps, budget, seed):
-    values = SpeculatorSettings(steps=steps, tokens_per_step=budget, seed=seed, learning_rate=1e-3, max_length=512,
+    values = speculator_settings(steps=steps, tokens_per_step=budget, seed=seed, learning_rate=1e-3, max_length=512,
                                 ttt_steps=2)
     plan = plan_steps(lengths, values)
     assert len(plan) == steps and plan == plan_steps(lengths, values)
@@ -186,7 +184,7 @@ class NoStates:
        ranks=st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
 def test_processes_share_the_rows_of_a_step(lengths, steps, budget, ranks):
-    values = SpeculatorSettings(steps=steps, tokens_per_step=budget, micro_batch_tokens=160).resolved()
+    values = speculator_settings(steps=steps, tokens_per_step=budget, micro_batch_tokens=160).resolved()
     rows = [AnswerRow(str(number), list(range(length)), 2) for number, length in enumerate(lengths)]
     plan = SpeculatorPlan(rows, NoStates(rows), values)
     for index, members in enumerate(plan.steps):

@@ -13,7 +13,6 @@ if sys.argv[1] == "ours":
     from model_ops.torch_environment import set_torch_environment
     set_torch_environment()
 import torch
-torch.set_num_threads(1)
 
 class Heap(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in (

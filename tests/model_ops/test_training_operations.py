@@ -17,7 +17,6 @@ from model_ops.progress import Progress
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import held_out_loss, mean_loss
 
-torch.set_num_threads(2)
 SETTINGS = {"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 10}
 
 

@@ -24,8 +24,6 @@ from model_ops.progress import Progress
 from model_ops.tensor_files import TensorFileError, read_headers, read_metadata, write_stream
 from model_ops.verify import verify
 
-torch.set_num_threads(1)
-
 HOUSE = Path(__file__).resolve().parents[3] / "shared" / "models" / "house"
 
 

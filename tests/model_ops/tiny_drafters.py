@@ -6,10 +6,11 @@ import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from model_ops.models.mtp_tensors import LAYER
-from model_ops.speculators.draft_model import new_draft_model
-from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
-from model_ops.speculators.p_eagle import PEagle, PEagleConfig
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.eagle3 import Eagle3
+from model_ops.speculators.eagle3_config import Eagle3Config, PEagleConfig
+from model_ops.speculators.factory import new_draft_model
+from model_ops.speculators.p_eagle import PEagle
+from model_ops.speculators.registry import speculator_settings
 
 DRAFT_VOCABULARY = "medusa with a draft vocabulary"
 FORMS = {
@@ -23,7 +24,7 @@ FORMS = {
 
 def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
     """A drafter of a form for a target, shaken so that no head is as it began."""
-    settings = SpeculatorSettings(num_speculative_tokens=drafts, seed=seed, **{**FORMS[form], **changes}).resolved()
+    settings = speculator_settings(num_speculative_tokens=drafts, seed=seed, **{**FORMS[form], **changes}).resolved()
     vocab = runner.embedding.shape[0]
     ids = torch.arange(vocab)
     if form == DRAFT_VOCABULARY:
@@ -37,7 +38,7 @@ def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
 
 def tiny_dflash(runner, drafts=3, seed=0, **changes):
     """Two layers that read three states, shaken as `drafter_of` shakes its forms."""
-    settings = SpeculatorSettings(architecture="dflash", num_speculative_tokens=drafts, seed=seed, **{
+    settings = speculator_settings(architecture="dflash", num_speculative_tokens=drafts, seed=seed, **{
         "num_layers": 2, "captured_layers": 3, **changes}).resolved()
     model = new_draft_model(settings, runner, torch.arange(runner.embedding.shape[0])).eval()
     with torch.no_grad():

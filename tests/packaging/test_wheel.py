@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
-SHIPPED = ("pipelines", "assets", "sql", "resources", "model_ops", "recipes")
+SHIPPED = ("millrace", "pipelines", "assets", "sql", "resources", "model_ops", "recipes")
 PAIR = {
     "timestamp": 1780300000,
     "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race, and what is it for?"}]},
@@ -38,8 +38,10 @@ def wheel(tmp_path_factory) -> Path:
     """The wheel of a copy of the project, as `python -m build` makes it from the source distribution."""
     pytest.importorskip("setuptools", reason="setuptools is not installed here: no wheel can be built")
     home = tmp_path_factory.mktemp("wheel")
-    skipped = shutil.ignore_patterns(".*", "__pycache__", "build", "demo", "lake", "*.egg-info", "artifacts")
-    shutil.copytree(PROJECT, home / "source", ignore=skipped)
+    skipped = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "artifacts")
+    made = {"build", "demo", "lake"}  # in the checkout's root alone: pipelines/demo is code
+    shutil.copytree(PROJECT, home / "source", ignore=lambda folder, names: {
+        *skipped(folder, names), *(made if Path(folder) == PROJECT else ())})
     script = "import setuptools.build_meta as b; print(b.build_sdist('..')); print(b.build_wheel('..'))"
     subprocess.run([sys.executable, "-P", "-c", script], cwd=home / "source", check=True, capture_output=True)
     return next(home.glob("*.whl"))
@@ -80,7 +82,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == shipped_files()
-    assert {"pipelines/running/dagster.yaml", "recipes/demo.yaml", "model_ops/operations/chatml.jinja"} <= held
+    assert {"millrace/lake.py", "pipelines/running/dagster.yaml", "recipes/demo.yaml", "model_ops/operations/chatml.jinja"} <= held
 
 
 def test_the_source_distribution_can_be_built_and_tested(wheel):
@@ -113,6 +115,8 @@ def test_the_command_works_from_a_wheel(python, tmp_path):
     assert (tmp_path / "lake" / "lake.json").is_file()
     rows = python(*millrace, "sql", "select count(*) n from interactions", "--lake", tmp_path / "lake", "--format", "json").stdout
     assert json.loads(rows) == [{"n": 1}]
+    script = "import sys, millrace; print(millrace.open_lake(sys.argv[1]).table('interactions').collect().height)"
+    assert python("-c", script, tmp_path / "lake").stdout == "1\n"
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "give a recipe, or --lake" in python(*millrace, "ui", check=2, folder=empty).stderr

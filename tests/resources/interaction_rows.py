@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from resources.curating.opinions import hear
+from resources.curating.row_feedback import attach_row_feedback
 from resources.sql_files import attach_slice, workbench
 from resources.tables import SCHEMAS
 
@@ -68,10 +68,10 @@ def read(tables, name):
 
 
 def heard(tables, workload):
-    """What people said of each interaction as cleaning and curation hear it: one value by interaction_id."""
+    """The feedback value of each interaction, as cleaning and curation use it."""
     with workbench() as connection:
         for name in ("interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
         connection.execute("create temp view conversations as select * from interactions")
-        hear(connection)
-        return dict(connection.execute("select interaction_id, value from verdicts").fetchall())
+        attach_row_feedback(connection)
+        return dict(connection.execute("select interaction_id, value from row_feedback").fetchall())

@@ -1,13 +1,13 @@
 """Log formats, one small file each: how to recognise a record, and which SQL turns records into rows.
 
     FORMATS["litellm"].recognises(record)      # one parsed record
-    detect(sample)                             # the format that most of a file's first records have
+    detect(sample)                             # the format of most of a file's first records
 
-A new format is one file here and one line in FORMATS, with its SQL under sql/reading/formats/<name>/: `interactions.sql` and
-`feedback.sql`, each one select from `records` (object, row, raw) that names its columns as sql/reading/batch/no_interactions
-and sql/reading/batch/no_feedback list them; those it leaves out are null. It is run once over each part of the text, by several
-threads. Every record must give at least one row; what it lacks is said in `error_code` and `message`. (An expression
-that parses `raw` again belongs into one `case` of its own, named once: where DuckDB finds it twice, it computes it for all.)
+A new format is one file here, one line in FORMATS, and SQL under sql/reading/formats/<name>/: `interactions.sql` and
+`feedback.sql`, each one select from `records` (object, row, raw). The columns are listed in sql/reading/batch/no_interactions
+and sql/reading/batch/no_feedback; columns that a select does not name are null. The select runs once over each part of the
+text, on several threads. Every record must give at least one row; `error_code` and `message` say what it lacks. (Put an
+expression that parses `raw` again into one `case` and name it once: DuckDB evaluates it for every row where it occurs twice.)
 """
 
 from __future__ import annotations

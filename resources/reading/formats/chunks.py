@@ -1,7 +1,7 @@
-"""Lines of chat.completion.chunk objects, as a proxy that logs what it streams writes them.
+"""Lines of chat.completion.chunk objects, as a proxy logs what it streams.
 
-Chunks of one id are one answer, whether they stand together or not; the request stands on one of them (`request`), or on
-a line {request, id} before them. Put together by `resources.reading.streams`, they are request and response pairs.
+Chunks with one id are one answer, wherever they are in the file. The request is in one of them (`request`), or in a line
+{request, id} before them. `resources.reading.streams` joins them into request-response pairs.
 """
 
 from __future__ import annotations

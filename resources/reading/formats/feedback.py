@@ -1,7 +1,7 @@
-"""Judgements of people or graders: a value or a label, and the id of what it is about.
+"""Feedback of people or graders: a value or a label, and the id of what it is about.
 
 {response_id | request_id | trace_id | session_id, name, value | score | rating | reward | label, comment | text, source,
-timestamp}. up, down, true, false, like, dislike and the like are 1 and -1; numbers stay as they are.
+timestamp}. up, down, true, false, like, dislike and similar words become 1 and -1; numbers stay as they are.
 """
 
 from __future__ import annotations

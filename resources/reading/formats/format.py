@@ -1,4 +1,4 @@
-"""What a log format is to the reader: a name, a way to recognise its records, and what its SQL fills."""
+"""A log format as the reader sees it: a name, a way to recognise its records, and what its SQL fills."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 class Format:
     """`fills` names the SQL files under sql/reading/formats/<name>/: interactions, feedback, or both.
 
-    turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is no JSON is one
-    record {text}, where the recipe names the format. streamed: its lines are pieces of answers, put together before all
-    else. rows_as: the format whose SQL is used. halves: its records are sides of pairs that lie in different objects;
-    sql/reading/formats/<name>/ puts them together. when_named: how it recognises records where the recipe names the format,
-    if not as elsewhere.
+    turns: a record is a conversation, and each of its answers an interaction. plain_text: a file that is not JSON is one
+    record {text}, where the recipe names the format. streamed: its lines are chunks of answers, joined before anything else.
+    rows_as: the format whose SQL is used. paired: requests and responses lie in different objects, and
+    resources/reading/pairing.py joins them. when_named: how it recognises records where the recipe names the format, if
+    another way than elsewhere.
     """
 
     name: str
@@ -24,9 +24,9 @@ class Format:
     plain_text: bool = False
     streamed: bool = False
     rows_as: str = ""
-    halves: bool = False
+    paired: bool = False
     when_named: Callable[[dict], bool] | None = None
 
     def accepts(self, record: dict) -> bool:
-        """Whether a record is of this format where the recipe says that the records are."""
+        """Whether a record is of this format, where the recipe names the format."""
         return (self.when_named or self.recognises)(record)

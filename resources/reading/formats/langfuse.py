@@ -1,9 +1,9 @@
-"""Langfuse's blob export of observations (observations_v2/, and the older observations/ and traces/), a row a line.
+"""Langfuse's blob export of observations (observations_v2/, and the older observations/ and traces/), one row per line.
 
-Field names as in Langfuse's export reference. Only a GENERATION is an interaction: other types and traces are counted
-and passed over. Its id is the request's, so that scores find it. Latencies are taken from the row's own times, since
-`latency` is seconds or milliseconds by the age of the integration; where time_to_first_token stands alone, the row's
-latency tells its unit. `input` and `output` are text, or JSON in text: messages, {messages, tools}, one message, choices.
+Field names as in Langfuse's export reference. Only a GENERATION is an interaction: other types and traces are counted and
+skipped. Its id becomes the request id, so that scores find it. Latencies are computed from the row's timestamps, because
+`latency` is in seconds or milliseconds depending on the integration's age; for time_to_first_token, the row's latency tells
+the unit. `input` and `output` are text, or JSON in text: messages, {messages, tools}, one message, choices.
 """
 
 from __future__ import annotations

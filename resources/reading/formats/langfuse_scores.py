@@ -1,7 +1,7 @@
-"""Langfuse's blob export of scores: people's, programs' and judges' verdicts on an observation, a trace or a session.
+"""Langfuse's blob export of scores that people, programs and judges gave to an observation, a trace or a session.
 
-A NUMERIC score is its value, a BOOLEAN one a thumb; of a CATEGORICAL or TEXT one the word counts, as `value` is the
-category's number there.
+A NUMERIC score is its value, a BOOLEAN one a thumb. Of CATEGORICAL and TEXT scores the word is used: their `value` is only the
+category's number.
 """
 
 from __future__ import annotations

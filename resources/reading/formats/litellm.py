@@ -1,7 +1,7 @@
-"""LiteLLM's StandardLoggingPayload, as its S3 logger writes it: one JSON object a file, or lines of them.
+"""LiteLLM's StandardLoggingPayload, as its S3 logger writes it: one JSON object per file, or JSON lines.
 
-Keys as in BerriAI/litellm litellm/types/utils.py: times are epoch seconds in camelCase, tools and sampling parameters
-lie in model_parameters, a request that failed has status "failure" and error_str. trace_id is LiteLLM's session.
+Keys as in BerriAI/litellm litellm/types/utils.py: times are epoch seconds in camelCase, tools and sampling parameters are in
+model_parameters, a failed request has status "failure" and error_str. trace_id is LiteLLM's session.
 """
 
 from __future__ import annotations

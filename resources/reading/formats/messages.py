@@ -1,13 +1,13 @@
-"""Fine-tuning examples: {messages, tools | functions}, OpenAI's SFT lines, the usual shape of seeds; and RFT lines.
+"""Fine-tuning examples: {messages, tools | functions}, as in OpenAI's SFT and RFT files; the usual shape of seeds.
 
-One interaction for each assistant message whose `weight` is not 0, with what stands before it as the request, like an
-agent's trajectory; an answer of weight 0 is context only.
+One interaction per assistant message whose `weight` is not 0, with the messages before it as the request; an answer with
+weight 0 is context only.
 
 `label` true or false (LLaMA-Factory's KTO lines) is feedback on the last answer, named `preference`: 1 or -1.
 
-A line whose last message is the user's is a prompt for reinforcement learning where it has no answer to learn, or has
-keys beside the known ones: its status is `prompt`, and those keys (OpenAI's {{ item.KEY }} of a grader, Bedrock's
-reference_answer) are kept in params.item.
+A line that ends with a user message is a prompt for reinforcement learning if it has no answer to learn, or has unknown keys:
+its status is `prompt`, and those keys (OpenAI's {{ item.KEY }} of a grader, Bedrock's reference_answer) are kept in
+params.item.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""OpenAssistant's message trees: {message_tree_id, prompt: {message_id, text, role, rank, replies: [...]}}, a tree a line.
+"""OpenAssistant's message trees: {message_tree_id, prompt: {message_id, text, role, rank, replies: [...]}}, one tree per line.
 
-Each of the assistant's messages is an interaction, with the path that leads to it as the request; deleted messages and
-what hangs on them are left out. The tree is the session, the message's place among its siblings the choice. Where people
-ranked siblings, feedback named `preference` says 1 of the best and -1 of the last, what lies between in even steps.
+Each assistant message is an interaction, with the path to it as the request; deleted messages and their replies are left out.
+The tree is the session, the message's position among its siblings the choice. Where people ranked siblings, feedback named
+`preference` is 1 for the best and -1 for the last, in even steps between.
 """
 
 from __future__ import annotations

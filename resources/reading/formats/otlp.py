@@ -1,9 +1,8 @@
-"""OpenTelemetry's GenAI conventions in OTLP JSON: a TracesData or LogsData a line, or one in a file of its own.
+"""OpenTelemetry's GenAI conventions in OTLP JSON: one TracesData or LogsData per line, or one per file.
 
-A span of a model's call (chat, text_completion, generate_content), or the event that holds its details, is a record; so
-is every other span and event, which is counted and passed over, and so is a call without content, as content is opt-in
-there. Where a span and its event both tell of a call they have one id, and the earlier one stays. Evaluation results are
-feedback. resources/reading/otlp.py knows the conventions, old and new.
+The span of a model call (chat, text_completion, generate_content), or the event with its details, is a record. Other spans and
+events are counted and skipped, and so are calls without content, which is opt-in there. A span and its event have one id; the
+earlier one is kept. Evaluation results are feedback. resources/reading/otlp.py knows the conventions, old and new.
 """
 
 from __future__ import annotations

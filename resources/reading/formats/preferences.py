@@ -1,10 +1,10 @@
-"""Two answers to one request, the better and the worse: OpenAI's DPO lines and the dialects around them.
+"""Two answers to one request, a chosen and a rejected one: OpenAI's DPO lines and similar formats.
 
 {input: {messages, tools}, preferred_output, non_preferred_output} (older: preferred_completion,
 non_preferred_completion); ms-swift's {messages, rejected_response | rejected_messages}; TRL's {prompt, chosen, rejected},
-the prompt also inside both; LLaMA-Factory's {instruction | conversations, chosen, rejected}; hh-rlhf's two transcripts.
+also with the prompt inside both; LLaMA-Factory's {instruction | conversations, chosen, rejected}; hh-rlhf's two transcripts.
 
-The two answers are choices 0 and 1 of one request, and feedback named `preference` says 1 of the one, -1 of the other.
+The answers are choices 0 and 1 of one request; feedback named `preference` is 1 for the chosen one and -1 for the other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A prompt and its completion: {prompt, completion | response} or {question, answer}, each a text or a list of messages.
 
-`label` true or false, as TRL's unpaired preferences (KTO) have it, is feedback named `preference`: 1 or -1.
+`label` true or false, as in TRL's unpaired preferences (KTO), is feedback named `preference`: 1 or -1.
 
-A list of messages as the prompt, with no completion, is a prompt for reinforcement learning: its status is `prompt`, and
-the keys that the format does not know (a reference answer, what a grader looks at) are kept in params.item.
+A list of messages as prompt, without completion, is a prompt for reinforcement learning: its status is `prompt`, and unknown
+keys (a reference answer, input for a grader) are kept in params.item.
 """
 
 from __future__ import annotations

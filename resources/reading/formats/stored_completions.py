@@ -1,8 +1,8 @@
-"""OpenAI's stored completions: pages of GET /chat/completions ({object: "list", data: [...]}), or one completion a line.
+"""OpenAI's stored completions: pages of GET /chat/completions ({object: "list", data: [...]}), or one completion per line.
 
-The API lists a completion's messages in a call of its own (GET /chat/completions/{id}/messages): an export has to put
-them beside it, as `messages`, `input` or `request.messages`; a completion without them is quarantined. Session, trace,
-workload, client and user are read from the completion's metadata.
+The API lists a completion's messages separately (GET /chat/completions/{id}/messages): an export must add them as `messages`,
+`input` or `request.messages`; a completion without them is quarantined. Session, trace, workload, client and user come from
+the completion's metadata.
 """
 
 from __future__ import annotations

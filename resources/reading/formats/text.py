@@ -1,9 +1,8 @@
-"""Plain text to learn as it stands: lines of {text}, or, where the recipe names the format, a whole .txt or .md file.
+"""Plain text to train on: lines of {text}, or, where the recipe names the format, a whole .txt or .md file.
 
-Such a row has no request; every token of it is learnt, without a chat template. Its status is `text`. Applications' own
-log lines have a `text` too: without a format in the recipe only records are text that have no other keys than those of
-published corpora. A file that is no JSON is taken as text only where the recipe says `format: text`: broken JSON must
-not be swallowed as prose.
+Such a row has no request; every token is learnt, without a chat template. Its status is `text`. Application logs have a
+`text` key too, so without a named format a record is text only if all its keys are those of published corpora. A file that
+is not JSON is text only where the recipe says `format: text`: broken JSON must not become prose.
 """
 
 from __future__ import annotations

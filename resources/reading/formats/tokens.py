@@ -1,10 +1,10 @@
 """Pre-tokenized rows: {token_ids | input_ids, labels, loss_mask | completion_mask | assistant_masks, attention_mask}, or
 {prompt | prompt_token_ids, answer | completion | completion_token_ids}, both lists of token ids.
 
-labels are token_ids with -100 where nothing is learnt, not shifted (Hugging Face's, Nebius' and Together's convention);
-without labels the mask decides, without a mask every token is learnt. Padding (attention_mask 0 at the ends) goes.
-prompt_token_ids are the leading tokens that are not learnt, completion_token_ids the rest; where something in the rest
-is not learnt, params.masked lists its spans, [start, end) within the completion. Such a row holds no text.
+labels are token_ids with -100 for tokens that are not learnt, not shifted (Hugging Face's, Nebius' and Together's convention);
+without labels the mask decides; without a mask every token is learnt. Padding (attention_mask 0 at the ends) is removed.
+prompt_token_ids are the leading tokens that are not learnt, completion_token_ids the rest; params.masked lists spans
+[start, end) of the completion that are not learnt. Such a row has no text.
 """
 
 from __future__ import annotations

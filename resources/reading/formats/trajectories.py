@@ -1,7 +1,7 @@
-"""Agents' whole conversations with an outcome (tau-bench): {task_id, trial, reward, info, traj: [messages]}.
+"""Agent trajectories with an outcome (tau-bench): {task_id, trial, reward, info, traj: [messages]}.
 
-One interaction per assistant turn, with the history before it as the request. The session is the task and the trial;
-the reward is feedback on the session.
+One interaction per assistant turn, with the history before it as the request. Task and trial are the session; the reward is
+feedback on the session.
 """
 
 from __future__ import annotations

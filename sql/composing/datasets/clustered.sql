@@ -1,5 +1,7 @@
--- The rows with the cluster that their quota goes by: the prompt's shape, or one for all where nothing is balanced.
--- $balance
+-- Rows with the cluster that their quota is computed for: the prompt shape, or one cluster where nothing is balanced.
+-- needs: assigned_splits
+-- parameters: $balance
+-- makes: temp table clustered (*, cluster)
 create or replace temp table clustered as
 select *, case when $balance = 'none' then '' else coalesce(prompt_shape, '') end as cluster
-from placed
+from assigned_splits

@@ -1,3 +1,5 @@
--- Sessions that lie in two splits: there must be none.
+-- Number of sessions in more than one split; must be 0.
+-- needs: sampled
+-- makes: rows (count_star)
 select count(*)
 from (select session_id from sampled where chosen group by session_id having count(distinct split) > 1)

@@ -1,12 +1,14 @@
--- Every point of a conversation at which the assistant has just spoken, as the hash of all that was said up to there.
-create or replace temp table beginnings as
-with told as (
+-- Every point of a conversation where the assistant has just answered, with a hash of all messages up to there.
+-- needs: curated, messages
+-- makes: temp table prefixes (session_id, interaction_id, position, is_answer, prefix_hash)
+create or replace temp table prefixes as
+with conversations_read as (
     select
         interaction_id, position, is_answer, role,
-        md5(string_agg(identity, '') over (partition by interaction_id order by position)) as so_far
+        md5(string_agg(identity, '') over (partition by interaction_id order by position)) as prefix_hash
     from messages
 )
-select curated.session_id, told.interaction_id, told.position, told.is_answer, told.so_far
-from told
+select curated.session_id, conversations_read.interaction_id, conversations_read.position, conversations_read.is_answer, conversations_read.prefix_hash
+from conversations_read
 join curated using (interaction_id)
-where told.role = 'assistant'
+where conversations_read.role = 'assistant'

@@ -1,4 +1,6 @@
--- Rows, conversations and sessions of every split, by source.
+-- Rows and sessions of each split, by source.
+-- needs: sampled
+-- makes: rows (split, source, origin, rows, sessions)
 select split, source, origin, count(*)::bigint as rows, count(distinct session_id)::bigint as sessions
 from sampled
 where chosen

@@ -1,5 +1,8 @@
--- The rows of the dataset: all held-out ones, and of each cluster of prompts of a source as many for
--- training as its quota allows, drawn by hash.
+-- Marks the rows of the dataset (`chosen`): all held-out rows, and the training rows that each cluster's quota allows, drawn by
+-- hash.
+-- needs: clustered, quotas
+-- parameters: $seed
+-- makes: temp table sampled (ranked.*, chosen, quota, source_quota)
 create or replace temp table sampled as
 with shuffled as (
     select *, md5($seed || ':row:' || row_id) as draw from clustered

@@ -1,4 +1,8 @@
--- One split, in its shuffled order.
+-- Rows of one split, in shuffled order.
+-- needs: sampled
+-- parameters: $split
+-- makes: rows (row_id, origin, source, session_id, workload, ts, messages, tools, text, token_ids, labels, prompt_shape,
+--     content_sha256, interaction_ids, quality, difficulty)
 select
     row_id, origin, source, session_id, workload, ts, messages, tools, text, token_ids, labels, prompt_shape,
     content_sha256, interaction_ids, quality, difficulty

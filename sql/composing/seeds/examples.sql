@@ -1,6 +1,8 @@
--- One example for each staged record, in the order of files and lines: of a conversation whose every answer is a row the last
--- one, which holds the others; of a preference the better answer. Records in quarantine have a `problem`.
--- $turns: formats whose records are conversations
+-- One example per staged record, in file and line order. A conversation gives its last answer, which contains the others; a
+-- preference gives the chosen answer. A quarantined record has a `problem`. $turns: formats whose records are conversations
+-- needs: batch, labels_of(), quarantined, staged, staged_feedback
+-- parameters: $turns
+-- makes: rows (*)
 with ranked as (
     select *, max(part) over (partition by object, row) as last_part
     from staged

@@ -1,4 +1,6 @@
--- For resources/curating/decontamination.py: seeds as rows to be searched.
+-- Seeds as the rows that resources/curating/decontamination.py searches.
+-- needs: seeds
+-- makes: temp view searched_rows (row_id, messages, completion)
 create or replace temp view searched_rows as
 select
     row_id,

@@ -1,6 +1,9 @@
--- The raw rows of the days at hand, or a part of their sessions. Where a log has no session id, requests that begin alike (the
--- same client, the same instructions and first message of the user) share a session: a conversation repeats its beginning with
--- every turn.
+-- Raw rows of the days to clean, or one part of their sessions. Where a log has no session id, requests of one client that
+-- begin alike (same instructions, same first user message) share a session: a conversation repeats its beginning with every
+-- turn.
+-- needs: beginning(), interactions
+-- parameters: $part, $parts
+-- makes: temp table arrived (*)
 create or replace temp table arrived as
 with placed as (
     select

@@ -1,7 +1,10 @@
--- Each row's verdict: the first rule that it breaks, in the order of the groups. What people liked passes the rules of taste
+-- The first rule that each row breaks, in the order of the rule groups. Rows with positive feedback pass the rules on style
 -- (language and after) where the recipe says so.
-create or replace temp table judged as
-with broken as (
+-- needs: failed_language, failed_length, failed_refusal, failed_repetition, failed_status, failed_tools, row_feedback
+-- parameters: $keep_thumbs_up
+-- makes: temp table broken_rules (interaction_id, rule, detail)
+create or replace temp table broken_rules as
+with failed as (
     select * from failed_status
     union all
     select * from failed_tools
@@ -15,10 +18,10 @@ with broken as (
     select * from failed_refusal
 ),
 counted as (
-    select broken.*
-    from broken
-    left join verdicts using (interaction_id)
-    where place <= 2 or not ($keep_thumbs_up and coalesce(verdicts.value, 0) > 0)
+    select failed.*
+    from failed
+    left join row_feedback using (interaction_id)
+    where place <= 2 or not ($keep_thumbs_up and coalesce(row_feedback.value, 0) > 0)
 )
 select interaction_id, arg_min(rule, place) as rule, arg_min(coalesce(detail, ''), place) as detail
 from counted

@@ -1,4 +1,6 @@
--- How much text each day holds: days are cleaned in parts that fit in memory.
+-- Bytes of text per day. Days are cleaned in parts that fit in memory.
+-- needs: interactions
+-- makes: rows (dt, bytes)
 select
     dt, sum(strlen(messages) + coalesce(strlen(completion), 0) + coalesce(strlen(tools), 0))::bigint as bytes
 from interactions

@@ -1,4 +1,6 @@
--- The rows with personal data replaced, where there was any.
+-- Rows with personal data replaced.
+-- needs: arrived, redactions
+-- makes: temp view cleaned (arrived.*, messages, tools, completion, pii)
 create or replace temp view cleaned as
 select
     arrived.* exclude (messages, tools, completion),

@@ -1,2 +1,4 @@
--- From here on, a conversation is what it is after redaction.
+-- Rows after redaction as input of curating/clean/texts.sql.
+-- needs: cleaned
+-- makes: temp view conversations (*)
 create or replace temp view conversations as select * from cleaned

@@ -1,4 +1,6 @@
--- For curating/clean/row_feedback.sql: all cleaned rows, with the ids that feedback may name.
+-- All cleaned rows with the ids that feedback may name, as input of curating/clean/row_feedback.sql.
+-- needs: cleaned_interactions, interactions
+-- makes: temp view conversations (workload, interaction_id, request_id, alias_id, trace_id, session_id)
 create or replace temp view conversations as
 select
     cleaned_interactions.workload, cleaned_interactions.interaction_id, interactions.request_id, interactions.alias_id,

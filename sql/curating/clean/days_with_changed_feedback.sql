@@ -1,14 +1,8 @@
--- Days with rows that people came to like, or no longer do, where that decides whether a rule of taste holds for them.
-with taste as (
-    select dt, interaction_id, feedback
-    from cleaned_interactions
-    where status in (
-        'language', 'repeated_pattern', 'repetitive', 'prompt_too_short', 'prompt_too_long', 'answer_too_short', 'answer_too_long',
-        'ratio_too_low', 'ratio_too_high', 'refused_in_words'
-    ) or (status = 'ok' and feedback > 0)
-)
+-- Days with rows whose feedback changed since they were cleaned.
+-- needs: cleaned_interactions, row_feedback
+-- makes: rows (dt)
 select distinct dt
-from taste
-left join verdicts using (interaction_id)
-where (coalesce(verdicts.value, 0) > 0) <> (coalesce(taste.feedback, 0) > 0)
+from cleaned_interactions
+left join row_feedback using (interaction_id)
+where row_feedback.value is distinct from cleaned_interactions.feedback
 order by dt

@@ -1,10 +1,12 @@
--- Why each row of these days left or stayed, by itself.
+-- One decision per row of these days, by the rules on single rows.
+-- needs: broken_rules, facts
+-- makes: rows (workload, stage, version, dt, interaction_id, rule, kept, detail, kept_id)
 select
     workload, 'clean' as stage, '' as version, dt, facts.interaction_id,
-    coalesce(judged.rule, 'kept') as rule,
-    judged.rule is null as kept,
-    nullif(judged.detail, '') as detail,
+    coalesce(broken_rules.rule, 'kept') as rule,
+    broken_rules.rule is null as kept,
+    nullif(broken_rules.detail, '') as detail,
     cast(null as varchar) as kept_id
 from facts
-left join judged using (interaction_id)
+left join broken_rules using (interaction_id)
 order by dt, facts.interaction_id

@@ -1,9 +1,14 @@
--- The cleaned rows: one for each interaction of the days at hand, with its verdict and what was measured.
+-- The cleaned rows: one per interaction, with its status (the rule that drops it, or ok) and what was measured.
+-- needs: broken_rules, cleaned, measured, row_feedback, shape_of(), texts
+-- parameters: $cleaned_with
+-- makes: rows (workload, dt, interaction_id, content_sha256, session_id, ts, source, messages, tools, completion, status,
+--     feedback, prompt_characters, completion_characters, pii, language, quality, prompt_shape, normalised_sha256,
+--     signature, cleaned_with)
 select
     cleaned.workload, cleaned.dt, cleaned.interaction_id, cleaned.content_sha256, cleaned.session_id, cleaned.ts, cleaned.source,
     cleaned.messages, cleaned.tools, cleaned.completion,
-    coalesce(judged.rule, 'ok') as status,
-    verdicts.value as feedback,
+    coalesce(broken_rules.rule, 'ok') as status,
+    row_feedback.value as feedback,
     coalesce(prompt_characters, 0) as prompt_characters,
     coalesce(completion_characters, 0) as completion_characters,
     pii,
@@ -34,11 +39,11 @@ select
     shape_of(new_role, new_turn, messages, tools, client, instructions) as prompt_shape,
     -- token ids hold no text: two such rows are the same where every id and label is, and near nothing
     if(cleaned.status = 'tokens', content_sha256, normalised_sha256) as normalised_sha256,
-    if(judged.rule is null and cleaned.status is distinct from 'tokens', coalesce(measured.signature, []), []) as signature,
+    if(broken_rules.rule is null and cleaned.status is distinct from 'tokens', coalesce(measured.signature, []), []) as signature,
     $cleaned_with as cleaned_with
 from cleaned
 left join texts using (interaction_id)
 left join measured using (interaction_id)
-left join judged using (interaction_id)
-left join verdicts using (interaction_id)
+left join broken_rules using (interaction_id)
+left join row_feedback using (interaction_id)
 order by session_id, ts, cleaned.interaction_id

@@ -1,2 +1,4 @@
--- What is measured outside SQL: near-duplicates by the new turn and the answer, the rest by what the answer says.
-select interaction_id, new_turn, answer, spoken from texts
+-- Texts that are measured outside SQL: near duplicates by new turn and answer, everything else by the answer's text.
+-- needs: texts
+-- makes: rows (interaction_id, new_turn, answer, answer_text)
+select interaction_id, new_turn, answer, answer_text from texts

@@ -1,4 +1,6 @@
--- The rows that may hold personal data, in the order in which their sessions' placeholders are numbered.
+-- Rows that may contain personal data, in the order in which their session's placeholders are numbered.
+-- needs: conversations, suspects
+-- makes: rows (interaction_id, session_id, dt, messages, tools, completion)
 select interaction_id, session_id, dt, messages, tools, completion
 from conversations
 where interaction_id in (select interaction_id from suspects)

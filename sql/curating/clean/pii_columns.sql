@@ -1,2 +1,4 @@
--- All that is searched for personal data.
+-- The columns that are searched for personal data.
+-- needs: conversations
+-- makes: rows (interaction_id, messages, tools, completion)
 select interaction_id, messages, tools, completion from conversations

@@ -1,23 +1,25 @@
--- What people said about each interaction, as one number. A record counts for the rows that its most telling id names, and a row
--- listens to the most telling records only. Of several records of one name the newest holds (a person may change a thumb); of
--- several names the lowest: one complaint is enough.
-create or replace temp table verdicts as
-with said as (
-    select name, value, ts, telling, about
-    from feedback_said
+-- People's feedback on each interaction as one number. A record counts for the rows that its most specific id names, and a row
+-- takes only the most specific records. Of several records with one name the newest counts (a person may change a thumb);
+-- across names the lowest: one complaint is enough.
+-- needs: feedback_by_id, interaction_ids
+-- makes: temp table row_feedback (interaction_id, value)
+create or replace temp table row_feedback as
+with valued as (
+    select name, value, ts, id_rank, named_id
+    from feedback_by_id
     where value is not null and not isnan(value)
 ),
-heard as (
+matched as (
     select
-        feedback_names.interaction_id, said.name, said.value, said.ts, feedback_names.telling,
-        min(feedback_names.telling) over (partition by feedback_names.interaction_id) as most_telling
-    from feedback_names
-    join said using (telling, about)
+        interaction_ids.interaction_id, valued.name, valued.value, valued.ts, interaction_ids.id_rank,
+        min(interaction_ids.id_rank) over (partition by interaction_ids.interaction_id) as best_rank
+    from interaction_ids
+    join valued using (id_rank, named_id)
 ),
 newest as (
     select interaction_id, name, arg_max(value, (ts, -value)) as value
-    from heard
-    where telling = most_telling
+    from matched
+    where id_rank = best_rank
     group by interaction_id, name
 )
 select interaction_id, min(value) as value

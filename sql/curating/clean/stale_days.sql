@@ -1,5 +1,7 @@
--- Days whose cleaned rows are not those of `interactions`, rows that arrived late, changed, or went; and days that were cleaned
--- by other rules or other code.
+-- Days to clean again: rows arrived late, changed or were removed, or the day was cleaned with other rules or code.
+-- needs: cleaned_interactions, interactions
+-- parameters: $cleaned_with
+-- makes: rows (dt)
 with changed as (
     (select dt, interaction_id, content_sha256 from interactions
      except

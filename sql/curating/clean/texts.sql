@@ -1,9 +1,11 @@
--- One row for each conversation: the texts its facts are taken from.
--- Near-duplicates are judged by `new_turn`, what is NEW in this request (the messages after the last answer, but no system
--- prompt), and by `answer`. With the history in it, two turns of one conversation would be alike for what they
--- share; with the system prompt in it, so would all rows of a product.
+-- The texts that each conversation is measured by. Near duplicates are compared by `new_turn` (the messages after the last
+-- answer, without system prompt) and `answer`. With the history, two turns of one conversation would look alike; with the
+-- system prompt, all rows of a product would.
+-- needs: conversation_with_identities(), conversations, new_messages()
+-- makes: temp table texts (interaction_id, new_turn, new_role, instructions, answer, answer_text, normalised_sha256,
+--     prompt_characters, completion_characters, prompt_messages)
 create or replace temp table texts as
-with told as (
+with conversations_read as (
     select
         interaction_id,
         completion,
@@ -11,35 +13,35 @@ with told as (
         coalesce(try(json_type(completion)) = 'OBJECT', false) as answered
     from conversations
 ),
-halves as (
+split_texts as (
     select
         interaction_id,
         conversation,
         if(answered, conversation[1:-2], conversation) as prompt,
-        if(answered, conversation[-1].said, null) as answer,
+        if(answered, conversation[-1].text, null) as answer,
         case
             when not answered then null
             when contains(completion, '"tool_calls"') then coalesce(completion ->> '$.content', '')
-            else conversation[-1].said
-        end as spoken
-    from told
+            else conversation[-1].text
+        end as answer_text
+    from conversations_read
 ),
 turns as (
     select
         *,
-        list_filter(prompt, lambda message: message.role in ('system', 'developer')) as ruling,
-        new_messages(prompt) as new
-    from halves
+        list_filter(prompt, lambda message: message.role in ('system', 'developer')) as system_messages,
+        new_messages(prompt) as new_messages_list
+    from split_texts
 )
 select
     interaction_id,
-    array_to_string(list_transform(new, lambda message: message.said), ' ') as new_turn,
-    new[1].role as new_role,
-    array_to_string(list_transform(ruling, lambda message: message.said), ' ') as instructions,
+    array_to_string(list_transform(new_messages_list, lambda message: message.text), ' ') as new_turn,
+    new_messages_list[1].role as new_role,
+    array_to_string(list_transform(system_messages, lambda message: message.text), ' ') as instructions,
     answer,
-    spoken,
+    answer_text,
     sha256(array_to_string(list_transform(conversation, lambda message: message.identity), ' ')) as normalised_sha256,
-    coalesce(list_sum(list_transform(prompt, lambda message: length(message.said))), 0)::bigint as prompt_characters,
+    coalesce(list_sum(list_transform(prompt, lambda message: length(message.text))), 0)::bigint as prompt_characters,
     coalesce(length(answer), 0) as completion_characters,
     len(prompt) as prompt_messages
 from turns

@@ -1,5 +1,7 @@
--- For curating/clean/row_feedback.sql: the rows whose feedback is wanted, with the ids that feedback may name. Read again here, since
--- people speak after a day has been cleaned.
+-- Rows that reach curation with the ids that feedback may name, as input of curating/clean/row_feedback.sql. Feedback is read
+-- again because it may arrive after its day was cleaned.
+-- needs: cleaned_interactions, interactions
+-- makes: temp view conversations (workload, interaction_id, request_id, alias_id, trace_id, session_id)
 create or replace temp view conversations as
 select
     cleaned_interactions.workload, cleaned_interactions.interaction_id, interactions.request_id, interactions.alias_id,

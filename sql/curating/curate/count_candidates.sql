@@ -1,1 +1,4 @@
-select count(*) from entrants
+-- Number of rows that reach curation.
+-- needs: candidates
+-- makes: rows (count_star)
+select count(*) from candidates

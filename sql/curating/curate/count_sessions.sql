@@ -1,1 +1,4 @@
+-- Number of sessions.
+-- needs: sessions
+-- makes: rows (count_star)
 select count(*) from sessions

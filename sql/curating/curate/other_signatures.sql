@@ -1,2 +1,5 @@
--- How many rows were signed with other settings: they cannot be compared with the rest.
+-- Number of rows whose MinHash signature was computed with other settings and cannot be compared.
+-- needs: cleaned_interactions
+-- parameters: $stamp
+-- makes: rows (count_star)
 select count(*) from cleaned_interactions where len(signature) > 0 and signature[1] <> $stamp

@@ -1,9 +1,12 @@
--- Each answer that people turned down, beside the best other answer to the same prompt: one they liked, else one that no rule
--- holds anything against. Rows that hold evaluation items make no pairs.
+-- Pairs each rejected answer with the best other answer to the same prompt: one with positive feedback, else one that no rule
+-- drops. Rows with evaluation items make no pairs.
+-- needs: candidates, contaminated, prompts
+-- parameters: $prefer
+-- makes: temp table preferred (rejected_id, chosen_id, prompt)
 create or replace temp table preferred as
 with asked as (
-    select entrants.*, prompts.prompt, prompts.answer
-    from entrants
+    select candidates.*, prompts.prompt, prompts.answer
+    from candidates
     join prompts using (interaction_id)
     where interaction_id not in (select interaction_id from contaminated)
 )
@@ -13,5 +16,5 @@ select
     any_value(bad.prompt) as prompt
 from asked as bad
 join asked as good on good.prompt = bad.prompt and good.answer <> bad.answer
-where $prefer and coalesce(bad.opinion, 0) < 0 and coalesce(good.opinion, 0) >= 0 and not good.low_quality
+where $prefer and coalesce(bad.feedback_value, 0) < 0 and coalesce(good.feedback_value, 0) >= 0 and not good.low_quality
 group by bad.interaction_id

@@ -1,6 +1,8 @@
--- The rows that stand for themselves after exact and near duplicates, best first.
-select standing.place
-from standing
-left join near on near.place = standing.place
-where standing.place = standing.stands_for and coalesce(near.best, standing.place) = standing.place
-order by standing.place
+-- Rows left after exact and near duplicates, best first.
+-- needs: near_duplicates, unique_rows
+-- makes: rows (place)
+select unique_rows.place
+from unique_rows
+left join near_duplicates on near_duplicates.place = unique_rows.place
+where unique_rows.place = unique_rows.representative and coalesce(near_duplicates.best, unique_rows.place) = unique_rows.place
+order by unique_rows.place

@@ -1,7 +1,9 @@
--- The judge's scores of every row, by its text: copies have the scores of the one that was shown.
--- $model, $prompt_sha256
+-- The judge's scores of every row, by text: copies share the scores of the row that was judged.
+-- needs: cleaned_interactions, judgements
+-- parameters: $model, $prompt_sha256
+-- makes: temp table scores (interaction_id, quality, difficulty)
 create or replace temp table scores as
-with told as (
+with text_scores as (
     select
         cleaned_interactions.normalised_sha256,
         arg_max(score, judgements.ts) filter (name = 'quality') as quality,
@@ -11,6 +13,6 @@ with told as (
     where model = $model and prompt_sha256 = $prompt_sha256 and score is not null
     group by cleaned_interactions.normalised_sha256
 )
-select interaction_id, told.quality, told.difficulty
+select interaction_id, text_scores.quality, text_scores.difficulty
 from cleaned_interactions
-join told using (normalised_sha256)
+join text_scores using (normalised_sha256)

@@ -1,5 +1,7 @@
--- Sessions that hold copies of one text belong on one side of a split. A text that more than eight sessions share is a
--- formula ("Hello, how can I help?"): it links nothing, or one greeting would put all traffic on one side.
+-- Pairs of sessions that share a text and must be in one split. A text in more than eight sessions is a formula ("Hello, how
+-- can I help?") and links nothing; else one greeting would put all traffic into one split.
+-- needs: decided, sessions
+-- makes: rows (a, b)
 with copies as (
     select distinct decided.best, sessions.place
     from decided

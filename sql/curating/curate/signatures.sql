@@ -1,6 +1,8 @@
--- The signatures of the rows that stand, best first.
-select standing.place, signature
+-- MinHash signatures of the rows left after exact duplicates, best first.
+-- needs: cleaned_interactions, unique_rows
+-- makes: rows (place, signature)
+select unique_rows.place, signature
 from cleaned_interactions
-join standing using (interaction_id)
-where standing.place = standing.stands_for and len(signature) > 0
-order by standing.place
+join unique_rows using (interaction_id)
+where unique_rows.place = unique_rows.representative and len(signature) > 0
+order by unique_rows.place

@@ -1,16 +1,18 @@
--- The texts of the rows whose similarity must be known exactly, best first: what curating/clean/texts.sql gave to their signatures.
-with told as (
+-- Texts of the rows whose exact similarity is needed, best first: the same texts that their signatures were computed from.
+-- needs: cleaned_interactions, conversation_texts(), new_messages(), suspects, unique_rows
+-- makes: rows (new_turn, answer)
+with conversations_read as (
     select
         place,
         conversation_texts(messages, completion) as conversation,
         coalesce(try(json_type(completion)) = 'OBJECT', false) as answered
     from cleaned_interactions
-    join (select place, interaction_id from standing semi join suspects using (place)) as chosen using (interaction_id)
+    join (select place, interaction_id from unique_rows semi join suspects using (place)) as chosen using (interaction_id)
 )
 select
     array_to_string(list_transform(
-        new_messages(if(answered, conversation[1:-2], conversation)), lambda message: message.said
+        new_messages(if(answered, conversation[1:-2], conversation)), lambda message: message.text
     ), ' ') as new_turn,
-    if(answered, conversation[-1].said, null) as answer
-from told
+    if(answered, conversation[-1].text, null) as answer
+from conversations_read
 order by place

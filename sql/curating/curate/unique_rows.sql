@@ -1,8 +1,11 @@
--- The rows still in after people's word and the evaluation suites; of exact copies the best one stands for all.
-create or replace temp table standing as
+-- Rows left after feedback, quality and decontamination. `representative` is the best of a row's exact copies.
+-- needs: candidates, contaminated
+-- parameters: $exact_duplicates
+-- makes: temp table unique_rows (place, interaction_id, representative)
+create or replace temp table unique_rows as
 with clean_rows as (
     select place, interaction_id, normalised_sha256
-    from entrants
+    from candidates
     where not thumbs_down and not low_quality and interaction_id not in (select interaction_id from contaminated)
 )
 select
@@ -10,5 +13,5 @@ select
     case
         when $exact_duplicates then min(place) over (partition by normalised_sha256)
         else place
-    end as stands_for
+    end as representative
 from clean_rows

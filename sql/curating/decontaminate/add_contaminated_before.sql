@@ -1,4 +1,7 @@
--- The same, beside what was found just now.
+-- Adds the stored finds of unchanged days to `contaminated`.
+-- needs: contaminated, contamination, day_contents
+-- parameters: $searched
+-- makes: rows into contaminated (interaction_id, suite, item_id, part, share)
 insert into contaminated
 select contamination.interaction_id, suite, item_id, part, share
 from contamination

@@ -1,6 +1,9 @@
--- Rows that hold evaluation items: for each row and item the share of the item's words that the row's n-grams cover.
--- `grams` are the n-grams of the items (start: the first word's place), `hits` the rows in which they occur. A short item
--- has one gram, itself, and `whole` where it must be a message of its own.
+-- Rows that contain evaluation items: for each row and item, the share of the item's words that the row's n-grams cover.
+-- `grams` are the items' n-grams (start: the first word's position), `hits` the rows where they occur. A short item has one
+-- gram, itself, and `whole` where it must be a message of its own.
+-- needs: grams, hits, items
+-- parameters: $threshold
+-- makes: temp table contaminated (interaction_id, suite, item_id, part, share)
 create or replace temp table contaminated as
 with row_hits as (
     select distinct row_id as interaction_id, gram

@@ -1,4 +1,7 @@
--- What earlier searches for the same items found in days that are still the same.
+-- Stored finds of earlier searches for the same items, in days that have not changed.
+-- needs: contamination, day_contents
+-- parameters: $searched
+-- makes: temp table contaminated (interaction_id, suite, item_id, part, share)
 create or replace temp table contaminated as
 select contamination.interaction_id, suite, item_id, part, share
 from contamination

@@ -1,5 +1,7 @@
--- What the search of a day depends on: its rows' texts. normalised_sha256 covers all that is said in a row; hash() may differ
--- between versions of DuckDB, which costs one more search.
+-- A fingerprint of each day's texts: a day is searched again when it changes. hash() may differ between DuckDB versions, which
+-- costs one more search.
+-- needs: cleaned_interactions
+-- makes: temp table day_contents (dt, content)
 create or replace temp table day_contents as
 select
     dt,

@@ -1,4 +1,7 @@
--- Days whose rows were not yet searched for these items.
+-- Days that were not searched for these items yet.
+-- needs: contamination, day_contents
+-- parameters: $searched
+-- makes: temp table days_to_search (dt)
 create or replace temp table days_to_search as
 select dt
 from day_contents

@@ -1,4 +1,6 @@
--- What an evaluation item consists of: its prompt, and its answer where that is long enough to be telling ("42" is not).
+-- Parts of evaluation items to search for: prompts and answers.
+-- needs: eval_items
+-- makes: rows (suite, item_id, part, text)
 select suite, item_id, 'prompt' as part, prompt as text
 from eval_items
 where prompt is not null

@@ -1,4 +1,7 @@
--- What the search found, and that the days without finds were searched.
+-- Rows for the table `contamination`: the finds, and one row without interaction_id for every day that was searched.
+-- needs: cleaned_interactions, contaminated, day_contents, days_to_search
+-- parameters: $searched, $workload
+-- makes: rows (workload, dt, searched, content, interaction_id, suite, item_id, part, share)
 select
     $workload as workload, dt, $searched as searched, content, contaminated.interaction_id, suite, item_id, part, share
 from contaminated

@@ -1,4 +1,6 @@
--- The rows of the days that have to be searched.
+-- Rows of the days to search.
+-- needs: cleaned_interactions, days_to_search
+-- makes: temp view searched_rows (row_id, messages, completion)
 create or replace temp view searched_rows as
 select interaction_id as row_id, messages, completion
 from cleaned_interactions

@@ -1,7 +1,9 @@
--- Everything that is said in the rows to be searched, message by message, but for a product's instructions. What holds JSON's
--- escapes (a tool call, a record in a prompt, whole, cut short or after a sentence) is read a second time with them undone:
--- "\nthe" is not the word "nthe". By pattern, not by parsing: JSON in prose is no JSON document.
-with told as (
+-- Every message of the rows to search, without system prompts. Text with JSON escapes (a tool call, a record in a prompt) is
+-- listed a second time with the escapes undone: "\nthe" is not the word "nthe". By pattern, since JSON inside prose does not
+-- parse as a document.
+-- needs: message_text(), searched_rows
+-- makes: rows (row_id, text)
+with conversations_read as (
     select
         row_id,
         list_concat(
@@ -16,19 +18,19 @@ with told as (
 ),
 messages as (
     select row_id, unnest(conversation) as message
-    from told
+    from conversations_read
 ),
 texts as (
-    select row_id, message_text(message) as said
+    select row_id, message_text(message) as text
     from messages
     where coalesce(message.role, '') not in ('system', 'developer')
 ),
 unescaped as (  -- but for \u00e9, which the JSON reader undoes where nothing is left that it would stumble over
-    select row_id, regexp_replace(regexp_replace(said, '\\["\\/bfnrt]', ' ', 'g'), '["\x00-\x1f]', ' ', 'g') as said
+    select row_id, regexp_replace(regexp_replace(text, '\\["\\/bfnrt]', ' ', 'g'), '["\x00-\x1f]', ' ', 'g') as text
     from texts
-    where contains(said, '\')
+    where contains(text, '\')
 )
-select row_id, said from texts
+select row_id, text from texts
 union all
-select row_id, case when contains(said, '\u') then coalesce(try_cast('"' || said || '"' as json) ->> '$', said) else said end
+select row_id, case when contains(text, '\u') then coalesce(try_cast('"' || text || '"' as json) ->> '$', text) else text end
 from unescaped

@@ -1,4 +1,6 @@
--- By suite: how many of its items occur in the traffic, and how many rows hold one.
+-- Items found in the traffic and rows that contain one, by suite.
+-- needs: contaminated, eval_items
+-- makes: rows (suite, items, items_found, rows_holding_items)
 select
     suites.suite,
     suites.items,

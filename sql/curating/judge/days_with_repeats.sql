@@ -1,4 +1,6 @@
--- Days on which a row has more than one judgement of a name by one model and prompt.
+-- Days where a row has more than one judgement with the same name, model and prompt.
+-- needs: judgements
+-- makes: rows (dt)
 select distinct dt
 from judgements
 group by dt, interaction_id, content_sha256, name, model, prompt_sha256

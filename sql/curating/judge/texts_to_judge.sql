@@ -1,8 +1,9 @@
--- The texts to be judged, each by one row that holds it, and whether it has both scores. Drawn by the hash of the text, so that
--- the same ones are wanted from day to day.
--- Plain text and token rows have no request to judge an answer by.
--- $model, $prompt_sha256, $max_rows (null: all)
-create or replace temp table wanted as
+-- Distinct texts to judge, each with one row that has it, and whether both scores exist. Sampled by the hash of the text, so
+-- the same texts are chosen every day. Plain-text and token rows have no request to judge an answer by. $max_rows: null for all
+-- needs: cleaned_interactions, judgements
+-- parameters: $max_rows, $model, $prompt_sha256
+-- makes: temp table texts_to_judge (*, draw)
+create or replace temp table texts_to_judge as
 with scored as (
     select interaction_id, content_sha256
     from judgements

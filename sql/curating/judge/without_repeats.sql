@@ -1,3 +1,7 @@
+-- One judgement per row, name, model and prompt: a scored one, else the newest.
+-- needs: judgements
+-- parameters: $dt
+-- makes: rows (*)
 select *
 from judgements
 where dt = $dt

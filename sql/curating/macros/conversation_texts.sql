@@ -1,5 +1,7 @@
--- A row's messages and its answer as one list: who spoke (the answer: the assistant) and what was said. The JSON is read
--- once. What is no list of messages, or no message, counts for nothing.
+-- A row's messages and its answer as one list of role, content and text. The JSON is parsed once. What is not a list of
+-- messages, or not a message, is left out.
+-- needs: message_text()
+-- makes: macro conversation_texts(messages, completion)
 create or replace temp macro conversation_texts(messages, completion) as
     list_transform(
         list_concat(
@@ -10,5 +12,5 @@ create or replace temp macro conversation_texts(messages, completion) as
                 completion, '{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}'
             ), role := 'assistant')] else [] end
         ),
-        lambda message: struct_pack(role := message.role, content := message.content, said := message_text(message))
+        lambda message: struct_pack(role := message.role, content := message.content, text := message_text(message))
     )

@@ -1,15 +1,17 @@
--- The same with what makes each message the same as another. Each step is a list of its own: inside a lambda, an expression that
--- is written twice is computed twice.
+-- conversation_texts with the hash that identifies each message. Each step is a list of its own: DuckDB evaluates an expression
+-- that is written twice inside a lambda twice.
+-- needs: conversation_texts(), message_identity(), one_line()
+-- makes: macro conversation_with_identities(messages, completion)
 create or replace temp macro conversation_with_identities(messages, completion) as
     list_transform(
         list_transform(
             conversation_texts(messages, completion),
             lambda message: struct_pack(
-                role := message.role, content := message.content, said := message.said, line := one_line(message.said)
+                role := message.role, content := message.content, text := message.text, line := one_line(message.text)
             )
         ),
         lambda message: struct_pack(
-            role := message.role, said := message.said,
+            role := message.role, text := message.text,
             identity := message_identity(message.role, message.line, message.content)
         )
     )

@@ -1,4 +1,5 @@
--- What is learnt of a pre-tokenized row: -100 for its leading tokens and for the spans that params.masked lists.
+-- Labels of a pre-tokenized row: -100 for the prompt and for the spans in params.masked.
+-- makes: macro labels_of(prompt_ids, completion_ids, params)
 create or replace temp macro labels_of(prompt_ids, completion_ids, params) as
     list_concat(
         list_transform(prompt_ids, lambda id: -100),

@@ -1,6 +1,8 @@
--- What makes two messages the same one: role, text in one case and spacing, and parts that are not text as they stand.
--- Ids of tool calls, names of producers and empty fields do not count: clients drop them when they repeat a history.
--- `line` is the message's text as one_line() makes it.
+-- Hash by which two messages are equal: role, text without case and spacing, and parts other than text as they are. Ids of tool
+-- calls, producers' names and empty fields are ignored: clients drop them when they repeat a history. `line` is the text from
+-- one_line().
+-- needs: one_spacing()
+-- makes: macro message_identity(role, line, content)
 create or replace temp macro message_identity(role, line, content) as
     md5(
         coalesce(role, 'assistant') || chr(1) || one_spacing(line) || chr(1)

@@ -1,5 +1,6 @@
--- What a message says, as one text: its content (a string, or the text of its parts) and its tool calls' names and
--- arguments. `message` has the fields content, tool_calls and function_call as JSON.
+-- A message as one text: its content (a string, or the text of its parts) and its tool calls' names and arguments. `message`
+-- has content, tool_calls and function_call as JSON.
+-- makes: macro message_text(message)
 create or replace temp macro message_text(message) as
     case
         when message.tool_calls is null and message.function_call is null and starts_with(message.content::varchar, '"')

@@ -1,4 +1,5 @@
--- What is new in a request: the messages after the last answer in it, but no system prompt.
+-- The new messages of a request: those after its last answer, without system prompt.
+-- makes: macro new_messages(prompt)
 create or replace temp macro new_messages(prompt) as
     list_filter(
         prompt[

@@ -1,5 +1,6 @@
--- One line without spaces at its ends and with single ones inside (of 64 or fewer). Six plain replacements are a fifth of the work
--- of one regular expression.
+-- One line, trimmed, with single spaces (of 64 or fewer). Six plain replacements take a fifth of the time of one regular
+-- expression.
+-- makes: macro one_spacing(line)
 create or replace temp macro one_spacing(line) as
     trim(case
         when contains(line, '  ') then

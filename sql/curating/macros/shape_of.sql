@@ -1,6 +1,7 @@
--- What kind of request it is: the first word of what is new in it, or the tool whose result it brings; and a hash of who asks
--- (client), with which instructions (numbers in them aside) and which tools. Rows of one shape share a quota when rows are
--- sampled. A tool's result names its tool itself, or the call before it does: up to three results may follow one message.
+-- Prompt shape: the first word of the new turn, or the tool whose result it brings, and a hash of client, instructions (numbers
+-- aside) and tools. Rows of one shape share a quota when rows are sampled. A tool result names its tool itself, or the call
+-- before it does; up to three results may follow one message.
+-- makes: macro shape_of(new_role, new_turn, messages, tools, client, instructions)
 create or replace temp macro shape_of(new_role, new_turn, messages, tools, client, instructions) as
     case
         when new_role in ('tool', 'function') then concat_ws(' ', 'result of', coalesce(

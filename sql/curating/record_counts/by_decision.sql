@@ -1,7 +1,9 @@
--- Every record of a workload by what became of it: read = kept + dropped + quarantined.
--- $workload, $curate_version
+-- Every record of a workload by outcome: read = kept + dropped + quarantined. One ingest decision may stand for many records.
+-- needs: decisions_history, quarantine
+-- parameters: $curate_version, $workload
+-- makes: rows (outcome, stage, rule, records)
 with in_quarantine as (
-    select 'quarantined' as fate, 'ingest' as stage, error_code as rule, count(*) as records
+    select 'quarantined' as outcome, 'ingest' as stage, error_code as rule, count(*) as records
     from quarantine
     where workload = $workload
     group by error_code
@@ -9,7 +11,7 @@ with in_quarantine as (
 dropped as (
     -- one decision of ingest may stand for many records
     select
-        'dropped' as fate, stage, rule,
+        'dropped' as outcome, stage, rule,
         sum(case when stage = 'ingest' then coalesce(cast(detail ->> '$.records' as bigint), 1) else 1 end)::bigint
             as records
     from decisions_history
@@ -19,13 +21,13 @@ dropped as (
     group by stage, rule
 ),
 kept as (
-    select 'kept' as fate, 'curate' as stage, 'kept' as rule, count(*) as records
+    select 'kept' as outcome, 'curate' as stage, 'kept' as rule, count(*) as records
     from decisions_history
     where workload = $workload and kept and stage = 'curate' and version = $curate_version
 )
-select fate, stage, rule, records from in_quarantine
+select outcome, stage, rule, records from in_quarantine
 union all
-select fate, stage, rule, records from dropped
+select outcome, stage, rule, records from dropped
 union all
-select fate, stage, rule, records from kept
-order by fate, records desc, stage, rule
+select outcome, stage, rule, records from kept
+order by outcome, records desc, stage, rule

@@ -1,5 +1,7 @@
--- Records read for a workload: rows of the table, records dropped as they were read, and lines in quarantine.
--- $workload
+-- Number of records read for a workload: rows of the table, records dropped at ingest, lines in quarantine.
+-- needs: decisions_history, interactions, quarantine
+-- parameters: $workload
+-- makes: rows (records)
 with in_table as (
     select count(*) as records from interactions where workload = $workload
 ),

@@ -1,3 +1,7 @@
--- Takes the rows of some objects out of one of the batch tables; the table name is ours.
+-- Deletes the rows of some objects from a batch table. Our own code names the table.
+-- needs: <table>
+-- parameters: $objects
+-- placeholders: table
+-- makes: deletion from <table>
 delete from {table}
 where list_contains($objects, object)

@@ -1,4 +1,6 @@
--- Choices, turns and spans beyond the first of their record, by object.
+-- Number of choices, turns and spans beyond the first of their record, by object.
+-- needs: staged, staged_feedback
+-- makes: rows (object, count_star)
 with parts as (
     select object from staged where part > 0
     union all

@@ -1,2 +1,5 @@
--- Arrow rows into one of the batch tables; the table name is ours.
+-- Inserts Arrow rows into a batch table. Our own code names the table.
+-- needs: <table>, arriving
+-- placeholders: table
+-- makes: rows into <table> (*)
 insert into {table} by name select * from arriving

@@ -1,4 +1,6 @@
--- By object: rows that came of it, and the days they belong to.
+-- Number of records of each object, and the days they belong to.
+-- needs: batch, quarantined, skipped, staged, staged_feedback
+-- makes: rows (uri, records, days)
 with found as (
     select object, row, dt from staged
     union all

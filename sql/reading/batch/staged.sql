@@ -1,5 +1,10 @@
--- Interactions of one batch, ready for the table but for repetitions and erasures. error_code and message are of rows
--- that failed a check; those leave for `quarantined` as soon as their part of the batch is read.
+-- Interactions of one batch, before repeated and erased rows are removed. A row with error_code moves to `quarantined` when its
+-- part of the batch is complete.
+-- makes: temp table staged (object, row, part, error_code, message, workload, dt, interaction_id, request_id, alias_id,
+--     trace_id, choice_index, ts, source, source_format, source_uri, source_row, client, session_id, user_hash, model,
+--     provider, served_model_digest, messages, tools, params, completion, reasoning, prompt_token_ids, completion_token_ids,
+--     finish_reason, error, cache_hit, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms,
+--     ttft_ms, cost, status, content_sha256, workload_name)
 create or replace temp table staged (
     object integer, row bigint, part integer, error_code varchar, message varchar,
     workload varchar, dt date, interaction_id varchar, request_id varchar, alias_id varchar, trace_id varchar, choice_index integer, ts timestamptz, source varchar, source_format varchar, source_uri varchar,

@@ -1,30 +1,32 @@
--- One partition of `decisions` as it will be: what was there and stays, and what the batch brings. Where the copy that had
--- stayed gives way to another, those that had left for it name the new one.
-with beaten as (
+-- A partition of `decisions` after this batch. Decisions that name a copy which is replaced name its replacement.
+-- needs: decisions, new_decisions, reread, row_decisions
+-- parameters: $stage, $workload
+-- makes: rows (decisions.*)
+with replaced as (
     select workload, interaction_id, kept_uri, kept_row, kept_content
-    from judged
+    from row_decisions
     where not fresh and not kept
 )
 
 select
     decisions.* replace (
         case
-            when beaten.kept_uri is null or decisions.rule = 'erased' then decisions.detail
+            when replaced.kept_uri is null or decisions.rule = 'erased' then decisions.detail
             else to_json(struct_pack(
                 uri := decisions.detail ->> '$.uri', row := cast(decisions.detail ->> '$.row' as bigint),
-                content_sha256 := decisions.detail ->> '$.content_sha256', kept_uri := beaten.kept_uri,
-                kept_row := beaten.kept_row,
-                same_content := decisions.detail ->> '$.content_sha256' = beaten.kept_content
+                content_sha256 := decisions.detail ->> '$.content_sha256', kept_uri := replaced.kept_uri,
+                kept_row := replaced.kept_row,
+                same_content := decisions.detail ->> '$.content_sha256' = replaced.kept_content
             ))
         end as detail,
         case
-            when beaten.kept_uri is null or decisions.rule = 'erased' then decisions.rule
-            when decisions.detail ->> '$.content_sha256' = beaten.kept_content then 'repeated_record'
+            when replaced.kept_uri is null or decisions.rule = 'erased' then decisions.rule
+            when decisions.detail ->> '$.content_sha256' = replaced.kept_content then 'repeated_record'
             else 'repeated_id'
         end as rule
     )
 from decisions
-left join beaten using (workload, interaction_id)
+left join replaced using (workload, interaction_id)
 anti join reread on decisions.detail ->> '$.uri' = reread.uri
 where workload = $workload and stage = $stage
 union all by name

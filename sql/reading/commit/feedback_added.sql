@@ -1,4 +1,6 @@
--- What the batch brings to partitions that lose nothing.
+-- New feedback for partitions that lose no row.
+-- needs: new_feedback, rewritten
+-- makes: rows (*)
 select *
 from new_feedback
 anti join rewritten using (workload, dt)

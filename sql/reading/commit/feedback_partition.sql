@@ -1,4 +1,7 @@
--- One partition of `feedback` as it will be: what was there and stays, and what the batch brings.
+-- A partition of `feedback` after this batch.
+-- needs: feedback, new_feedback, reread
+-- parameters: $dt, $workload
+-- makes: rows (*)
 select *
 from feedback
 anti join reread on feedback.source_uri = reread.uri

@@ -1,4 +1,6 @@
--- Partitions of `feedback` that lose rows: those of objects read anew.
+-- Partitions of `feedback` that lose rows: objects read again.
+-- needs: feedback, reread
+-- makes: temp table rewritten (workload, dt)
 create or replace temp table rewritten as
 select distinct workload, dt
 from feedback

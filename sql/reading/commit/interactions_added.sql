@@ -1,4 +1,6 @@
--- What the batch brings to partitions that lose nothing.
+-- New interactions for partitions that lose no row.
+-- needs: new_interactions, rewritten
+-- makes: rows (*)
 select *
 from new_interactions
 anti join rewritten using (workload, dt)

@@ -1,8 +1,11 @@
--- One partition of `interactions` as it will be: what was there and stays, and what the batch brings.
+-- A partition of `interactions` after this batch.
+-- needs: interactions, new_interactions, reread, row_decisions
+-- parameters: $dt, $workload
+-- makes: rows (interactions.*)
 select interactions.*
 from interactions
 anti join reread on interactions.source_uri = reread.uri
-anti join (select workload, interaction_id from judged where not fresh and not kept) as beaten
+anti join (select workload, interaction_id from row_decisions where not fresh and not kept) as replaced
     using (workload, interaction_id)
 where workload = $workload and dt = $dt
 union all by name

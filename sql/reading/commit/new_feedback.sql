@@ -1,4 +1,6 @@
--- What the batch brings to `feedback`. The run ties it to interactions at its end (sql/feedback).
+-- The batch's rows for `feedback`. resources/reading/ties.py ties them to interactions at the end of the run.
+-- needs: staged_feedback
+-- makes: temp view new_feedback (*, given_id, tie)
 create or replace temp view new_feedback as
 select * exclude (object, row, part, extra, copied), cast(null as varchar) as given_id, cast(null as varchar) as tie
 from staged_feedback

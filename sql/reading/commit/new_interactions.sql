@@ -1,5 +1,7 @@
--- What the batch brings to `interactions`.
+-- The batch's rows for `interactions`.
+-- needs: row_decisions, staged
+-- makes: temp view new_interactions (*)
 create or replace temp view new_interactions as
 select * exclude (object, row, part, error_code, message)
 from staged
-anti join (select object, row, part from judged where fresh and not kept) as left_out using (object, row, part)
+anti join (select object, row, part from row_decisions where fresh and not kept) as left_out using (object, row, part)

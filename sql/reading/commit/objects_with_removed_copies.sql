@@ -1,5 +1,7 @@
--- Objects that lost a record to a copy in one of those asked about: when those change, they have to be read again.
+-- Objects with a record that was dropped as a copy of a record in `wanted_uris`: they must be read again when those change.
+-- needs: decisions, wanted_uris
+-- makes: rows (uri)
 select distinct detail ->> '$.uri' as uri
 from decisions
-semi join asked on decisions.detail ->> '$.kept_uri' = asked.uri
+semi join wanted_uris on decisions.detail ->> '$.kept_uri' = wanted_uris.uri
 where stage = 'ingest' and rule in ('repeated_record', 'repeated_id')

@@ -1,4 +1,7 @@
--- One partition of `quarantine` as it will be: what was there and stays, and what the batch brings.
+-- A partition of `quarantine` after this batch.
+-- needs: new_quarantine, quarantine, reread
+-- parameters: $workload
+-- makes: rows (*)
 select *
 from quarantine
 anti join reread on quarantine.source_uri = reread.uri

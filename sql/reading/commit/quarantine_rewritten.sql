@@ -1,4 +1,6 @@
--- Partitions of `quarantine` that lose rows: those of objects read anew.
+-- Partitions of `quarantine` that lose rows: objects read again.
+-- needs: quarantine, reread
+-- makes: temp table rewritten (workload)
 create or replace temp table rewritten as
 select distinct workload
 from quarantine

@@ -1,4 +1,6 @@
--- Objects of the batch whose earlier rows give way to those of this batch.
+-- Objects of the batch whose earlier rows are replaced.
+-- needs: batch, read_before
+-- makes: temp table reread (uri)
 create or replace temp table reread as
 select uri from batch
-semi join earlier using (uri)
+semi join read_before using (uri)

@@ -1,7 +1,10 @@
--- What becomes of staged rows whose id shows up again, and of rows already in the table with that id: the earliest stays,
--- then the one that comes first by uri and row, so that the order of reading does not matter. And of erased rows, which
--- leave. Staged rows that are not in here are kept.
-create or replace temp table judged as
+-- Decisions on staged rows whose id occurs more than once (in the batch or the table) and on erased rows. Of copies the
+-- earliest stays, then the first by uri and row, so the order of reading does not matter. Staged rows that are not listed are
+-- kept.
+-- needs: erasures, interactions, known_ids, reread, staged
+-- makes: temp table row_decisions (object, row, part, workload, dt, interaction_id, source_uri, source_row, fresh, kept,
+--     rule, kept_uri, kept_row, kept_content, content_sha256)
+create or replace temp table row_decisions as
 with erased as (
     select object, row, part from staged
     semi join erasures on erasures.kind = 'interaction'
@@ -26,7 +29,7 @@ shared as (
     group by workload, interaction_id
     having count(*) > 1
     union
-    select workload, interaction_id from met
+    select workload, interaction_id from known_ids
 ),
 
 candidates as (
@@ -41,7 +44,7 @@ candidates as (
         null as object, null as row, null as part, workload, dt, interaction_id, ts, source_uri, source_row,
         choice_index as place_in_row, content_sha256, false as fresh
     from interactions
-    semi join met using (workload, interaction_id)
+    semi join known_ids using (workload, interaction_id)
     anti join reread on interactions.source_uri = reread.uri
 ),
 

@@ -1,4 +1,8 @@
--- Feedback with its value as a number and its word as a label; what is about nothing or says nothing keeps a code.
+-- Feedback with its value as a number and its word as a label. A record that is about nothing or has no value gets an
+-- error_code.
+-- needs: batch, extracted_feedback, moment(), staged
+-- parameters: $workload, $workloads
+-- makes: temp table checked_feedback (*, label, error_code, message)
 create or replace temp table checked_feedback as
 with valued as (
     select

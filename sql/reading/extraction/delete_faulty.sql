@@ -1,2 +1,4 @@
--- The rows that have gone to quarantine.
+-- Deletes rows that have gone to quarantine.
+-- needs: staged
+-- makes: deletion from staged
 delete from staged where error_code is not null

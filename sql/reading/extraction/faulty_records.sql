@@ -1,10 +1,12 @@
--- Records of a part in which their format did not find what it needs.
+-- Records in which their format did not find what it needs.
+-- needs: checked_feedback, lines, pair_sides, staged
+-- makes: rows (object, row, raw)
 with faulty as (
     select object, row from staged where error_code <> 'skipped'
     union
     select object, row from checked_feedback where error_code is not null and not extra
     union
-    select object, row from halves where side is null
+    select object, row from pair_sides where side is null
 )
 
 select object, row, raw

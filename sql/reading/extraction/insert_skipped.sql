@@ -1,4 +1,7 @@
--- The records that a format passes over: error_code 'skipped', the rule in message.
+-- Records that a format skips: error_code is 'skipped', the rule is in message.
+-- needs: skipped, staged
+-- parameters: $workload
+-- makes: rows into skipped (object, row, workload, rule)
 insert into skipped
 select object, row, $workload as workload, message as rule
 from staged

@@ -1,7 +1,9 @@
--- Rows of a Parquet batch as JSON text: fields that are null left out, texts that are the JSON of a list or object, in columns
--- where a format expects one, as that list or object.
--- $later, $first, $only: patterns of a null field after another field, before others, and alone in its object
--- $structures, $conversations: columns that may hold any structure, and only messages
+-- Rows of a Parquet batch as JSON text. Null fields are left out; a text that is JSON of a list or object becomes that list or
+-- object in the columns where a format expects one. $later, $first, $only: patterns of a null field after another field, before
+-- others, alone. $structures: columns that may hold any structure. $conversations: columns that may hold messages only.
+-- needs: batch
+-- parameters: $conversations, $first, $later, $only, $structures
+-- makes: rows (raw)
 with written as (
     select cast(to_json(batch) as varchar) as raw from batch
 ),

@@ -1,4 +1,6 @@
--- One quarantine row per row of a part that failed a check, with the start of its record.
+-- One quarantine row per staged row that failed a check, with the start of its record.
+-- needs: lines, quarantined, staged
+-- makes: rows into quarantined (object, row, error_code, message, raw)
 insert into quarantined by name
 select staged.object, staged.row, staged.error_code, staged.message, encode(lines.raw)[:4096] as raw
 from staged

@@ -1,4 +1,6 @@
--- Feedback that failed a check. Feedback that came along with an interaction's record leaves that record as it is.
+-- Feedback that failed a check. Feedback inside an interaction's record is left out: the record itself is fine.
+-- needs: checked_feedback, lines, quarantined
+-- makes: rows into quarantined (object, row, error_code, message, raw)
 insert into quarantined by name
 select
     checked_feedback.object,

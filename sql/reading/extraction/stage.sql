@@ -1,7 +1,13 @@
--- Ids, hashes and the checks that all formats share. Rows that fail a check carry an error_code into `staged`, from where
--- they go to quarantine at once.
--- interaction_id: the request's own id where the log has one (with a digest of the record, where ids are a file's own); else its content and its time, which do not depend on
--- what else was read before.
+-- Adds what all formats share: ids, hashes and checks. A row that fails a check gets an error_code and goes to quarantine.
+-- interaction_id: a hash of source, the request's own id (with a digest of the record where ids are unique in their file only)
+-- and the choice; without an id, of content and time. It does not depend on what was read before.
+-- needs: arguments_as_text(), batch, extracted, moment(), parameters(), staged
+-- parameters: $user_hash_key, $workload
+-- makes: rows into staged (object, row, part, error_code, message, workload, dt, interaction_id, request_id, alias_id,
+--     trace_id, choice_index, ts, source, source_format, source_uri, source_row, client, session_id, user_hash, model,
+--     provider, served_model_digest, messages, tools, params, completion, reasoning, prompt_token_ids, completion_token_ids,
+--     finish_reason, error, cache_hit, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms,
+--     ttft_ms, cost, status, content_sha256, workload_name)
 insert into staged by name
 with shaped as (
     select
@@ -34,17 +40,17 @@ examined as (
         *,
         coalesce(contains(completion, '<think>') and regexp_matches(
             completion ->> '$.content', '^\s*<think>.*</think>', 's'
-        ), false) as opens_with_thought,
-        coalesce((opens_with_thought or contains(completion, '"reasoning')) and json_type(completion) = 'OBJECT', false)
-            as holds_thought
+        ), false) as opens_with_reasoning,
+        coalesce((opens_with_reasoning or contains(completion, '"reasoning')) and json_type(completion) = 'OBJECT', false)
+            as has_reasoning
     from shaped
 ),
 
-apart as (
+split_reasoning as (
     select
         * replace (
             case
-                when holds_thought then coalesce(
+                when has_reasoning then coalesce(
                     reasoning, completion ->> '$.reasoning_content', completion ->> '$.reasoning',
                     nullif(trim(regexp_extract(
                         completion ->> '$.content', '^\s*<think>(.*?)</think>', 1, 's'
@@ -53,10 +59,10 @@ apart as (
                 else reasoning
             end as reasoning,
             case
-                when holds_thought then json_merge_patch(
+                when has_reasoning then json_merge_patch(
                     completion,
                     '{"reasoning_content": null, "reasoning": null, "reasoning_details": null}',
-                    case when opens_with_thought then to_json(struct_pack("content" := regexp_replace(
+                    case when opens_with_reasoning then to_json(struct_pack("content" := regexp_replace(
                         completion ->> '$.content', '^\s*<think>.*?</think>\s*', '', 's'
                     ))) else '{}' end
                 )
@@ -72,27 +78,27 @@ projected as (
         json_transform(messages, '[{
             "role": "VARCHAR", "name": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "tool_call_id": "VARCHAR",
             "function_call": "JSON"
-        }]') as said,
+        }]') as request_messages,
         json_transform(completion, '{
             "role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON", "refusal": "VARCHAR"
         }') as answer
-    from apart
+    from split_reasoning
 ),
 
 hashed as (
     select
         *,
         sha256(concat(
-            cast(to_json(said) as varchar), chr(31), tools, chr(31), cast(to_json(answer) as varchar),
+            cast(to_json(request_messages) as varchar), chr(31), tools, chr(31), cast(to_json(answer) as varchar),
             case when status = 'tokens' then concat(
                 chr(31), cast(prompt_token_ids as varchar), cast(completion_token_ids as varchar), params
             ) end
         )) as content_sha256,
-        len(said) as messages_said,
-        len(list_filter(said, lambda each: each.role is null)) as messages_without_role,
+        len(request_messages) as message_count,
+        len(list_filter(request_messages, lambda each: each.role is null)) as messages_without_role,
         -- JSON text of a string, or of a list of objects or strings, by its first characters
         len(list_filter(
-            list_append(list_transform(said, lambda each: each.content), answer.content),
+            list_append(list_transform(request_messages, lambda each: each.content), answer.content),
             lambda content: not regexp_matches(content, '^("|\[[{"\]])')
         )) as odd_contents
     from projected
@@ -103,21 +109,21 @@ tested as (
         *,
         coalesce(read_ts, fallback_ts) as ts,
         case
-            when error_code is not null then struct_pack(code := error_code, words := message)
-            when coalesce(messages_said, 0) = 0 and coalesce(status, '') not in ('text', 'tokens')
+            when error_code is not null then struct_pack(code := error_code, text := message)
+            when coalesce(message_count, 0) = 0 and coalesce(status, '') not in ('text', 'tokens')
                 and not (status = 'failure' and messages = '[]')
-                then struct_pack(code := 'wrong_type', words := 'messages is not a list of messages')
+                then struct_pack(code := 'wrong_type', text := 'messages is not a list of messages')
             when messages_without_role > 0
-                then struct_pack(code := 'wrong_type', words := 'a message has no role')
+                then struct_pack(code := 'wrong_type', text := 'a message has no role')
             when json_type(completion) <> 'OBJECT'
-                then struct_pack(code := 'wrong_type', words := 'the answer is not a message object')
+                then struct_pack(code := 'wrong_type', text := 'the answer is not a message object')
             when odd_contents > 0
-                then struct_pack(code := 'wrong_type', words := 'a content is neither text nor a list of parts')
+                then struct_pack(code := 'wrong_type', text := 'a content is neither text nor a list of parts')
             when completion is null and status = 'success'
-                then struct_pack(code := 'missing_field', words := 'the answer has no message')
+                then struct_pack(code := 'missing_field', text := 'the answer has no message')
             when written_ts is not null and read_ts is null
                 then struct_pack(
-                    code := 'wrong_type', words := 'the time is not one between the years 2000 and 2100'
+                    code := 'wrong_type', text := 'the time is not one between the years 2000 and 2100'
                 )
         end as problem
     from hashed
@@ -128,7 +134,7 @@ select
     row,
     part,
     problem.code as error_code,
-    problem.words as message,
+    problem.text as message,
     workload,
     cast(ts as date) as dt,
     sha256(concat_ws(

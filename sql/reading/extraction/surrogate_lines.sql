@@ -1,4 +1,6 @@
--- Lines that are no JSON, and have the escape of half a character in them: the half may be all that is wrong.
+-- Lines that are not JSON and contain the escape of a surrogate: a lone surrogate may be all that is wrong.
+-- needs: lines_without_record
+-- makes: rows (object, row, raw)
 select object, row, raw
-from rowless
+from lines_without_record
 where not is_json and regexp_matches(raw, '\\u[dD][89a-fA-F]')

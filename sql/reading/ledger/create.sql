@@ -1,4 +1,7 @@
--- The workload's ledger, to be worked on.
+-- The workload's ledger as a table to work on.
+-- needs: objects
+-- makes: temp table ledger (source, uri, etag, bytes, modified, rows, days, state, format, problem, read_as, partners,
+--     content_sha256)
 create or replace temp table ledger as
 select
     source, uri, etag, bytes, modified, rows, coalesce(days, []) as days, state, coalesce(format, '') as format,

@@ -1,6 +1,8 @@
--- A listed object that another source has as well.
-select listed.uri, seen.source as other
+-- A listed object that another source lists too.
+-- needs: listed, listed_objects
+-- makes: rows (uri, other)
+select listed.uri, listed_objects.source as other
 from listed
-inner join seen on seen.uri = listed.uri and seen.source <> listed.source
+inner join listed_objects on listed_objects.uri = listed.uri and listed_objects.source <> listed.source
 order by listed.uri, other
 limit 1

@@ -1,2 +1,3 @@
--- What the listings of now hold.
-create or replace temp table seen (source varchar, uri varchar)
+-- Objects that the sources list now.
+-- makes: temp table listed_objects (source, uri)
+create or replace temp table listed_objects (source varchar, uri varchar)

@@ -1,11 +1,14 @@
--- Pairs what is gone with what arrived: the same size and content (or etag, where a content is not known or cannot be said by
--- reading a local file), and the same last parts of the path. Of several alike, the first goes with the first.
--- $by_content: content, else etag; $depth: how many parts of the path have to be the same
+-- Pairs objects that are gone with objects that arrived: same size and content (or etag, where the content is not known and the
+-- object is remote), and the same last parts of the path. Equal candidates are paired in order. $by_content: compare content,
+-- else etag. $depth: number of path parts that must agree
+-- needs: arrived, digests, gone, moved
+-- parameters: $by_content, $depth
+-- makes: rows into moved (old_uri, uri)
 insert into moved
-with left_behind as (
+with gone_objects as (
     select
-        uri, bytes, case when $by_content then content_sha256 else etag end as told,
-        case when $depth > 0 then array_to_string(string_split(nfc_normalize(uri), '/')[-$depth:], '/') else '' end as tail
+        uri, bytes, case when $by_content then content_sha256 else etag end as identity,
+        case when $depth > 0 then array_to_string(string_split(nfc_normalize(uri), '/')[-$depth:], '/') else '' end as path_end
     from gone
     where case
             when $by_content then content_sha256 <> ''
@@ -14,23 +17,23 @@ with left_behind as (
         and uri not in (select old_uri from moved)
 ),
 
-found as (
+arrived_objects as (
     select
-        arrived.uri, arrived.bytes, case when $by_content then digests.content_sha256 else arrived.etag end as told,
-        case when $depth > 0 then array_to_string(string_split(nfc_normalize(arrived.uri), '/')[-$depth:], '/') else '' end as tail
+        arrived.uri, arrived.bytes, case when $by_content then digests.content_sha256 else arrived.etag end as identity,
+        case when $depth > 0 then array_to_string(string_split(nfc_normalize(arrived.uri), '/')[-$depth:], '/') else '' end as path_end
     from arrived
     left join digests on digests.uri = arrived.uri
     where arrived.uri not in (select uri from moved)
 ),
 
 numbered_before as (
-    select *, row_number() over (partition by bytes, told, tail order by uri) as place from left_behind
+    select *, row_number() over (partition by bytes, identity, path_end order by uri) as place from gone_objects
 ),
 
 numbered_now as (
-    select *, row_number() over (partition by bytes, told, tail order by uri) as place from found
+    select *, row_number() over (partition by bytes, identity, path_end order by uri) as place from arrived_objects
 )
 
 select numbered_before.uri as old_uri, numbered_now.uri
 from numbered_before
-inner join numbered_now using (bytes, told, tail, place)
+inner join numbered_now using (bytes, identity, path_end, place)

@@ -1,2 +1,3 @@
--- Pairs of a uri that is gone and the one under which the same object lies now.
+-- Moved objects: old uri and new uri.
+-- makes: temp table moved (old_uri, uri)
 create or replace temp table moved (old_uri varchar, uri varchar)

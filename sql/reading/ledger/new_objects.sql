@@ -1,2 +1,3 @@
--- Listed objects that the ledger did not know under any source.
-create or replace temp table fresh (source varchar, uri varchar)
+-- Listed objects that no source had before.
+-- makes: temp table new_objects (source, uri)
+create or replace temp table new_objects (source varchar, uri varchar)

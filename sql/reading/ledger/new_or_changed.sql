@@ -1,6 +1,7 @@
--- Listed objects that the ledger does not know, knows with another content or under another source, or has read with other
--- settings; with what is known of how they were read.
--- $read_as
+-- Listed objects that are new, changed, listed under another source, or were read with other settings; with how they were read.
+-- needs: ledger, listed
+-- parameters: $read_as
+-- makes: rows (source, uri, bytes, etag, modified, format, read_as, partners)
 with known as (
     select listed.*, ledger.* exclude (uri) rename (source as was_source, etag as was_etag, bytes as was_bytes, modified as was_modified)
     from listed

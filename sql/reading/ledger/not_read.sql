@@ -1,5 +1,7 @@
--- Listed objects that were not read as they are now, with the settings of now.
--- $read_as
+-- Listed objects that were not read in their present state with the present settings.
+-- needs: listed, objects
+-- parameters: $read_as
+-- makes: rows (source, uri, bytes, etag, modified)
 select listed.source, listed.uri, listed.bytes, listed.etag, listed.modified
 from listed
 left join objects using (source, uri)

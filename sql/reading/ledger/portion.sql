@@ -1,4 +1,7 @@
--- Some of those that wait; those that were read in the meantime are left out.
+-- A portion of the waiting objects, without those that were read in the meantime.
+-- needs: ledger, waiting_objects
+-- parameters: $after, $count
+-- makes: rows (ledger.*)
 select ledger.*
 from ledger
 inner join waiting_objects using (source, uri)

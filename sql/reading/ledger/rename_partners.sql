@@ -1,4 +1,6 @@
--- Objects that hold the other halves of a moved one's records name it as it is called now.
+-- Renames a moved object in the entries of its partners.
+-- needs: ledger, moved
+-- makes: update of ledger (partners)
 update ledger
 set partners = renamed.partners
 from (

@@ -1,5 +1,7 @@
--- Of the arrived objects, those whose content has to be looked at: the content of one that is gone is known, and no etag says that
--- this is it. A local etag is size and time only; a remote one comes of the content, and is asked first.
+-- Arrived objects whose content must be hashed: a gone object of their size has a known hash, and the etag does not decide. A
+-- local etag is size and time only; a remote etag depends on the content and is compared first.
+-- needs: arrived, gone
+-- makes: rows (source, uri, bytes, etag, modified)
 select arrived.source, arrived.uri, arrived.bytes, arrived.etag, arrived.modified
 from arrived
 where exists (select 1 from gone where gone.bytes = arrived.bytes and gone.content_sha256 <> '')

@@ -1,4 +1,7 @@
--- Objects that wait to be read, in the order in which they will be.
+-- Objects that wait to be read, in reading order.
+-- needs: ledger
+-- parameters: $dayless, $days, $sources
+-- makes: temp table waiting_objects (place, source, uri)
 create or replace temp table waiting_objects as
 select row_number() over (order by days, source, uri) as place, source, uri
 from ledger

@@ -1,4 +1,5 @@
--- The number of a choice: what it says itself, unless two say the same; then its place.
+-- The index of a choice as logged, unless two choices have the same one; then its position.
+-- makes: macro choice_number(choices, part)
 create or replace temp macro choice_number(choices, part) as
 case
     when len(choices) > 1 and len(list_distinct(list_transform(choices, lambda each: each.index))) < len(choices) then part

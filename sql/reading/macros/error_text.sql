@@ -1,4 +1,5 @@
--- What a record says went wrong, in its words; null where it says that nothing did: null, "", false, 0, {}, or an object of these.
+-- The error text of a record; null where the field means no error: null, "", false, 0, {}, or an object of these.
+-- makes: macro error_text(said)
 create or replace temp macro error_text(said) as
 case json_type(said)
     when 'OBJECT' then case

@@ -1,4 +1,5 @@
--- A time as logs write it: epoch seconds, milli-, micro- or nanoseconds, or ISO 8601. Outside 2000..2100 it is no time.
+-- A logged time as a timestamp: epoch seconds, milli-, micro- or nanoseconds, or ISO 8601. Null outside the years 2000 to 2100.
+-- makes: macro moment(written)
 create or replace temp macro moment(written) as
 case
     when try_cast(written as double) between 946684800 and 4102444800

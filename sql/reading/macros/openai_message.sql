@@ -1,6 +1,7 @@
--- A message as a data set writes it, {role, content, ...} or ShareGPT's {from, value}, in the OpenAI shape. `place` numbers
--- the message in its conversation: a tool's answer belongs to the call right before it. A speaker who is not known, or
--- a call that is no JSON, is a message without a role.
+-- A message of a data set, {role, content, ...} or ShareGPT's {from, value}, in the OpenAI shape. `place` numbers the message:
+-- a tool result belongs to the call right before it. An unknown role, or a call that is not JSON, gives a message without role.
+-- needs: openai_role()
+-- makes: macro openai_message(message, place)
 create or replace temp macro openai_message(message, place) as
 case
     when json_type(message) <> 'OBJECT' or json_extract(message, '$.from') is null then message

@@ -1,4 +1,6 @@
--- One side of an example as messages: a text is said by `speaker`, a message stands for itself, a list is a conversation.
+-- One side of an example as messages: a text is one message of role `speaker`, an object one message, a list a conversation.
+-- needs: openai_message()
+-- makes: macro openai_messages(said, speaker)
 create or replace temp macro openai_messages(said, speaker) as
 case json_type(said)
     when 'VARCHAR' then [to_json(struct_pack("role" := speaker, "content" := said ->> '$'))]

@@ -1,5 +1,6 @@
--- A speaker as data sets name it (ShareGPT's human and gpt, OASST's prompter, ...) as a role of the OpenAI API; no role for a
--- name that is not known.
+-- The OpenAI role for a data set's name of the speaker (ShareGPT's human and gpt, OASST's prompter, ...); null for unknown
+-- names.
+-- makes: macro openai_role(speaker)
 create or replace temp macro openai_role(speaker) as
 case lower(trim(speaker))
     when 'human' then 'user' when 'user' then 'user' when 'prompter' then 'user'

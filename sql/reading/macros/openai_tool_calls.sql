@@ -1,4 +1,5 @@
--- Tool calls in the OpenAI shape, whether the function lies in an object of its own or its name beside the id. None is null.
+-- Tool calls in the OpenAI shape, whether the function is an object of its own or its name is beside the id. Null for none.
+-- makes: macro openai_tool_calls(calls)
 create or replace temp macro openai_tool_calls(calls) as
 case when len(calls) > 0 then to_json(list_transform(
     calls,

@@ -1,4 +1,5 @@
--- Tools in the OpenAI shape: the list itself, its JSON text, or a bare list of functions as older requests have it.
+-- Tools in the OpenAI shape, from a list, its JSON text, or the bare functions of older requests.
+-- makes: macro openai_tools(tools)
 create or replace temp macro openai_tools(tools) as
 to_json(list_transform(
     case json_type(tools)

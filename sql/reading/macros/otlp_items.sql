@@ -1,4 +1,5 @@
--- The spans and log records of one OTLP document, in its order, each with the service it comes from.
+-- Spans and log records of one OTLP document in order, each with its service.
+-- makes: macro otlp_items(raw)
 create or replace temp macro otlp_items(raw) as
 list_concat(
     flatten(list_transform(

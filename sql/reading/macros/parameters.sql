@@ -1,4 +1,5 @@
--- A request's parameters without what is none: who asked, secrets, headers, and what other columns hold (tools, what was said).
+-- A request's sampling parameters, without user names, secrets, headers and what other columns hold (tools, messages).
+-- makes: macro parameters(params)
 create or replace temp macro parameters(params) as
 case
     when regexp_matches(

@@ -1,3 +1,4 @@
--- Tells records of one id apart: the ids of data sets' records often begin anew in each file. The same record in another file,
--- or at the end of one, has the same digest.
+-- Distinguishes records with one id: ids of data sets often start anew in each file. Equal records have equal digests in every
+-- file.
+-- makes: macro record_digest(raw)
 create or replace temp macro record_digest(raw) as md5(trim(raw, ' ' || chr(9) || chr(10) || chr(13)))

@@ -1,5 +1,6 @@
--- The messages of a prompt that a chat template has made, and that waits for an answer: [{role, content}] for ChatML (Qwen
--- and others), Llama 3 and Mistral where every mark is in its place, else null. Marks of tools stay text of their message.
+-- Messages of a prompt that a chat template rendered and that waits for an answer: ChatML (Qwen and others), Llama 3 and
+-- Mistral, where every mark is in place; else null. Marks of tools stay part of their message's text.
+-- makes: macro templated_messages(prompt)
 create or replace temp macro templated_messages(prompt) as
 case
     when contains(prompt, '<|im_start|>') then

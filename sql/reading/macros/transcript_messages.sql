@@ -1,4 +1,6 @@
 -- A conversation written as one text, "\n\nHuman: ...\n\nAssistant: ..." (hh-rlhf), as messages.
+-- needs: openai_role()
+-- makes: macro transcript_messages(written)
 create or replace temp macro transcript_messages(written) as
 list_transform(
     list_filter(

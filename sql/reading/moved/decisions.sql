@@ -1,5 +1,7 @@
--- The ingest's decisions, with moved objects under the uri of now: the copy that left, and the one that stayed. A detail is text
--- as to_json writes it.
+-- Ingest decisions with moved objects under their new uri: the dropped copy and the copy that stays. detail is text as to_json
+-- writes it.
+-- needs: ingest_decisions, moved
+-- makes: rows (renamed_places.*)
 with renamed_places as (
     select ingest_decisions.* replace (
         case

@@ -1,3 +1,5 @@
--- The ingest's decisions: those of other stages have details that are no JSON.
+-- Decisions of ingest. Other stages have details that are not JSON.
+-- needs: decisions
+-- makes: temp table ingest_decisions (*)
 create temp table ingest_decisions as
 select * from decisions where stage = 'ingest'

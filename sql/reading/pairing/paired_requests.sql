@@ -1,5 +1,7 @@
--- Requests that are part of a record which counts at its response's place, by object.
-select asked_object, count(distinct asked_row)
-from pairing
+-- Number of requests that count as part of their response's record, by object.
+-- needs: pair_matches
+-- makes: rows (request_object, count)
+select request_object, count(distinct request_row)
+from pair_matches
 where candidates = 1
-group by asked_object
+group by request_object

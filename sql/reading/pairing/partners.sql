@@ -1,8 +1,10 @@
--- Objects whose halves are pairs with another object's, either way.
-select object, asked_object as other
-from pairing
-where candidates = 1 and object <> asked_object
+-- Pairs of objects that hold the two sides of a record, in both directions.
+-- needs: pair_matches
+-- makes: rows (object, other)
+select object, request_object as other
+from pair_matches
+where candidates = 1 and object <> request_object
 union
-select asked_object, object
-from pairing
-where candidates = 1 and object <> asked_object
+select request_object, object
+from pair_matches
+where candidates = 1 and object <> request_object

@@ -1,6 +1,8 @@
--- Days whose feedback is tied to something else than before.
+-- Days with feedback whose tie changed.
+-- needs: tied
+-- makes: rows (workload, dt)
 select workload, dt
 from tied
-where is_news
+where has_changed
 group by workload, dt
 order by workload, dt

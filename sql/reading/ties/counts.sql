@@ -1,5 +1,7 @@
--- Feedback of a workload by day and by what ties it.
--- $workload
+-- Feedback of a workload by day and tie.
+-- needs: tied
+-- parameters: $workload
+-- makes: rows (dt, tie, records)
 select dt, tie, count(*) as records
 from tied
 where workload = $workload

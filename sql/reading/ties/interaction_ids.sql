@@ -1,6 +1,8 @@
--- The ids by which feedback may name each of `conversations`, and how telling they are.
-create or replace temp view feedback_names as
-select workload, interaction_id, 1 as telling, 'interaction' as tie, interaction_id as about from conversations
+-- All ids by which feedback may name each of `conversations`, and how specific they are (id_rank 1 is the most specific).
+-- needs: conversations
+-- makes: temp view interaction_ids (workload, interaction_id, id_rank, tie, named_id)
+create or replace temp view interaction_ids as
+select workload, interaction_id, 1 as id_rank, 'interaction' as tie, interaction_id as named_id from conversations
 union all
 select workload, interaction_id, 2, 'request', request_id from conversations where request_id is not null
 union all

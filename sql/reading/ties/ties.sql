@@ -1,36 +1,38 @@
--- What each id that feedback names stands for: one interaction of its workload, several, none, or only another workload's. A request's
--- own id goes before the second one that a gateway gave it.
+-- The interaction that each id of feedback belongs to: exactly one, several, none, or one of another workload. A request's own
+-- id goes before the id that a gateway added.
+-- needs: feedback_by_id, interaction_ids
+-- makes: temp table ties (workload, id_rank, named_id, interaction_id, tie)
 create or replace temp table ties as
-with asked as (
-    select distinct workload, telling, about
-    from feedback_said
+with named as (
+    select distinct workload, id_rank, named_id
+    from feedback_by_id
 ),
 
 found as (
     select
-        asked.workload, asked.telling, asked.about, names.tie, names.workload = asked.workload as is_own,
-        count(distinct names.interaction_id) as matches, min(names.interaction_id) as interaction_id
-    from asked
-    inner join feedback_names as names using (telling, about)
+        named.workload, named.id_rank, named.named_id, candidates.tie, candidates.workload = named.workload as is_own,
+        count(distinct candidates.interaction_id) as matches, min(candidates.interaction_id) as interaction_id
+    from named
+    inner join interaction_ids as candidates using (id_rank, named_id)
     group by all
 ),
 
-nearest as (
+preferred as (
     select *
     from found
     where is_own
-    qualify row_number() over (partition by workload, telling, about order by tie = 'gateway') = 1
+    qualify row_number() over (partition by workload, id_rank, named_id order by tie = 'gateway') = 1
 )
 
 select
-    workload, telling, about,
-    case when nearest.matches = 1 then nearest.interaction_id end as interaction_id,
+    workload, id_rank, named_id,
+    case when preferred.matches = 1 then preferred.interaction_id end as interaction_id,
     case
-        when nearest.matches = 1 then nearest.tie
-        when nearest.matches > 1 then 'several'
-        when others.about is not null then 'elsewhere'
+        when preferred.matches = 1 then preferred.tie
+        when preferred.matches > 1 then 'several'
+        when others.named_id is not null then 'elsewhere'
         else 'unknown'
     end as tie
-from asked
-left join nearest using (workload, telling, about)
-left join (select distinct workload, telling, about from found where not is_own) as others using (workload, telling, about)
+from named
+left join preferred using (workload, id_rank, named_id)
+left join (select distinct workload, id_rank, named_id from found where not is_own) as others using (workload, id_rank, named_id)

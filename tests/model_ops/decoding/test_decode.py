@@ -14,8 +14,6 @@ from model_ops.decoding.lookup import LookupDrafter
 from model_ops.decoding.ngram import NgramIndex
 from model_ops.errors import ModelError
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 class NoisyDrafter:
     """Draws drafts from a fixed distribution over some of the vocabulary: wrong often, exact in its probabilities."""

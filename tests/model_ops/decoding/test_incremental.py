@@ -12,8 +12,6 @@ from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
 from model_ops.quantization.quantized import load_quantized
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 ARCHITECTURES = {
     "llama": {"attention_bias": True, "mlp_bias": True},
     "llama-rope": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0,

@@ -14,8 +14,6 @@ from model_ops.decoding.lookup import LookupDrafter, replay
 from model_ops.decoding.ngram import NgramIndex
 from model_ops.decoding.suffix import SuffixCache, SuffixOptions
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 def prompts_of(count, longest=14, vocab=24, seed=2):
     generator = torch.Generator().manual_seed(seed)

@@ -11,8 +11,6 @@ from model_ops.decoding.decode import decode
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.model_drafter import ModelDrafter
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 PROMPTS = [[3, 9, 4, 70, 8], [5], [6, 6, 31], [40, 41, 42, 43, 44, 45, 46]]
 
 

@@ -7,8 +7,6 @@ import torch
 
 from model_ops.decoding.sampling import choose, row_uniforms, sample, verify_draws, verify_matches
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 def test_sample_follows_its_weights_and_never_picks_a_zero():
     weights = torch.tensor([0.0, 3.0, 0.0, 1.0, 0.0]).expand(40_000, -1)

@@ -13,7 +13,6 @@ from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 
-torch.set_num_threads(2)
 LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]
 EVERY = sorted(ARCHITECTURES)
 

@@ -6,7 +6,6 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention as attention
 
-torch.set_num_threads(2)
 LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]
 
 

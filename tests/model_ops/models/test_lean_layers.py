@@ -10,8 +10,6 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP, Qwen3RMSNorm
 
 from model_ops.models.lean_layers import make_lean
 
-torch.set_num_threads(2)
-
 
 def saved_bytes(module, *inputs):
     """What autograd keeps of a forward pass, weights aside."""

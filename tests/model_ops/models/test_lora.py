@@ -21,7 +21,6 @@ from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 
-torch.set_num_threads(2)
 EVERY = sorted(ARCHITECTURES)
 SETTINGS = LoraSettings(rank=4, alpha=8)
 

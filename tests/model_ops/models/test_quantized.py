@@ -22,8 +22,6 @@ from model_ops.quantization.quantized import (
 )
 from model_ops.tensor_files import read_directory
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 
 @settings(max_examples=50, deadline=None)
 @given(rows=st.integers(1, 8), width=st.integers(1, 64), exponent=st.integers(-20, 20), seed=st.integers(0, 1_000))

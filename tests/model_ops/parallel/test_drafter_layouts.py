@@ -33,7 +33,8 @@ from safetensors.torch import load_file, save_file
 sys.path.insert(0, "tests/model_ops")
 from tiny_models import write_dataset, write_target
 from benchmarks.parallel import on_processes
-from model_ops.operations import generate, speculator
+from model_ops.speculators.registry import speculator_settings
+from model_ops import generate, speculator
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
@@ -42,7 +43,6 @@ from model_ops.speculators import hidden_states
 from model_ops.speculators.hidden_states import HiddenStates
 from model_ops.parallel.mesh_settings import MeshSettings
 
-torch.set_num_threads(1)
 root = Path(sys.argv[1])
 hidden_states.SHARD_TOKENS = 400  # several shards, so that there is something to share
 write_target(root / "target")
@@ -144,9 +144,8 @@ def broken(self, number):
 bad = HiddenStates.row = None
 from model_ops.speculators.hidden_states import read_answers
 from model_ops.speculators.speculator_batches import plan_steps
-from model_ops.speculators.settings import SpeculatorSettings
 rows = read_answers(root / "answers" / "train.parquet", 256)[0]
-steps = plan_steps([len(one.ids) for one in rows], SpeculatorSettings(steps=6, tokens_per_step=384))
+steps = plan_steps([len(one.ids) for one in rows], speculator_settings(steps=6, tokens_per_step=384))
 bad = rows[steps[3][-1]].row_id
 HiddenStates.row = broken
 train("bad-one", "eagle3", {}, {"on_bad_step": "skip", "dry_run": False})
@@ -172,7 +171,7 @@ print(json.dumps(found))
 def found(tmp_path_factory):
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("drafters")), json.dumps(CASES)],
                           capture_output=True, text=True, timeout=870,
-                          env={**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+                          env={**os.environ, "PYTHONPATH": str(Path.cwd()), "HF_HUB_OFFLINE": "1"})
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

@@ -29,25 +29,40 @@ CASES = {
 }
 
 SCRIPT = """
-import json, sys
-import torch
-from benchmarks.parallel import compare, documents, outcome, tiny
+import json, sys, tempfile
+from pathlib import Path
+import torch.distributed as dist
+from benchmarks import parallel
+from benchmarks.parallel import documents, gaps, on_processes, outcome, tiny
 from model_ops.parallel.mesh_settings import MeshSettings
 
-torch.set_num_threads(1)
-found, rows = {}, documents(60, 64, 130)
-for name, (kind, mesh, changes) in json.loads(sys.argv[1]).items():
-    sizes = {"hidden": 32, "layers": 2, "vocab": 130, **changes}
-    one = outcome(lambda: tiny(kind, **sizes), rows, MeshSettings(), 512, 64)
-    found[name] = compare(kind, MeshSettings(**mesh), one, rows, sizes, 512, 64)
-print(json.dumps(found))
+parallel.STEPS = 4
+cases, rows, runs = json.loads(sys.argv[1]), documents(60, 64, 130), {}
+
+def trained(kind, mesh, changes):
+    return outcome(lambda: tiny(kind, **{"hidden": 32, "layers": 2, "vocab": 130, **changes}), rows, MeshSettings(**mesh), 256, 64)
+
+for name, (_, mesh, _) in cases.items():
+    runs.setdefault(MeshSettings(**mesh).resolved().processes, []).append(name)
+ones = {name: trained(kind, {}, changes) for name, (kind, _, changes) in cases.items()}
+with tempfile.TemporaryDirectory() as folder:
+    file = Path(folder) / "gaps"
+    def work():
+        for name in names:
+            many = trained(*cases[name])
+            if dist.get_rank() == 0:
+                with file.open("a") as found:
+                    found.write(json.dumps([name, gaps(ones[name], many)]) + "\\n")
+    for count, names in runs.items():
+        on_processes(count, work)
+    print(json.dumps(dict(map(json.loads, file.read_text().splitlines()))))
 """
 
 
 @pytest.fixture(scope="module")
 def found():
     done = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(CASES)], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"})
+                          env={**os.environ, "PYTHONPATH": str(Path.cwd())})
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

@@ -4,9 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
-from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.training.settings import TrainingSettings
+from model_ops.speculators.registry import speculator_settings
+from model_ops.training.settings import MeshSettings, TrainingSettings
 
 
 def test_nothing_said_is_one_process():
@@ -44,10 +43,10 @@ def test_all_accelerators_where_there_are_none():
 
 
 def test_drafters_are_copied_and_cut_and_nothing_else():
-    assert SpeculatorSettings(mesh={"dp_replicate": 2, "dp_shard": 4}).mesh.resolved().processes == 8
-    assert SpeculatorSettings(mesh={"dp_shard": -1}).mesh.dp_shard == -1
+    assert speculator_settings(mesh={"dp_replicate": 2, "dp_shard": 4}).mesh.resolved().processes == 8
+    assert speculator_settings(mesh={"dp_shard": -1}).mesh.dp_shard == -1
     for axis in ("cp", "ep", "tp"):
         with pytest.raises(ValidationError, match=f"{axis} is 2, but a drafter is a layer or a few .* set {axis} to 1"):
-            SpeculatorSettings(mesh={axis: 2})
+            speculator_settings(mesh={axis: 2})
     with pytest.raises(ValidationError, match="only sft, student and speculator take a mesh"):
         TinyBaseSettings(mesh={"dp_shard": 2})

@@ -24,7 +24,6 @@ from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 
-torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 rows = documents(60, 64, 130)
 
@@ -80,7 +79,7 @@ MESHES = {
 def found(tmp_path_factory):
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("moved")), json.dumps(MESHES)],
                           capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"})
+                          env={**os.environ, "PYTHONPATH": str(Path.cwd())})
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

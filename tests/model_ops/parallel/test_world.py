@@ -25,7 +25,6 @@ from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 
-torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 
 def norms():
@@ -65,7 +64,7 @@ print(json.dumps({"norms": noted("norms", norms), "rows": noted("rows", lambda: 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("world"))], capture_output=True,
-                          text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"})
+                          text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(Path.cwd())})
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

@@ -11,8 +11,6 @@ from model_ops.speculators.chain_loss import Draft, chain_loss
 from model_ops.speculators.speculator_losses import OUTSIDE, speculator_loss
 from model_ops.speculators.teacher import Teacher
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 VOCAB, HIDDEN, WIDTH, CONTEXTS = 50, 8, 6, 37
 
 

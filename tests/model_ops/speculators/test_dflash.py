@@ -18,17 +18,16 @@ from model_ops.decoding.incremental import IncrementalModel, rotate
 from model_ops.errors import ModelError
 from model_ops.speculators import draft_attention
 from model_ops.speculators.continue_training import check_fit, take_over
-from model_ops.speculators.dflash import captured_boundaries, default_mask_token
-from model_ops.speculators.draft_model import load_draft_model, new_draft_model
+from model_ops.speculators.dflash import default_mask_token
+from model_ops.speculators.dflash_config import captured_boundaries
+from model_ops.speculators.documents import Documents
+from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, OnlineStates
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.speculator_batches import SpeculatorPlan, chosen_anchors, documents_of, make_batch
 from model_ops.speculators.speculator_losses import acceptance, speculator_loss
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss, drafts_of, measure_alpha
-from model_ops.speculators.training_time_test import Documents
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 def normed(x, weight):
@@ -174,7 +173,7 @@ def test_sampled_text_is_distributed_as_the_target(greedy):
 def test_the_loss_is_the_weighted_sum_over_the_anchors_blocks(material, loss):
     target, runner, model, rows, source = material
     model = tiny_dflash(runner).requires_grad_(True)
-    settings = SpeculatorSettings(architecture="dflash", loss=loss, gamma=2.0, anchors=4,
+    settings = speculator_settings(architecture="dflash", loss=loss, gamma=2.0, anchors=4,
                                   lambda_of="position").resolved()
     batch, teacher = make_batch(rows, source, [0, 1, 2], (5, 6, 7)), Teacher(target.lm_head.weight, model.target_ids)
     found = SpeculatorLoss(teacher, settings)(model, batch)
@@ -204,7 +203,7 @@ def test_the_loss_is_the_weighted_sum_over_the_anchors_blocks(material, loss):
 def test_an_answer_weighs_by_its_tokens_whatever_shares_its_micro_batch(material):
     """Two anchors each of answers of 9, 3 and 14 tokens: together as much as one by one, at the same anchors."""
     target, _, model, rows, source = material
-    settings = SpeculatorSettings(architecture="dflash", anchors=2).resolved()
+    settings = speculator_settings(architecture="dflash", anchors=2).resolved()
     loss = SpeculatorLoss(Teacher(target.lm_head.weight, model.target_ids), settings)
     together = make_batch(rows, source, [0, 1, 2], (5, 6, 7))
     orders = together.order.split(together.windows.tolist())
@@ -215,7 +214,7 @@ def test_an_answer_weighs_by_its_tokens_whatever_shares_its_micro_batch(material
 
 def test_anchors_are_chosen_anew_each_step_and_again_the_same(material):
     _, _, _, rows, source = material
-    settings = SpeculatorSettings(architecture="dflash", steps=6, tokens_per_step=64).resolved()
+    settings = speculator_settings(architecture="dflash", steps=6, tokens_per_step=64).resolved()
     plans, seen = [SpeculatorPlan(rows, source, settings) for _ in range(2)], set()
     for step in range(6):
         for one, other in zip(*(plan.step(step) for plan in plans), strict=True):
@@ -328,7 +327,7 @@ def test_the_mask_token_is_one_that_no_text_holds():
     assert chosen(pad_token_id=5) == 5
     assert chosen(pad_token_id=2) == chosen(pad_token_id=None) == chosen(pad_token_id=91) == 89
     runner = IncrementalModel(tiny_model(layers=4))
-    settings = SpeculatorSettings(architecture="dflash", mask_token_id=96).resolved()
+    settings = speculator_settings(architecture="dflash", mask_token_id=96).resolved()
     with pytest.raises(ModelError, match="mask_token_id is 96, outside"):
         new_draft_model(settings, runner, torch.arange(96))
 
@@ -354,14 +353,14 @@ REFUSED = {
 @pytest.mark.parametrize("sentence", REFUSED)
 def test_settings_that_contradict_each_other_are_refused(sentence):
     with pytest.raises(ValueError, match=sentence):
-        SpeculatorSettings(**{"architecture": "dflash", **REFUSED[sentence]})
+        speculator_settings(**{"architecture": "dflash", **REFUSED[sentence]})
 
 
 def test_open_settings_are_filled_by_block_and_preset():
-    filled = SpeculatorSettings(architecture="dflash", num_speculative_tokens=7, preset="quick").resolved()
+    filled = speculator_settings(architecture="dflash", num_speculative_tokens=7, preset="quick").resolved()
     assert (filled.block_size, filled.ttt_steps, filled.num_layers, filled.anchors, filled.gamma) == (8, 7, 1, 64, 4.0)
     assert filled.weights_of_steps(3) == pytest.approx([1, 0.7788008, 0.6065307])
-    wider = SpeculatorSettings(architecture="dflash", block_size=12, anchors=9).resolved()
+    wider = speculator_settings(architecture="dflash", block_size=12, anchors=9).resolved()
     assert (wider.ttt_steps, wider.num_layers, wider.anchors) == (11, 3, 9)
-    assert SpeculatorSettings.model_validate(wider.model_dump()) == wider
-    assert SpeculatorSettings().resolved().anchors is None
+    assert speculator_settings(**wider.model_dump()) == wider
+    assert speculator_settings().resolved().positions_per_answer is None

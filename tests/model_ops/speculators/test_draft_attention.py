@@ -8,8 +8,6 @@ import torch
 from model_ops.speculators import draft_attention as module
 from model_ops.speculators.draft_attention import WindowLayout, draft_attention
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 BEFORE, WINDOWS = [6, 0, 11, 3, 40, 4], [5, 9, 1, 0, 30, 7]
 PATHS = {"explicit": (512, 1 << 21), "explicit, one query at a time": (512, 60), "the CPU's kernel": (0, 1 << 21),
          "both": (30, 1 << 21)}

@@ -7,8 +7,8 @@ import torch
 from tiny_models import write_target
 
 from model_ops.decoding.target import load_runner
-from model_ops.speculators.draft_model import load_draft_model, new_draft_model
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.factory import load_draft_model, new_draft_model
+from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.target_stamp import stamp
 
 FAR = torch.tensor([[1, 100, 8_000]])
@@ -20,7 +20,7 @@ def test_weights_in_bfloat16_stand_at_the_positions_of_float32(tmp_path, archite
     write_target(tmp_path / "small", layers=2)
     runner = load_runner(tmp_path / "target")
     own = {"draft_model": str(tmp_path / "small")} if architecture == "draft_model" else {}
-    settings = SpeculatorSettings(architecture=architecture, **own).resolved()
+    settings = speculator_settings(architecture=architecture, **own).resolved()
     new_draft_model(settings, runner, torch.arange(300)).save(tmp_path / "drafter", 3)
     stamp(tmp_path / "drafter", tmp_path / "target")
 

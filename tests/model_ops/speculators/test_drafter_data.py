@@ -17,15 +17,13 @@ from model_ops.models.target_digest import target_digest, vocabulary_digest
 from model_ops.operations import generate, speculator
 from model_ops.progress import Progress
 from model_ops.speculators.continue_training import SHARES, begin_between, check_fit, take_over
-from model_ops.speculators.draft_model import load_draft_model, new_draft_model
 from model_ops.speculators.draft_vocabulary import choose_draft_vocabulary, count_answers, coverage_report, forced_ids
+from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.speculator_batches import make_batch
 from model_ops.speculators.state_budget import choose_states, fitting
 from model_ops.verify import verify
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 def answered(root):
@@ -98,7 +96,7 @@ def test_online_and_cached_training_learn_the_same(place, tmp_path):
 def test_a_cache_keeps_to_its_budget(place, tmp_path):
     rows = [AnswerRow(str(number), [3] * 100, 50) for number in range(10)]
     assert fitting(rows, 3, 32, 10 * 2 * 32 * (3 * 100 + 51)) == 10 and fitting(rows, 3, 32, 3.5 * 2 * 32 * 351) == 3
-    asked = SpeculatorSettings(hidden_states="cache", cache_gib=3.5 * 2 * 32 * 351 / 2**30, epochs=3).resolved()
+    asked = speculator_settings(hidden_states="cache", cache_gib=3.5 * 2 * 32 * 351 / 2**30, epochs=3).resolved()
     with pytest.raises(ModelError, match=r"10 answers take 0\.2 MiB and cache_gib allows 0\.1 MiB: 3 of them would fit"):
         choose_states(asked, rows, 3, 32, tmp_path)
     auto = asked.model_copy(update={"hidden_states": "auto"})
@@ -140,7 +138,7 @@ def test_a_drafter_names_its_target_and_verify_looks(place, tmp_path):
 
 def test_continuing_takes_all_weights_over_and_new_tokens_from_the_target(place):
     runner = load_runner(place / "target")
-    settings = SpeculatorSettings(ttt_steps=2, seed=5).resolved()
+    settings = speculator_settings(ttt_steps=2, seed=5).resolved()
     before, after = torch.arange(0, 200), torch.arange(100, 250)
     previous = new_draft_model(settings, runner, before)
     with torch.no_grad():
@@ -166,7 +164,7 @@ def test_continuing_takes_all_weights_over_and_new_tokens_from_the_target(place)
 ])
 def test_a_previous_drafter_is_shrunk_as_far_as_it_costs_little(place, left, expected):
     runner = load_runner(place / "target")
-    settings = SpeculatorSettings(ttt_steps=2, seed=5).resolved()
+    settings = speculator_settings(ttt_steps=2, seed=5).resolved()
     previous = new_draft_model(settings, runner, torch.arange(0, 200))
     with torch.no_grad():
         for parameter in previous.parameters():

@@ -21,12 +21,11 @@ from model_ops.decoding.incremental import FINAL
 from model_ops.decoding.target import load_runner
 from model_ops.models.model_directory import read_config
 from model_ops.progress import Progress
-from model_ops.speculators.eagle3 import Eagle3, Eagle3Config
+from model_ops.speculators.eagle3 import Eagle3
+from model_ops.speculators.eagle3_config import Eagle3Config
 from model_ops.speculators.export_eagle3 import midlayer_config
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates
-from model_ops.speculators.settings import SpeculatorSettings
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+from model_ops.speculators.registry import speculator_settings
 
 ROWS = [AnswerRow("a", list(range(5, 30)), 7), AnswerRow("b", list(range(40, 52)), 3)]
 LAYERS = (2, 4, 5)
@@ -146,7 +145,7 @@ def test_specforge_gets_a_target_with_an_index_and_output_layers(written, tmp_pa
 
 def test_ours_is_fed_the_peers_steps(written, tmp_path):
     _, _, boundaries = written
-    settings = SpeculatorSettings(steps=2, tokens_per_step=64).resolved()
+    settings = speculator_settings(steps=2, tokens_per_step=64).resolved()
     plan = GivenSteps(ROWS, boundaries, settings, [[1], [0, 1, 0]])
     assert [[name for batch in plan.step(step) for name in batch.row_ids] for step in (0, 1)] == [["b"], ["b", "a", "a"]]
     write_rows(ROWS, tmp_path / "rows.jsonl")

@@ -16,12 +16,12 @@ from tiny_models import tiny_model
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.speculators import draft_attention
-from model_ops.speculators.draft_model import load_draft_model
-from model_ops.speculators.eagle3 import Eagle3, Eagle3Config, default_layer_ids
+from model_ops.speculators.documents import Documents
+from model_ops.speculators.eagle3 import Eagle3
+from model_ops.speculators.eagle3_config import Eagle3Config, default_layer_ids
 from model_ops.speculators.eagle3_drafter import Eagle3Drafter
-from model_ops.speculators.training_time_test import Documents, unroll
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
+from model_ops.speculators.factory import load_draft_model
+from model_ops.speculators.training_time_test import unroll
 
 
 @pytest.mark.parametrize(("newer", "num_layers"), [(False, 1), (True, 1), (False, 3), (True, 2)])

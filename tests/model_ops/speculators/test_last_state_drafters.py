@@ -16,17 +16,17 @@ from tiny_models import tiny_model
 from model_ops.decoding.decode import decode
 from model_ops.decoding.incremental import FINAL, IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.speculators.draft_model import load_draft_model, new_draft_model
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.training_time_test import Documents
+from model_ops.speculators.documents import Documents
+from model_ops.speculators.factory import load_draft_model, new_draft_model
+from model_ops.speculators.medusa import Medusa
+from model_ops.speculators.registry import speculator_settings
 from model_ops.training.optimizers import parameter_groups
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 def by_definition(model, state, tokens):
     """Logits of each step from the formulas of the papers, weights by the names of the files; tokens: what is fed."""
     weights, logits = model.state_dict(), []
-    if model.kind == "medusa":
+    if isinstance(model, Medusa):
         for head in range(model.config.num_heads):
             x = state
             for layer in range(model.config.num_hidden_layers):
@@ -143,7 +143,7 @@ def test_the_files_are_what_servers_ask_for(tmp_path):
 
 def test_an_untrained_medusa_is_the_targets_own_head():
     runner = IncrementalModel(tiny_model(layers=2))
-    model = new_draft_model(SpeculatorSettings(architecture="medusa").resolved(), runner, torch.arange(5, 60))
+    model = new_draft_model(speculator_settings(architecture="medusa").resolved(), runner, torch.arange(5, 60))
     state = torch.randn(4, 32)
     for step in range(3):
         torch.testing.assert_close(model.draft_step(state, None, step)[1], runner.logits(state)[:, 5:60])
@@ -154,7 +154,7 @@ def test_an_untrained_medusa_is_the_targets_own_head():
 @pytest.mark.parametrize("form", FORMS)
 def test_muon_leaves_output_matrices_to_adamw(form):
     model = drafter_of(form, IncrementalModel(tiny_model(layers=2))).requires_grad_()
-    settings = SpeculatorSettings(optimizer="muon").resolved()
+    settings = speculator_settings(optimizer="muon").resolved()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     matrices = {names[id(parameter)] for group in parameter_groups(model, settings) if group["matrices"]
                 for parameter in group["params"]}
@@ -216,17 +216,17 @@ def test_prefixed_and_older_names_are_read(tmp_path):
 ])
 def test_settings_that_contradict_the_architecture_are_refused(fields, expected):
     with pytest.raises(ValueError, match=expected):
-        SpeculatorSettings(**fields)
+        speculator_settings(**fields)
 
 
 def test_open_fields_follow_the_architecture():
-    medusa = SpeculatorSettings(architecture="medusa", num_speculative_tokens=4, preset="quick").resolved()
-    assert (medusa.ttt_steps, medusa.residual_layers, medusa.shared_head, medusa.tie_weights) == (4, 1, True, None)
-    mlp = SpeculatorSettings(architecture="mlp_speculator", num_speculative_tokens=1).resolved()
+    medusa = speculator_settings(architecture="medusa", num_speculative_tokens=4, preset="quick").resolved()
+    assert (medusa.ttt_steps, medusa.residual_layers, medusa.shared_head, medusa.eta) == (4, 1, True, 10)
+    mlp = speculator_settings(architecture="mlp_speculator", num_speculative_tokens=1).resolved()
     assert (mlp.ttt_steps, mlp.tie_weights, mlp.scale_input, mlp.inner_dim) == (1, False, True, None)
-    eagle3 = SpeculatorSettings(architecture="eagle3", preset="quick").resolved()
-    assert (eagle3.ttt_steps, eagle3.num_layers, eagle3.cod_ratio) == (3, 1, None)
-    parallel = SpeculatorSettings(architecture="p_eagle", num_speculative_tokens=6, draft_vocab_size=500).resolved()
+    eagle3 = speculator_settings(architecture="eagle3", preset="quick").resolved()
+    assert (eagle3.ttt_steps, eagle3.num_layers, eagle3.eta) == (3, 1, 3)
+    parallel = speculator_settings(architecture="p_eagle", num_speculative_tokens=6, draft_vocab_size=500).resolved()
     assert (parallel.ttt_steps, parallel.num_layers, parallel.mask_token_id) == (6, 4, None)
     assert parallel.shares_of_steps(6) == pytest.approx([1, 0.7, 0.49, 0.343, 0.2401, 0.2])
     assert eagle3.shares_of_steps(3) == [1, 1, 1]

@@ -21,21 +21,17 @@ from model_ops.models.model_directory import load_model
 from model_ops.models.mtp_tensors import LAYER
 from model_ops.operations import generate, import_base, quantize, speculator
 from model_ops.progress import Progress
-from model_ops.speculators.draft_model import load_draft_model
+from model_ops.speculators.documents import Documents
+from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.mtp import Mtp
-from model_ops.speculators.settings import SpeculatorSettings
-from model_ops.speculators.training_time_test import Documents
 from model_ops.verify import verify
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 def with_layer(target, folder, seed=0):
     """Mtp for a target in memory, begun from a layer in a file."""
     folder.mkdir(exist_ok=True)
     save_file(mtp_layer_tensors(target.config, seed), folder / "model.safetensors")
-    settings = SpeculatorSettings(architecture="mtp", mtp_layer=str(folder)).resolved()
-    return Mtp.new(settings, IncrementalModel(target), torch.arange(target.config.vocab_size)).eval()
+    return Mtp.for_target(IncrementalModel(target), folder).eval()
 
 
 def published(target, tensors, states, tokens, positions, final_norm=None):

@@ -16,14 +16,13 @@ from tiny_models import tiny_model
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.speculators import draft_attention
-from model_ops.speculators.draft_model import load_draft_model
+from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_vocabulary import unused_token
+from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.hidden_states import AnswerRow
 from model_ops.speculators.masked_drafts import sampled_entries
 from model_ops.speculators.p_eagle import PEagle
-from model_ops.speculators.training_time_test import Documents
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 MASK = 95
 
 

@@ -22,8 +22,6 @@ from model_ops.speculators.speculator_losses import (
     tv_loss,
 )
 
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
-
 DISTRIBUTIONAL = ("kl", "lk_lambda", "lk_alpha", "tv")
 KINDS = (*DISTRIBUTIONAL, "cross_entropy")
 

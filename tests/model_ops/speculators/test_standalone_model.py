@@ -15,13 +15,11 @@ from model_ops.job import Job
 from model_ops.models.model_directory import load_model
 from model_ops.operations import evaluate, generate, quantize, speculator
 from model_ops.progress import Progress
-from model_ops.speculators.draft_model import load_draft_model
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.documents import Documents
+from model_ops.speculators.factory import load_draft_model
+from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.standalone_model import StandaloneModel
-from model_ops.speculators.training_time_test import Documents
 from model_ops.verify import verify
-
-torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it gives
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +159,11 @@ def test_a_drafter_is_told_from_a_model_and_from_another_targets(place, tmp_path
 ])
 def test_settings_that_it_does_not_have_are_refused(given, said):
     with pytest.raises(ValueError, match=said):
-        SpeculatorSettings(**given)
+        speculator_settings(**given)
 
 
 def test_open_settings_are_those_of_a_whole_model():
-    filled = SpeculatorSettings(architecture="draft_model", num_speculative_tokens=5).resolved()
+    filled = speculator_settings(architecture="draft_model", num_speculative_tokens=5).resolved()
     assert (filled.draft_model, filled.ttt_steps, filled.eta) == ("student", 1, 3.0)
-    assert filled.learning_rate == pytest.approx(SpeculatorSettings().resolved().learning_rate / 10)
-    assert SpeculatorSettings(architecture="draft_model", learning_rate=3e-4).resolved().learning_rate == 3e-4
+    assert filled.learning_rate == pytest.approx(speculator_settings().resolved().learning_rate / 10)
+    assert speculator_settings(architecture="draft_model", learning_rate=3e-4).resolved().learning_rate == 3e-4

@@ -7,17 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from tiny_drafters import tiny_dflash
 from tiny_models import tiny_model, write_target
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
-from model_ops.speculators.draft_model import load_draft_model
+from model_ops.speculators.factory import load_draft_model
 from model_ops.verify import verify
-
-torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,6 @@ from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
 
-torch.set_num_threads(1)
 layouts, paths, place = json.loads(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])
 rows = documents(40, 48, 131)
 

@@ -13,22 +13,18 @@ from safetensors.torch import load_file
 ROOT = Path(__file__).parents[3]
 
 
-def torchrun(work, rank=-1, step=-1, number="SIGKILL", restarts=0):
-    work.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    script = Path(__file__).with_name("train_processes.py")
-    return subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts),
-         str(script), str(work), str(rank), str(step), number],
-        capture_output=True, text=True, timeout=300, env=environment, cwd=ROOT)
-
-
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    work = tmp_path_factory.mktemp("undisturbed")
-    done = torchrun(work)
+def runs(tmp_path_factory):
+    """A folder for each run of train_processes.py; each ended well."""
+    folder = tmp_path_factory.mktemp("runs")
+    places = [str(ROOT), str(ROOT / "tests" / "model_ops")]
+    done = subprocess.run([sys.executable, str(Path(__file__).with_name("train_processes.py")), str(folder)],
+                          capture_output=True, text=True, timeout=500, cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(places)})
     assert done.returncode == 0, done.stderr[-3000:]
-    return work
+    for outcome in json.loads((folder / "outcomes.json").read_text()):
+        assert outcome["code"] == 0, outcome["stderr"][-3000:]
+    return folder
 
 
 def same_weights(one, other):
@@ -41,20 +37,15 @@ def losses(work):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_torchrun_starts_a_run_again_after_a_kill_and_it_ends_with_the_same_weights(undisturbed, tmp_path, rank):
-    done = torchrun(tmp_path, rank, 10, restarts=1)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int((tmp_path / "resumed").read_text()) in (4, 8)
-    assert same_weights(undisturbed, tmp_path)
-    assert losses(undisturbed) == losses(tmp_path)
+def test_torchrun_starts_a_run_again_after_a_kill_and_it_ends_with_the_same_weights(runs, rank):
+    killed = runs / f"killed {rank}"
+    assert int((killed / "resumed").read_text()) in (4, 8)
+    assert same_weights(runs / "undisturbed", killed)
+    assert losses(runs / "undisturbed") == losses(killed)
 
 
-def test_a_stop_that_one_process_is_asked_for_stops_all_after_the_same_step_saved(undisturbed, tmp_path):
-    done = torchrun(tmp_path, 1, 10, "SIGTERM")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert {path.name for path in tmp_path.glob("stopped-*")} == {"stopped-0", "stopped-1"}
-    saved = sorted(path.parent.name for path in tmp_path.glob(".work/checkpoints/step-*/state.json"))
-    assert saved[-1] == "step-00000010"
-    again = torchrun(tmp_path)
-    assert again.returncode == 0 and (tmp_path / "resumed").read_text() == "10"
-    assert same_weights(undisturbed, tmp_path)
+def test_a_stop_that_one_process_is_asked_for_stops_all_after_the_same_step_saved(runs):
+    stopped = runs / "stopped"
+    assert {path.name for path in stopped.glob("stopped-*")} == {"stopped-0", "stopped-1"}
+    assert (stopped / "resumed").read_text() == "10", "saved after the step at which it was asked, and gone on from there"
+    assert same_weights(runs / "undisturbed", stopped)

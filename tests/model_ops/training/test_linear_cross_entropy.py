@@ -12,8 +12,6 @@ from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.losses.linear_cross_entropy import cross_entropy_rows, next_token_loss, token_nll
 from model_ops.training.packing import Document, to_batch
 
-torch.set_num_threads(2)
-
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, 1000])
 def test_value_and_gradients_equal_the_plain_formula(chunk_rows):

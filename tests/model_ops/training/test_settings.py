@@ -3,20 +3,29 @@
 import pytest
 
 from model_ops.operations.table import OPERATIONS
+from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.training.settings import TrainingSettings
 
-STAGES = {name: kind for name, kind in OPERATIONS.items() if issubclass(kind, TrainingSettings)}
+DRAFTERS = {f"speculator {name}": found.settings for name, found in ARCHITECTURES.items()}
+STAGES = {**{name: kind for name, kind in OPERATIONS.items() if isinstance(kind, type) and issubclass(kind, TrainingSettings)},
+          **DRAFTERS}
+
+
+def of(stage, **values):
+    """Settings of a stage; of a drafter, its architecture named as a recipe names it."""
+    named = {"architecture": stage.partition(" ")[2]} if stage in DRAFTERS else {}
+    return STAGES[stage](**named, **values)
 
 
 def test_four_stages_train():
-    assert {"tiny_base", "sft", "distill", "speculator"} <= STAGES.keys()
+    assert {"tiny_base", "sft", "distill", "speculator eagle3"} <= STAGES.keys()
 
 
 @pytest.mark.parametrize("preset", ["quick", "balanced", "thorough"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_preset_fills_everything_but_what_is_said_to_stay_open(stage, preset):
     kind = STAGES[stage]
-    resolved = kind(preset=preset).resolved()
+    resolved = of(stage, preset=preset).resolved()
     still_open = {name for name in kind.model_fields if getattr(resolved, name) is None}
     assert still_open <= kind.STAY_OPEN.keys()
     assert (resolved.steps is None) != (resolved.epochs is None)
@@ -25,7 +34,7 @@ def test_a_preset_fills_everything_but_what_is_said_to_stay_open(stage, preset):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_more_thorough_preset_looks_at_no_less(stage):
-    quick, balanced, thorough = (STAGES[stage](preset=preset).resolved() for preset in ("quick", "balanced", "thorough"))
+    quick, balanced, thorough = (of(stage, preset=preset).resolved() for preset in ("quick", "balanced", "thorough"))
     for smaller, larger in ((quick, balanced), (balanced, thorough)):
         assert (smaller.steps or smaller.epochs) < (larger.steps or larger.epochs)
         assert smaller.max_length <= larger.max_length and smaller.tokens_per_step <= larger.tokens_per_step
@@ -36,6 +45,6 @@ def test_what_is_set_stays_set_under_every_preset(stage):
     chosen = {"learning_rate": 7e-4, "beta1": 0.8, "beta2": 0.7, "epsilon": 1e-6, "momentum": 0.5, "decay_share": 0.3,
               "milestones": [0.4], "milestone_factor": 0.5, "warmup_share": 0.2, "final_learning_rate_share": 0.0,
               "weight_decay": 0.0, "gradient_clip": 3.0, "checkpoint_every": 7, "max_length": 99, "tokens_per_step": 77}
-    resolved = STAGES[stage](preset="thorough", steps=5, **chosen).resolved()
+    resolved = of(stage, preset="thorough", steps=5, **chosen).resolved()
     assert {name: getattr(resolved, name) for name in chosen} == chosen
     assert resolved.steps == 5 and resolved.epochs is None

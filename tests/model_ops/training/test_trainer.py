@@ -23,7 +23,6 @@ from model_ops.training.settings import TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.trainer import train
 
-torch.set_num_threads(2)
 VOCAB = 19
 
 

@@ -18,7 +18,8 @@ from pipelines.commands import ask  # noqa: F401 - adds the command
 from pipelines.terminal.plain_console import PlainConsole
 from pipelines.terminal.printing import print_rows
 from pipelines.terminal.shared_options import app
-from resources.catalog.catalog import CatalogError, rebuild
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import CatalogError
 from resources.lake import Lake
 from resources.tables import SCHEMAS, Tables
 

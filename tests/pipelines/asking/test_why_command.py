@@ -1,4 +1,4 @@
-"""`millrace why` on a finished lake: the story of a row in training, held out, dropped, and in quarantine."""
+"""`millrace why` on a finished lake: a row in training, held out, dropped, and in quarantine."""
 
 import json
 
@@ -12,9 +12,9 @@ def asked(cli, toy, statement):
 def test_a_row_in_training_is_followed_into_weights_release_and_endpoint(toy, cli):
     row = asked(cli, toy, "select interaction_id id, source_uri uri, source_row line from log_lines_in("
                           "'toy-assistant/sft_model') where interaction_id is not null order by id limit 1")
-    story = cli("why", row["id"][:12], "--lake", toy.lake).stdout
+    said = cli("why", row["id"][:12], "--lake", toy.lake).stdout
     for name in ("sft_model", "student_model", "quantized_model", "speculator", "in training", "candidate"):
-        assert name in story, name
+        assert name in said, name
     by_line = cli("why", f"{row['uri']}:{row['line']}", "--lake", toy.lake, "--format", "json")
     stages = [step["stage"] for step in json.loads(by_line.stdout)]
     assert stages == sorted(stages, key=["ingest", "interactions", "clean", "curate", "dataset", "dataset row", "context",
@@ -32,11 +32,11 @@ def test_a_held_out_row_is_in_no_weights(toy, cli):
 @pytest.mark.parametrize("rule", ["near_duplicate", "exact_duplicate", "contaminated", "truncated", "error"])
 def test_a_dropped_row_says_by_which_rule(toy, cli, rule):
     row = asked(cli, toy, f"select interaction_id id, kept_id from decisions where rule = '{rule}' and not kept limit 1")
-    story = cli("why", row["id"], "--lake", toy.lake).stdout
-    assert f"by the rule {rule}" in story
-    assert "weights of" not in story
+    said = cli("why", row["id"], "--lake", toy.lake).stdout
+    assert f"by the rule {rule}" in said
+    assert "weights of" not in said
     if row["kept_id"]:
-        assert row["kept_id"][:16] in story
+        assert row["kept_id"][:16] in said
 
 
 def test_a_line_in_quarantine_and_one_that_never_was(toy, cli):

@@ -11,12 +11,14 @@ from rich.console import Console
 
 from pipelines import cli as command
 from pipelines.commands import ask, build, describe, prepare, release  # noqa: F401 - they add their commands once
-from pipelines.running import follow as following
-from pipelines.running.follow import _traceback, follow
+from pipelines.running import submit as submitting
+from pipelines.running.follow import follow
+from pipelines.running.outcome import traceback_in
 from pipelines.terminal import shared_options as terminal
 from resources.lake import Lake
 from resources.launching.killed import killed_sentence, memory_sentence
-from resources.launching.local_launcher import LocalLauncher, WorkerKilled, WorkerStopped
+from resources.launching.launcher import WorkerKilled, WorkerStopped
+from resources.launching.local_launcher import LocalLauncher
 from tests.conftest import PROJECT
 
 DEBUG_LINES = "2026-06-01 10:00:00 +0000 - dagster - DEBUG - train - 1a2b - 42 - ENGINE_EVENT - Executing steps\n" * 5
@@ -60,7 +62,7 @@ def test_a_bug_shows_its_traceback(ending):
 
 
 def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
-    from resources.catalog.catalog import rebuild
+    from resources.catalog.build import rebuild
 
     lake = Lake.open(tmp_path / "lake")
     rebuild(lake)
@@ -74,11 +76,12 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
 
 
 @pytest.fixture
-def ended(monkeypatch):
+def ended(monkeypatch, tmp_path):
     """What follow() says of a run whose process does what `code` says."""
     def run(code: str):
-        monkeypatch.setattr(following, "python_module", lambda *_: [sys.executable, "-c", code])
-        return follow({}, Console(quiet=True))
+        monkeypatch.setattr(submitting, "python_module", lambda *_: [sys.executable, "-c", code])
+        started = submitting.Run("one", tmp_path, submitting.start_process({}, tmp_path))
+        return follow(started, Console(quiet=True))
 
     return run
 
@@ -106,7 +109,7 @@ def test_a_bug_of_a_run_shows_its_traceback_alone(ended):
 def test_without_a_traceback_the_last_lines_are_shown_but_not_dagsters(tmp_path):
     log = tmp_path / "run.log"
     log.write_text(DEBUG_LINES + "free(): invalid pointer\n" + "\x1b[32m" + DEBUG_LINES)
-    assert _traceback(log) == "free(): invalid pointer"
+    assert traceback_in(log) == "free(): invalid pointer"
 
 
 def test_the_memory_of_a_killed_worker_is_said_beside_what_there_is():

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from pipelines.asking.why_text import STAGES, print_fate
+from pipelines.asking.why_text import STAGES, print_history
 from pipelines.planning.sweep import Report, Tried
 from pipelines.planning.sweep_text import print_sweep
 from pipelines.terminal.printing import print_lineage, print_rows
-from resources.catalog.why import STEPS, Fate
+from resources.catalog.why import STEPS, History
 
 BARE = {"interaction_id": "a" * 64, "step": 1, "stage": "", "name": None, "version": None, "rule": None, "kept": True,
         "detail": None, "kept_id": None, "current": True}
@@ -23,7 +23,7 @@ NEVER_NULL = {"dataset row": {"rule": "test"}, "model": {"name": "shop/sft_model
 def told(steps, subject):
     console = Console(record=True, width=200)
     rows = pa.Table.from_pylist([{**BARE, **step} for step in steps], schema=STEPS)
-    print_fate(Fate("abcdef12", "request", rows, {"a" * 64: subject}), "table", console)
+    print_history(History("abcdef12", "request", rows, {"a" * 64: subject}), "table", console)
     return console.export_text()
 
 
@@ -65,11 +65,17 @@ def test_a_judgement_without_its_model_is_still_a_sentence():
 def test_metadata_tables_leave_missing_values_empty():
     from assets.presentation import table
 
-    assert table([{"gate": "recovery", "measured": None}]).md_str.splitlines()[-1] == "| recovery |  |"
+    shown = table([{"gate": "recovery", "measured": None}, {"gate": "acceptance_length", "measured": 1.5}])
+    assert [dict(record.data) for record in shown.records] == [
+        {"gate": "recovery", "measured": None}, {"gate": "acceptance_length", "measured": 1.5}]
+    assert [(column.name, column.type) for column in shown.schema.columns] == [("gate", "string"), ("measured", "float")]
+    assert [column.type for column in table([{"rows": 3, "passed": True}]).schema.columns] == ["int", "bool"]
+    assert table([]).md_str == "(none)"
 
 
 def test_one_object_that_cannot_be_read_is_said_of_one():
-    from resources.inspecting.inspection import Inspection, _nothing
+    from resources.inspecting.findings import Inspection
+    from resources.inspecting.inspection import _nothing
     from resources.reading.ingest import IngestReport
 
     found = Inspection(uris=["logs/"], sampled=False, sample_rows=0, read=0, totals={}, days=[], workloads=[], clients=[],

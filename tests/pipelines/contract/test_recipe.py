@@ -87,12 +87,12 @@ def test_the_shipped_recipes_load():
 def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_directory(tmp_path):
     (tmp_path / "small").mkdir()
     student = load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model}\n"))
-    assert student.policy.student_drafts and student.policy.source_of("quantized_model") == "sft_model"
+    assert student.policy.drafting_model == "student_model" and student.policy.source_of("quantized_model") == "sft_model"
     given = load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: small}\n"))
-    assert not given.policy.student_drafts and given.policy.source_of("quantized_model") == "student_model"
+    assert given.policy.drafting_model is None and given.policy.source_of("quantized_model") == "student_model"
     assert given.speculator.draft_model == str(tmp_path / "small")
     off = "student: {enabled: false}\nspeculator: {architecture: draft_model"
-    assert not load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.student_drafts
+    assert load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.drafter_from is None
     with pytest.raises(RecipeError, match="enable the student, or name a directory"):
         load_recipe(write(tmp_path, SMALLEST + off + "}\n"))
     with pytest.raises(RecipeError, match=r"speculator.draft_model: there is no directory .*; give that of a small language"):
@@ -105,13 +105,13 @@ def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
         with pytest.raises(RecipeError, match="base_model tiny has none"):
             load_recipe(write(tmp_path, SMALLEST + f"speculator: {drafter}\n"))
     own = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp}\n"))
-    assert own.policy.base_drafts and own.policy.served == "quantized_model" and not own.policy.student_drafts
+    assert own.policy.drafter_from == "base_model" and own.policy.served == "quantized_model" and not own.policy.drafting_model
     assert own.quantize.mtp_layer and not load_recipe(write(tmp_path, SMALLEST)).quantize.mtp_layer
     with pytest.raises(RecipeError, match=r"leave quantize\.mtp_layer out"):
         load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\n"
                           "speculator: {architecture: mtp}\n"))
     given = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n"))
-    assert not given.policy.base_drafts and given.speculator.mtp_layer == str(tmp_path / "mimo")
+    assert given.policy.drafter_from is None and given.speculator.mtp_layer == str(tmp_path / "mimo")
 
 
 def test_a_share_of_a_previous_drafter_asks_for_one(tmp_path):

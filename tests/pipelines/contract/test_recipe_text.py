@@ -74,8 +74,8 @@ def test_keys_given_twice_are_all_named(tmp_path):
     ("a: 1\nb\nc: 1\n", 2, "this line has no colon and space after its key"),
     ('a: "open\nb: 1\n', 1, "the quote that opens in this line is never closed"),
     ('a: "C:\\data"\n', 1, "use single quotes"),
-    ("a: 1\n  b: 2\nc: 3\n", 2, "indent a key like the keys beside it"),
-    ("a:\n  b: 1\n c: 2\n", 3, "not indented like the lines beside it"),
+    ("a: 1\n  b: 2\nc: 3\n", 2, "indent a key like its neighbours"),
+    ("a:\n  b: 1\n c: 2\n", 3, "not indented like its neighbours"),
     ("cron: * * * * *\n", 1, "a value that begins with * or & needs quotes"),
     ("a: *nowhere\n", 1, "a value that begins with * or & needs quotes"),
     ("cron: @daily\n", 1, "a value that begins with @ needs quotes"),
@@ -119,7 +119,7 @@ def test_what_is_no_recipe_is_said_with_its_line(tmp_path, text, line, words):
     ("a: " + "9" * 5000, "a", "too many digits"),
     ("a: !!int x\n", "a", "no value of the kind !!int"),
     ('a: "x\\0y"\n', "a", "the character \\0"),
-    ('a: "\\ud83d"\n', "a", "half of a character"),
+    ('a: "\\ud83d"\n', "a", "a lone surrogate"),
     ("a: {<<: 3}\n", "a", "`<<` takes an alias"),
 ])
 def test_values_that_mean_nothing_are_named(tmp_path, text, key, words):

@@ -1,7 +1,7 @@
 """The demo's closing table of seconds."""
 
 from pipelines.demo.run_demo import BUDGET, _time_section
-from pipelines.running.follow import Outcome
+from pipelines.running.outcome import Outcome
 
 
 def test_a_fresh_demo_is_judged_against_the_whole_budget():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from pipelines.definitions import definitions
+from pipelines.graph.recipe_graph import definitions
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
 

@@ -37,7 +37,7 @@ GRAPH = {
 
 
 def load(tmp_path, more="", base="tiny"):
-    from pipelines.definitions import definitions
+    from pipelines.graph.recipe_graph import definitions
 
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(SMALLEST.replace("tiny", base) + more)
@@ -159,7 +159,7 @@ def test_every_code_location_of_the_workspace_has_a_recipe_and_dg_names_the_same
 
 
 def test_pools_have_limits():
-    settings = yaml.safe_load((PROJECT / "pipelines" / "dagster.yaml").read_text())
+    settings = yaml.safe_load((PROJECT / "pipelines" / "running" / "dagster.yaml").read_text())
     assert settings["concurrency"]["pools"]["default_limit"] == 1
     assert settings["telemetry"]["enabled"] is False
 

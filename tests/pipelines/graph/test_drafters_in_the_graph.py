@@ -11,7 +11,7 @@ import pytest
 from assets import evaluation_report, quantized_model, speculator
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import speculator_settings
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.model_policy import ModelPolicy
@@ -54,7 +54,7 @@ def materialized(tmp_path):
 
 
 def test_the_student_drafts_for_its_quantized_teacher(materialized):
-    jobs, registry = materialized(ModelPolicy(student_drafts=True), SpeculatorSettings(architecture="draft_model"))
+    jobs, registry = materialized(ModelPolicy(drafter_from="student_model"), speculator_settings(architecture="draft_model"))
     assert jobs["quantize"] == {"model": "sft_model"}
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset", "draft_model": "student_model"}
     assert jobs["evaluate"] == {
@@ -69,7 +69,7 @@ def test_a_small_model_from_a_directory_leaves_the_student_on_its_way(materializ
     small = tmp_path / "small"
     small.mkdir()
     (small / "config.json").write_text("{}")
-    jobs, registry = materialized(ModelPolicy(), SpeculatorSettings(architecture="draft_model", draft_model=str(small)))
+    jobs, registry = materialized(ModelPolicy(), speculator_settings(architecture="draft_model", draft_model=str(small)))
     assert jobs["quantize"] == {"model": "student_model"}
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset"}
     assert "draft_model" not in jobs["evaluate"]
@@ -77,7 +77,7 @@ def test_a_small_model_from_a_directory_leaves_the_student_on_its_way(materializ
 
 
 def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
-    jobs, registry = materialized(ModelPolicy(base_drafts=True), SpeculatorSettings(architecture="mtp"))
+    jobs, registry = materialized(ModelPolicy(drafter_from="base_model"), speculator_settings(architecture="mtp"))
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset", "mtp_layer": "base_model"}
     assert "draft_model" not in jobs["evaluate"]
     assert "tutor/base_model" in {item.name for item in registry.current("model", "speculator").inputs}
@@ -85,7 +85,7 @@ def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
 
 @pytest.mark.parametrize(("architecture", "said"), [("draft_model", True), ("eagle3", False)])
 def test_the_report_says_how_a_language_model_that_drafts_is_served(materialized, architecture, said):
-    _, registry = materialized(ModelPolicy(student_drafts=said), SpeculatorSettings(architecture=architecture))
+    _, registry = materialized(ModelPolicy(drafter_from="student_model" if said else None), speculator_settings(architecture=architecture))
     measured = {"drafter": architecture, "temperature": 1.0, "tau": 1.5, "tau_low": 1.4, "tau_high": 1.6, "prompts": 9,
                 "looping_share": 0.0}
     evaluation = {"acceptance": [measured, {**measured, "drafter": "draft_model_untrained"}],

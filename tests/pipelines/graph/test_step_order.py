@@ -23,7 +23,7 @@ SWITCHES = [
 
 
 def graph_of(tmp_path, student: bool, quantize: bool, judge: bool, drafter: str) -> dg.Definitions:
-    from pipelines.definitions import definitions
+    from pipelines.graph.recipe_graph import definitions
 
     (tmp_path / "mimo").mkdir()
     text = RECIPE.format(base="./mimo" if drafter == "the base's own layer" else "tiny") + DRAFTERS[drafter]

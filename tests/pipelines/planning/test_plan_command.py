@@ -12,9 +12,9 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_
 @pytest.fixture
 def recipe(tmp_path):
     (tmp_path / "eight").mkdir()
-    (tmp_path / "eight" / "config.json").write_text(json.dumps(CONFIG))
 
-    def write(base="eight", sft="{max_length: 8192, tokens_per_step: 131072}", more=""):
+    def write(base="eight", sft="{max_length: 8192, tokens_per_step: 131072}", more="", layers=32):
+        (tmp_path / "eight" / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": layers}))
         path = tmp_path / "recipe.yaml"
         path.write_text(f"workload: shop\nbase_model: {base}\nsources: {{logs: {{uri: .}}}}\nsft: {sft}\n{more}")
         return path
@@ -46,7 +46,7 @@ def test_a_student_needs_room_for_its_teacher(cli, recipe):
 
 
 def test_what_cannot_fit_ends_with_1_and_the_nearest_that_can(cli, recipe):
-    done = cli("plan", recipe(), "--gpus", "1xRTX4090", check=1)
+    done = cli("plan", recipe(layers=6), "--gpus", "1xRTX4090", check=1)
     assert "does not fit 1xRTX4090" in done.stderr
     assert "RTX4090 do (" in done.stderr
 

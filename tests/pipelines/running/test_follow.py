@@ -5,21 +5,23 @@ from rich.console import Console
 from pipelines.running.follow import _Watch
 
 
-class Ended:
-    """A process that has ended."""
+class Over:
+    """A run that has ended."""
 
     pid = 2**22 - 1
-    returncode = 0
 
     def poll(self):
-        return self.returncode
+        return 0
+
+    def stop(self):
+        raise AssertionError("nobody asked for this")
 
 
 def watch(tmp_path, lines):
     events = tmp_path / "events.jsonl"
     events.write_text("".join(line + "\n" for line in lines))
     console = Console(record=True, width=120)
-    outcome = _Watch(Ended(), console, {"sft_model": 90}).until_the_end(events)
+    outcome = _Watch(Over(), console, {"sft_model": 90}).until_the_end(events)
     return outcome, console.export_text()
 
 

@@ -5,18 +5,22 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import dagster as dg
 import pytest
-from dagster._core.utils import make_new_run_id
 
-from pipelines.running.instance import PROCESS_TAG, fail_dead_runs, open_instance, this_process
+from pipelines.running.instance import fail_dead_runs, open_instance
 from resources.lake import Lake
+from resources.launching.run_history import PROCESS_TAG
+from resources.process_stamp import this_process
 
 RUN_THAT_HANGS = """
 import sys, time
 import dagster as dg
-from pipelines.running.instance import PROCESS_TAG, open_instance, this_process
+from pipelines.running.instance import open_instance
+from resources.process_stamp import this_process
+from resources.launching.run_history import PROCESS_TAG
 from resources.lake import Lake
 
 @dg.asset(pool="worker")
@@ -55,7 +59,7 @@ def test_a_killed_run_is_failed_and_frees_its_pool_slot(lake):
 
 def test_a_run_that_ended_and_kept_its_slot_gives_it_back(lake):
     instance = open_instance(lake)
-    ended = make_new_run_id()
+    ended = str(uuid.uuid4())
     storage = instance.event_log_storage
     storage.initialize_concurrency_limit_to_default("worker")
     storage.claim_concurrency_slot("worker", ended, "sft_model")
@@ -93,7 +97,7 @@ def test_a_process_is_told_apart_from_a_later_one_with_the_same_pid(lake):
         nothing()
 
     def stuck(process):
-        run = instance.create_run_for_job(some, run_id=make_new_run_id(), tags={PROCESS_TAG: process})
+        run = instance.create_run_for_job(some, run_id=str(uuid.uuid4()), tags={PROCESS_TAG: process})
         instance.report_dagster_event(
             dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, some.name), run.run_id
         )

@@ -123,6 +123,7 @@ def chromium() -> str:
     pytest.skip("no Chromium here and no way to install it: the UI was not looked at")
 
 
+@pytest.mark.slow
 def test_the_graph_is_drawn_in_a_browser(webserver, toy, tmp_path):
     PICTURES.mkdir(parents=True, exist_ok=True)
     picture = PICTURES / "asset-graph.png"

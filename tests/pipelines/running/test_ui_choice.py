@@ -4,7 +4,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from pipelines.definitions import definitions
+from pipelines.graph.recipe_graph import definitions
 from pipelines.running import ui
 from pipelines.running.instance import dagster_home
 from pipelines.running.ui import UiError, code_locations, serve, ui_lake

@@ -16,7 +16,8 @@ from deltalake import write_deltalake
 from sqlalchemy import create_engine, text
 
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
-from resources.catalog.catalog import query, rebuild
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import query
 from resources.lake import Lake
 
 

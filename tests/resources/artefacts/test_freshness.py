@@ -2,7 +2,8 @@
 
 import pytest
 
-from resources.artefacts.freshness import StaleInput, causes_of, current_manifests, stale_inputs
+from resources.artefacts.current import current_manifests
+from resources.artefacts.freshness import StaleInput, causes_of, stale_inputs
 from resources.artefacts.manifest import Code, Input, Manifest
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
@@ -92,3 +93,23 @@ def test_the_cause_that_is_furthest_back_comes_first():
     dataset = {"kind": "dataset", "name": "w/speculator_dataset", "version": "1", "digest": "1", "reason": "stale"}
     stale = {"speculator": [StaleInput(**of), StaleInput(**dataset)], "speculator_dataset": [StaleInput(**of)]}
     assert [artefact for artefact, _ in causes_of("speculator", stale)] == ["speculator_dataset", "speculator"]
+
+
+def test_only_what_is_behind_an_artefact_is_read(tmp_path, monkeypatch):
+    from resources.artefacts import current
+
+    registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
+
+    def make(name, *inputs):
+        draft = registry.draft("model", name, name, ("model_ops/errors.py",), {}, [item.as_input() for item in inputs])
+        (draft.directory / "config.json").write_text(name)
+        return registry.finish(draft, {})
+
+    base = make("base_model")
+    sft = make("sft_model", base)
+    make("student_model", sft)
+    make("unrelated")
+    read, original = [], current.read_manifest
+    monkeypatch.setattr(current, "read_manifest", lambda directory: (read.append(directory.parent.name), original(directory))[1])
+    assert current.up_to_date(registry, "model", "sft_model") == sft
+    assert read == ["base_model"]

@@ -1,7 +1,12 @@
 import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from resources.artefacts import python_digest
 from resources.artefacts.python_digest import _written, read_python
 
 BEFORE = '''
@@ -96,3 +101,27 @@ def test_what_it_uses():
     tree = read_python('import a.b\nfrom c import d\nif TYPE_CHECKING:\n    import e\nrun("one/two")\nrun(f"three/{d}")\n"""text"""')
     assert tree.imports == {"a.b", "c", "c.d"}
     assert tree.strings == {"one/two", "three/"} and tree.beginnings == {"three/"}
+
+
+ALL_FILES = """
+import hashlib, runpy, sys
+from pathlib import Path
+sys.modules["digest"] = sys
+digest, read = hashlib.sha256(), runpy.run_path(sys.argv[1], run_name="digest")["read_python"]
+for file in sorted(Path(sys.argv[2]).glob("[mr]*/**/*.py")):
+    digest.update(read(file.read_text(encoding="utf-8")).digest().encode())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_another_python_reads_the_same_from_every_file(version):
+    """Of model_ops and resources; for each Python that is installed here."""
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "-c", ""], capture_output=True).returncode:
+        pytest.skip(f"there is no python{version} here")
+    project = Path(python_digest.__file__).parents[2]
+    words = ["-c", ALL_FILES, python_digest.__file__, str(project)]
+    ours, theirs = (subprocess.run([each, *words], capture_output=True, text=True, check=True).stdout
+                    for each in (sys.executable, python))
+    assert theirs == ours and len(ours) == 65

@@ -20,9 +20,10 @@ from interaction_rows import START, days_of, interaction, store
 from resources.artefacts.manifest import Code, Input, Manifest, describe_files, files_digest
 from resources.artefacts.slice_digest import slice_digest
 from resources.atomic import write_json
-from resources.catalog.catalog import CatalogError, ask, lineage_of, query, rebuild
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import CatalogError, ask, lineage_of, query
 from resources.catalog.comments import RELATIONS
-from resources.catalog.count_rows import row_fates
+from resources.catalog.count_records import count_records
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.curating.clean import clean
 from resources.curating.curate import curate
@@ -310,7 +311,7 @@ def test_reading_goes_on_while_a_run_writes(tmp_path):
             import sys
             sys.path[:0] = sys.argv[2:]
             from interaction_rows import interaction, store
-            from resources.catalog.catalog import rebuild
+            from resources.catalog.build import rebuild
             from resources.lake import Lake
             from resources.tables import Tables
             lake = Lake.open(sys.argv[1])
@@ -398,7 +399,7 @@ def test_decisions_are_those_in_force_and_the_history_has_all(tmp_path):
         assert plain.execute("select count(*) from decisions_history where workload = 'tutor'").fetchone() == (26,)
 
 
-def test_fates_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
+def test_records_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
     lake = Lake.open(tmp_path / "lake")
     rows = [interaction(n, f"what is {n}", "a number") for n in range(3)]
     store(Tables(lake), "interactions", rows)
@@ -406,8 +407,8 @@ def test_fates_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
     curate(Tables(lake), "tutor", lake.artefacts("dataset") / "tutor" / "curated_interactions" / "v1", CurationSettings(), None)
     rebuild(lake)
     assert query(lake, "from decisions where stage = 'curate'").num_rows == 0
-    fates = row_fates(lake, "tutor", "v1")
-    assert (fates.read, fates.kept, fates.dropped) == (3, 3, {})
+    counts = count_records(lake, "tutor", "v1")
+    assert (counts.read, counts.kept, counts.dropped) == (3, 3, {})
 
 
 def test_every_relation_and_column_has_a_comment(lake):

@@ -10,7 +10,8 @@ import duckdb
 import pytest
 from interaction_rows import interaction, store
 
-from resources.catalog.catalog import CatalogError, ask, open_catalog, query, rebuild
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import CatalogError, ask, open_catalog, query
 from resources.catalog.locked_catalog import Limits
 from resources.lake import Lake
 from resources.tables import Tables

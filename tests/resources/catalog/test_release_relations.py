@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from resources.catalog.catalog import query, rebuild
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import query
 from resources.catalog.release_relations import RELEASE_RELATIONS
 from resources.lake import Lake
 from resources.releasing.approvals import approve, withdraw

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from interaction_rows import days_of, interaction, store, thumb
 
-from resources.catalog.catalog import CatalogError, rebuild
-from resources.catalog.why import UnknownIdError, fate_of
+from resources.catalog.build import rebuild
+from resources.catalog.catalog import CatalogError
+from resources.catalog.why import UnknownIdError, history_of
 from resources.curating.clean import clean
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
@@ -19,7 +20,7 @@ from resources.tables import SCHEMAS, Tables
 
 
 def steps(lake, identifier):
-    return [(step["stage"], step["rule"]) for step in fate_of(lake, identifier).steps.to_pylist()]
+    return [(step["stage"], step["rule"]) for step in history_of(lake, identifier).steps.to_pylist()]
 
 
 def pair(number, answer="A channel to a wheel.", **changes):
@@ -51,17 +52,17 @@ def read(tmp_path_factory):
 
 
 def test_a_line_that_became_a_row_is_found_by_the_end_of_its_path_and_by_every_id(read):
-    fate = fate_of(read, "logs/gateway.jsonl:2")
-    [step] = fate.steps.to_pylist()
+    history = history_of(read, "logs/gateway.jsonl:2")
+    [step] = history.steps.to_pylist()
     assert (step["stage"], step["rule"]) == ("interactions", "read")
     assert step["detail"].endswith("gateway.jsonl:2")
     for identifier in ("r2", "s2", step["interaction_id"], step["interaction_id"][:8]):
-        assert fate_of(read, identifier).steps.to_pylist() == fate.steps.to_pylist()
-    assert fate_of(read, "s2").what == "session"
+        assert history_of(read, identifier).steps.to_pylist() == history.steps.to_pylist()
+    assert history_of(read, "s2").what == "session"
 
 
 def test_a_repeated_line_tells_which_copy_stayed(read):
-    [dropped, kept] = fate_of(read, "gateway.jsonl:5").steps.to_pylist()
+    [dropped, kept] = history_of(read, "gateway.jsonl:5").steps.to_pylist()
     assert dropped["rule"] == "repeated_record" and not dropped["kept"]
     assert "gateway.jsonl:5 gave way to" in dropped["detail"] and dropped["detail"].endswith("gateway.jsonl:1, the same content")
     assert kept["detail"].endswith("gateway.jsonl:1")
@@ -73,8 +74,8 @@ def test_lines_in_quarantine_and_lines_of_feedback(read):
     assert steps(read, "thumbs.jsonl:1") == [("feedback", "thumbs"), ("interactions", "read")]
     assert steps(read, "thumbs.jsonl:2") == [("feedback", "thumbs")]
     assert steps(read, "nobody") == [("feedback", "thumbs")]
-    assert "SECRET" not in str(fate_of(read, "thumbs.jsonl:1").steps.to_pylist())
-    details = [fate_of(read, f"thumbs.jsonl:{row}").steps.to_pylist()[0]["detail"] for row in (1, 2)]
+    assert "SECRET" not in str(history_of(read, "thumbs.jsonl:1").steps.to_pylist())
+    details = [history_of(read, f"thumbs.jsonl:{row}").steps.to_pylist()[0]["detail"] for row in (1, 2)]
     assert details == ["value -1, about r2", "value 1, about nobody, an id that no interaction read so far has"]
 
 
@@ -92,7 +93,7 @@ def test_lines_in_quarantine_and_lines_of_feedback(read):
 )
 def test_what_is_not_there_is_said_in_one_sentence(read, asked, said):
     with pytest.raises(UnknownIdError, match=said):
-        fate_of(read, asked)
+        history_of(read, asked)
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spel
 ])
 def test_what_is_no_object_says_what_is_near_it(read, spelled, asked, said):
     with pytest.raises(UnknownIdError, match=said.format(home=spelled)):
-        fate_of(read, asked.format(home=spelled))
+        history_of(read, asked.format(home=spelled))
 
 
 def test_names_with_colons_accents_and_escapes_are_found(tmp_path, monkeypatch):
@@ -146,7 +147,7 @@ def test_names_with_colons_accents_and_escapes_are_found(tmp_path, monkeypatch):
                         ("12:30:00.jsonl:2", "line 2 of .*/12:30:00.jsonl$"), ("logs/\u00e9.jsonl:1", "line 1 of .*/e\u0301.jsonl$"),
                         ("100%25.jsonl", "log object .*/100%25.jsonl$"), (f"file://{tmp_path}/logs/100%2525.jsonl:1", "line 1 of .*100%25.jsonl$"),
                         (f"file://{tmp_path}/logs/a%20b.jsonl", "log object .*/a b.jsonl$"), ("a b.jsonl:1", "line 1 of .*/a b.jsonl$")):
-        assert re.match(what, fate_of(lake, asked).what), asked
+        assert re.match(what, history_of(lake, asked).what), asked
 
 
 def test_an_object_on_s3_is_found_by_its_uri_and_its_end(tmp_path):
@@ -156,12 +157,12 @@ def test_an_object_on_s3_is_found_by_its_uri_and_its_end(tmp_path):
     Tables(lake).append("objects", pa.Table.from_pylist([{**known, "uri": uri} for uri in uris], schema=SCHEMAS["objects"]))
     rebuild(lake)
     for asked in ("s3://logs/gateway/a.jsonl", "s3a://logs/gateway/a.jsonl", "S3://logs/gateway/a.jsonl"):
-        assert fate_of(lake, asked).what == "log object s3://logs/gateway/a.jsonl"
-    assert fate_of(lake, uris[1]).what == "log object s3://logs//gateway/a.jsonl"
+        assert history_of(lake, asked).what == "log object s3://logs/gateway/a.jsonl"
+    assert history_of(lake, uris[1]).what == "log object s3://logs//gateway/a.jsonl"
     with pytest.raises(CatalogError, match="may be any of 2 log objects"):
-        fate_of(lake, "gateway/a.jsonl")
+        history_of(lake, "gateway/a.jsonl")
     with pytest.raises(UnknownIdError, match="s3://logs/gateway is a folder of 1 log object:"):
-        fate_of(lake, "s3://logs/gateway")
+        history_of(lake, "s3://logs/gateway")
 
 
 def test_a_path_that_means_two_objects_is_asked_back(tmp_path):
@@ -172,7 +173,7 @@ def test_a_path_that_means_two_objects_is_asked_back(tmp_path):
     ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     rebuild(lake)
     with pytest.raises(CatalogError, match="may be any of 2 log objects"):
-        fate_of(lake, "part.jsonl:1")
+        history_of(lake, "part.jsonl:1")
     assert steps(lake, "a/part.jsonl:1") == [("interactions", "read")]
 
 
@@ -195,9 +196,9 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
     store(tables, "judgements", [score])
     curate(tables, "tutor", tmp_path / "c1", CurationSettings(), None)
     rebuild(lake)
-    near = fate_of(lake, "i1").steps.to_pylist()[-1]
+    near = history_of(lake, "i1").steps.to_pylist()[-1]
     assert (near["rule"], near["kept"], near["kept_id"]) == ("near_duplicate", False, "i2")
-    told = {step["stage"]: step["detail"] for step in fate_of(lake, "i3").steps.to_pylist()}
+    told = {step["stage"]: step["detail"] for step in history_of(lake, "i3").steps.to_pylist()}
     assert "EMAIL 1" in told["clean"] and told["judge"] == "7 of 10" and "ann" not in str(told)
     assert steps(lake, "i4")[-1] == ("curate", "thumbs_down")
 
@@ -213,8 +214,8 @@ def test_an_erased_interaction_is_still_answered_for(tmp_path):
 
 
 def test_a_log_object_as_a_whole_says_what_came_of_its_records(read):
-    fate = fate_of(read, "logs/gateway.jsonl")
-    assert [(step["stage"], step["rule"], step["detail"], step["kept"]) for step in fate.steps.to_pylist()] == [
+    history = history_of(read, "logs/gateway.jsonl")
+    assert [(step["stage"], step["rule"], step["detail"], step["kept"]) for step in history.steps.to_pylist()] == [
         ("object", "read", "tutor: 5 records of the format openai_pairs", True),
         ("interactions", "read", "2 interactions, the first at line 1", True),
         ("ingest", "repeated_record", "1 record, the first at line 5", False),
@@ -236,10 +237,10 @@ def test_an_object_that_could_not_be_read_says_why(tmp_path, monkeypatch):
         patched.setattr(module, "open_object", shut)
         ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     rebuild(lake)
-    [step] = fate_of(lake, "shut.jsonl").steps.to_pylist()
+    [step] = history_of(lake, "shut.jsonl").steps.to_pylist()
     assert not step["kept"] and step["detail"] == "tutor: could not be read: Permission denied; the next run tries again"
     with pytest.raises(UnknownIdError, match=r"shut.jsonl could not be read: Permission denied; the next run tries again"):
-        fate_of(lake, "shut.jsonl:1")
+        history_of(lake, "shut.jsonl:1")
     ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     rebuild(lake)
     assert steps(lake, "shut.jsonl:1") == [("interactions", "read")]
@@ -248,11 +249,11 @@ def test_an_object_that_could_not_be_read_says_why(tmp_path, monkeypatch):
 def test_the_story_of_an_object_and_of_a_line_reads_well(read, tmp_path):
     from rich.console import Console
 
-    from pipelines.asking.why_text import print_fate
+    from pipelines.asking.why_text import print_history
 
     console = Console(width=200, record=True)
-    print_fate(fate_of(read, "gateway.jsonl"), "table", console)
-    print_fate(fate_of(read, "gateway.jsonl:2"), "table", console)
+    print_history(history_of(read, "gateway.jsonl"), "table", console)
+    print_history(history_of(read, "gateway.jsonl:2"), "table", console)
     said = console.export_text()
     assert "log object " in said and "2 interactions, the first at line 1" in said and "a copy was dropped: 1 record, the first" in said
     assert "waits to be cleaned" in said

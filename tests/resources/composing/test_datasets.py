@@ -65,10 +65,10 @@ def test_the_longest_row_carries_its_session(tables, tmp_path):
     messages = json.loads(row["messages"])
     assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 3]
     assert weights(row) == [1, 1, 1] and messages[-1]["content"] == "three answers"
-    fates = {item["interaction_id"]: item for item in read(tables, "decisions") if item["stage"] == "dataset"}
-    assert fates["ia.0"]["rule"] == "subsumed_by_later_turn" and fates["ia.0"]["kept_id"] == "ia.2"
-    assert fates["ia.2"]["rule"] == "kept" and fates["ia.2"]["version"] == "d" and fates["ia.0"]["kept"]
-    assert report.fates == {"kept": 1, "subsumed_by_later_turn": 2} and report.sessions["train"] == 1
+    found = {item["interaction_id"]: item for item in read(tables, "decisions") if item["stage"] == "dataset"}
+    assert found["ia.0"]["rule"] == "subsumed_by_later_turn" and found["ia.0"]["kept_id"] == "ia.2"
+    assert found["ia.2"]["rule"] == "kept" and found["ia.2"]["version"] == "d" and found["ia.0"]["kept"]
+    assert report.by_rule == {"kept": 1, "subsumed_by_later_turn": 2} and report.sessions["train"] == 1
 
 
 def test_answers_that_curation_dropped_are_context_only(tables, tmp_path):
@@ -103,7 +103,7 @@ def test_branches_train_a_shared_answer_once(tables, tmp_path):
     report, splits = built(curated(tables, [*rows, *other[1:]], tmp_path / "c"), tmp_path / "d")
     found = {row["row_id"]: weights(row) for row in splits["train"]}
     assert found == {"ir.2": [1, 1, 1], "ia.1": [0, 1]}
-    assert report.fates == {"kept": 2, "subsumed_by_later_turn": 2}
+    assert report.by_rule == {"kept": 2, "subsumed_by_later_turn": 2}
 
 
 def test_copies_of_an_answer_are_carried_once(tables, tmp_path):
@@ -116,7 +116,7 @@ def test_copies_of_an_answer_are_carried_once(tables, tmp_path):
     messages = json.loads(row["messages"])
     assert [message["role"] for message in messages] == ["system", *["user", "assistant"] * 2]
     assert row["interaction_ids"] == ["ia.0", "ia.1", "ia.0-again"] and weights(row) == [1, 1]
-    assert report.fates == {"kept": 1, "subsumed_by_later_turn": 2}
+    assert report.by_rule == {"kept": 1, "subsumed_by_later_turn": 2}
 
 
 def test_another_session_never_carries_a_row(tables, tmp_path):
@@ -207,12 +207,12 @@ def test_seeds_are_imported_counted_and_mixed_into_training_only(tables, tmp_pat
     assert report.sources == {"gateway": 40, "handmade": 10} and report.rows["train"] == 50
     assert all(row["origin"] == "interaction" for name in ("validation", "test") for row in splits[name])
     assert {row["row_id"][:5] for row in splits["train"] if row["origin"] == "seed"} == {"seed:"}
-    assert report.fates["sampled_out"] == 200 - 40 - len(splits["test"]) - len(splits["validation"])
+    assert report.by_rule["sampled_out"] == 200 - 40 - len(splits["test"]) - len(splits["validation"])
     bytes_before = (tmp_path / "d" / "train.parquet").read_bytes()
     built(path, tmp_path / "d", spec, tmp_path / "seeds" / "seeds.parquet")
     assert (tmp_path / "d" / "train.parquet").read_bytes() == bytes_before
     only, _ = built(path, tmp_path / "e", DatasetSettings(mix={"handmade": 1}), tmp_path / "seeds" / "seeds.parquet")
-    assert only.sources == {"handmade": 20} and only.fates["source_not_in_mix"] > 100
+    assert only.sources == {"handmade": 20} and only.by_rule["source_not_in_mix"] > 100
 
 
 @given(
@@ -270,7 +270,7 @@ def test_tool_calling_conversations_become_one_row_each(tables, tmp_path):
         row["interaction_id"] for row in read(tables, "decisions") if row["stage"] == "curate" and row["kept"]
     )
     assert set(last.values()) <= {row["row_id"] for row in found}
-    assert report.fates["kept"] == len(found) and len(found) <= len(last) + exact
+    assert report.by_rule["kept"] == len(found) and len(found) <= len(last) + exact
     assert all(weights(row)[-1] == 1 and json.loads(row["messages"])[-1]["role"] == "assistant" for row in found)
 
 
@@ -310,7 +310,7 @@ def test_a_rare_prompt_shape_is_not_drowned_and_its_rows_say_what_their_shape_ga
         settings = DatasetSettings(validation_share=0, test_share=0, max_rows=16, balance=balance)
         report, splits = built(path, tmp_path / balance, settings)
         found = [row["prompt_shape"].split("#")[0] for row in splits["train"]]
-        assert len(found) == 16 and report.fates["sampled_out"] == 48
+        assert len(found) == 16 and report.by_rule["sampled_out"] == 48
         shapes[balance] = found.count("translate")
         again, _ = built(path, tmp_path / "again" / balance, settings)
         assert [row["rule"] for row in again.decisions.to_pylist()] == [row["rule"] for row in report.decisions.to_pylist()]
@@ -318,4 +318,4 @@ def test_a_rare_prompt_shape_is_not_drowned_and_its_rows_say_what_their_shape_ga
     said = {row["detail"] for row in report.decisions.to_pylist() if row["rule"] == "sampled_out"}
     assert len(said) == 1 and said.pop().endswith("gave 12 rows")
     everything, _ = built(path, tmp_path / "all")
-    assert everything.fates == {"kept": 64}
+    assert everything.by_rule == {"kept": 64}

@@ -299,3 +299,40 @@ def test_days_that_changed_since_they_were_cleaned_are_known(tables):
     store(tables, "interactions", [*rows[1:2], late])
     store(tables, "interactions", [changed])
     assert stale_days(tables, "tutor") == days[1:]
+
+
+def test_a_day_that_was_found_fresh_is_not_compared_again(tables, monkeypatch):
+    from resources.curating import clean as module
+
+    rows = [interaction(1, "Go", "north"), interaction(2, "Go", "south", day=1), interaction(3, "Go", "east", day=2)]
+    settings = CurationSettings()
+    store(tables, "interactions", rows)
+    compared, original = [], module._stale_rows
+    monkeypatch.setattr(module, "_stale_rows", lambda tables, workload, days, digest: (
+        compared.append(list(days)), original(tables, workload, days, digest))[1])
+    days = days_of(rows)
+    assert stale_days(tables, "tutor", settings) == days
+    clean(tables, "tutor", days, settings)
+    assert stale_days(tables, "tutor", settings) == [] == stale_days(tables, "tutor", settings)
+    assert compared == [days, days, []]
+    store(tables, "interactions", [interaction(2, "Go", "west", day=1)])
+    assert stale_days(tables, "tutor", settings) == [days[1]] and compared[-1] == [days[1]]
+    clean(tables, "tutor", [days[1]], settings)
+    other = CurationSettings(repetition={"repeats": 64})
+    assert stale_days(tables, "tutor", other) == days and compared[-1] == days
+    assert stale_days(tables, "tutor", settings) == []
+
+
+def test_a_day_is_stale_when_people_say_something_else_of_a_row(tables):
+    rows = [interaction(1, "Go", "north"), interaction(2, "Go", "south", day=1)]
+    settings = CurationSettings()
+    store(tables, "interactions", rows)
+    clean(tables, "tutor", days_of(rows), settings)
+    assert stale_days(tables, "tutor", settings) == []
+    store(tables, "feedback", [thumb(-1, interaction_id="i2")])
+    for _ in range(2):
+        assert stale_days(tables, "tutor", settings) == days_of(rows)[1:]
+    clean(tables, "tutor", days_of(rows)[1:], settings)
+    assert stale_days(tables, "tutor", settings) == []
+    store(tables, "feedback", [thumb(1, interaction_id="i2")])
+    assert stale_days(tables, "tutor", settings) == days_of(rows)[1:]

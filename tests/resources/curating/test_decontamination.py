@@ -184,7 +184,7 @@ def test_what_an_older_search_found_is_not_kept(tables, tmp_path, monkeypatch):
     with monkeypatch.context() as before:
         before.setattr(decontamination, "_VERSION", 1)
         before.setattr(decontamination, "stream", lambda connection, _: connection.sql(
-            "select '' as row_id, '' as said").to_arrow_reader())
+            "select '' as row_id, '' as text").to_arrow_reader())
         assert found(tables, tmp_path / "v1", items)[0] == set()
     assert found(tables, tmp_path / "v2", items)[0] == {"i1"}
 

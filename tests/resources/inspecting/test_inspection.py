@@ -52,7 +52,7 @@ def test_what_was_planted_is_found(found, traffic):
     assert {item["format"] for item in found.formats} >= {"openai_pairs", "litellm", "feedback"}
     assert {item["name"] for item in found.workloads} == {"code-chat", "code-completion"}
     assert sum(item["rows"] for item in found.days) == sum(item["rows"] for item in found.workloads) == found.totals["rows"]
-    assert sum(fate["rows"] for fate in found.fates) == found.sample_rows == found.totals["rows"] and not found.sampled
+    assert sum(decision["rows"] for decision in found.decisions) == found.sample_rows == found.totals["rows"] and not found.sampled
     assert {item["kind"] for item in found.pii} >= {"EMAIL"}
     assert 0 < found.usable_share < 1 and 0 < found.dropped("near_duplicate", "exact_duplicate") < 0.3
 

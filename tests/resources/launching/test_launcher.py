@@ -8,7 +8,8 @@ import time
 import pytest
 
 from model_ops.job import Job
-from resources.launching.local_launcher import LocalLauncher, WorkerError
+from resources.launching.launcher import WorkerError
+from resources.launching.local_launcher import LocalLauncher
 
 
 @pytest.fixture(scope="module")

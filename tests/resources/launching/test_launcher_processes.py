@@ -11,7 +11,8 @@ import pytest
 from safetensors.torch import load_file
 
 from model_ops.job import Job
-from resources.launching.local_launcher import LocalLauncher, WorkerError, accelerators, laid_out
+from resources.launching.launcher import WorkerError
+from resources.launching.local_launcher import LocalLauncher, accelerators, laid_out
 
 SETTINGS = {"steps": 6, "tokens_per_step": 512, "max_length": 128, "learning_rate": 1e-3, "precision": "float32"}
 
@@ -48,6 +49,7 @@ def test_hidden_accelerators_do_not_count(monkeypatch):
     assert accelerators() == 0
 
 
+@pytest.mark.slow
 def test_two_processes_leave_what_one_leaves(inputs, tmp_path):
     with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
         one = launcher.run(sft(inputs, tmp_path / "one", {}))
@@ -71,8 +73,8 @@ def test_two_processes_leave_what_one_leaves(inputs, tmp_path):
 
 
 @pytest.mark.parametrize(("method", "mesh"), [
-    ("lora", {"dp_shard": 2}), pytest.param("lora", {"tp": 2}, marks=pytest.mark.slow),
-    pytest.param("qlora", {"dp_shard": 2}, marks=pytest.mark.slow)])
+    ("lora", {"dp_shard": 2}), ("lora", {"tp": 2}), ("qlora", {"dp_shard": 2})])
+@pytest.mark.slow
 def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, mesh):
     if method == "qlora":
         pytest.importorskip("bitsandbytes")

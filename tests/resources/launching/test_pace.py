@@ -83,7 +83,7 @@ def test_utilisation_and_tokens_come_once_measured():
 
 
 def test_a_closed_terminal_does_not_stop_what_reports_to_it(tmp_path):
-    from resources.launching.local_launcher import relay
+    from resources.launching.relay import relay
 
     relay({"event": "note", "message": "still here"}, tmp_path / "gone" / "progress.jsonl")
     assert not (tmp_path / "gone").exists()

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from resources.lake import Lake
-from resources.launching.run_history import running, runs, seconds_of_steps, steps_underway
+from resources.launching.run_history import PROCESS_TAG, running, runs, seconds_of_steps, steps_underway
 
 
 @pytest.fixture
@@ -48,3 +48,39 @@ def test_what_is_not_there_or_no_database_is_no_runs(lake, tmp_path):
     (lake.dagster_home / "history" / "runs.db").write_text("not a database, and long enough to be taken for one" * 40)
     assert runs(lake) == []
     assert runs(Lake.open(tmp_path / "empty")) == []
+
+
+def test_what_dagster_itself_writes_is_read_as_dagster_reads_it(tmp_path):
+    """The one place that reads Dagster's files: this fails when Dagster keeps its history otherwise."""
+    import dagster as dg
+
+    from pipelines.running.instance import open_instance
+
+    lake = Lake.open(tmp_path / "lake")
+    instance = open_instance(lake)
+
+    @dg.asset
+    def good(): ...
+
+    @dg.asset(deps=["good"])
+    def bad():
+        raise ValueError("broken")
+
+    done = dg.materialize([good, bad], instance=instance, raise_on_error=False, tags={PROCESS_TAG: "999999@5.00"})
+    [seen] = runs(lake)
+    known = instance.get_run_by_id(done.run_id)
+    stats = instance.get_run_stats(done.run_id)
+    assert (seen.run_id, seen.job, seen.status, seen.process) == (done.run_id, known.job_name, "FAILURE", "999999@5.00")
+    assert seen.started_at.timestamp() == pytest.approx(stats.start_time) and seen.ended_at.timestamp() == pytest.approx(stats.end_time)
+    assert not seen.is_in_progress and steps_underway(lake, done.run_id) == []
+    [step] = instance.get_run_step_stats(done.run_id, ["good"])
+    assert seconds_of_steps(lake, done.run_id) == {"good": pytest.approx(step.end_time - step.start_time, abs=0.05)}
+
+
+def test_dagster_s_private_modules_are_imported_by_no_file():
+    """What cannot be had from Dagster's public names is read from its files, in resources/run_history.py alone."""
+    from tests.conftest import PROJECT
+
+    for room in ("assets", "pipelines", "resources", "millrace"):
+        for path in (PROJECT / room).rglob("*.py"):
+            assert "dagster._" not in path.read_text(encoding="utf-8"), path

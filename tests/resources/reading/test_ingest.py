@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from resources.tables import SCHEMAS, Tables
 
 TAU = Path(__file__).resolve().parents[4] / "shared/data/tau_airline.json"
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
+KILLS_APART = 8
+"""Tests that share the kills at every commit."""
 
 
 def pair(identity, text="hello", ts=1780300000, **changes):
@@ -133,53 +136,55 @@ def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commi
     assert content(struck) == content(calm)
 
 
-def test_killed_at_every_commit_while_objects_change_and_repeat_each_other(tmp_path, monkeypatch):
-    """First state, then a second one in which copies leave, return and beat others; killed at each of its commits."""
-    monkeypatch.setattr(staging_module, "BATCH_BYTES", 1)  # a batch for each object
+@pytest.fixture(scope="module")
+def two_states(tmp_path_factory):
+    """Logs in a second state, in which copies leave, return and beat others; a lake that read the first one; the tables of a
+    lake that read both, undisturbed."""
+    home = tmp_path_factory.mktemp("states")
+    logs, sources = home / "logs", {"gateway": SourceSettings(uri=str(home / "logs"))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging_module, "BATCH_BYTES", 1)  # a batch for each object
+        write(logs / "a.jsonl", pair("1"), pair("2", ts=1780400000), {"broken": 1})
+        write(logs / "b.jsonl", pair("3"), pair("1"))
+        write(logs / "e.jsonl", {"response_id": "3", "value": 1, "timestamp": 1780300000})
+        write(logs / "c.jsonl", pair("4", ts=1780500000), pair("5", ts=1780500000))
+        ingest(Tables(Lake.open(home / "first")), "w", sources)
+        # 1 of b returns, 5 of c is beaten by an earlier one, 6 repeats itself
+        write(logs / "a.jsonl", pair("2", "changed", ts=1780400001), pair("6"), pair("6", "other"))
+        write(logs / "d.jsonl", pair("5", ts=1780490000), pair("7"), {"broken": 2})
+        write(logs / "e.jsonl", {"response_id": "3", "value": -1, "timestamp": 1780300000})
+        shutil.copytree(home / "first", home / "calm")
+        ingest(Tables(Lake.open(home / "calm")), "w", sources)
+    return home / "first", sources, content(Tables(Lake.open(home / "calm")), *TABLES[:4])
 
-    def put(folder, state):
-        if state == 1:
-            write(folder / "a.jsonl", pair("1"), pair("2", ts=1780400000), {"broken": 1})
-            write(folder / "b.jsonl", pair("3"), pair("1"))
-            write(folder / "e.jsonl", {"response_id": "3", "value": 1, "timestamp": 1780300000})
-            write(folder / "c.jsonl", pair("4", ts=1780500000), pair("5", ts=1780500000))
-        else:  # 1 of b returns, 5 of c is beaten by an earlier one, 6 repeats itself
-            write(folder / "a.jsonl", pair("2", "changed", ts=1780400001), pair("6"), pair("6", "other"))
-            write(folder / "d.jsonl", pair("5", ts=1780490000), pair("7"), {"broken": 2})
-            write(folder / "e.jsonl", {"response_id": "3", "value": -1, "timestamp": 1780300000})
 
-    def run_through(name, commits):
-        """The tables after both states, the second one with a kill; None where it takes no more commits than that."""
-        logs, tables = tmp_path / "logs", Tables(Lake.open(tmp_path / name))
-        for old in logs.glob("*"):
-            old.unlink()
-        sources = {"gateway": SourceSettings(uri=str(logs))}
-        put(logs, 1)
-        ingest(tables, "w", sources)
-        put(logs, 2)
-        mend = strike(monkeypatch, commits)
-        try:
-            ingest(tables, "w", sources)
-            return None
-        except KeyboardInterrupt:
-            mend()
-            ingest(tables, "w", sources)
-            return content(tables)
-        finally:
-            mend()
-
-    assert run_through("calm", 10_000) is None
-    calm = content(Tables(Lake.open(tmp_path / "calm")), *TABLES[:4])
+def test_both_states_are_read_as_their_records_say(two_states):
+    _, _, calm = two_states
     assert {row["request_id"]: row["source_uri"][-7:] for row in calm["interactions"]} == {
         "1": "b.jsonl", "2": "a.jsonl", "3": "b.jsonl", "4": "c.jsonl", "5": "d.jsonl", "6": "a.jsonl", "7": "d.jsonl"}
     assert len(calm["decisions"]) == len(calm["feedback"]) + 1 == len(calm["quarantine"]) + 1 == 2
-    for commits in range(1_000):
-        struck = run_through(f"struck{commits}", commits)
-        if struck is None:
-            break
-        del struck["objects"]
-        assert struck == calm, f"killed before commit {commits + 1}"
-    assert commits > 10
+
+
+@pytest.mark.parametrize("first", range(KILLS_APART))
+def test_killed_at_every_commit_while_objects_change_and_repeat_each_other(two_states, tmp_path, monkeypatch, first):
+    """Killed while it reads the second state: before commit `first`, and before every KILLS_APART-th one after it."""
+    monkeypatch.setattr(staging_module, "BATCH_BYTES", 1)
+    before, sources, calm = two_states
+    kills = 0
+    for commits in range(first, 1_000, KILLS_APART):
+        shutil.copytree(before, tmp_path / str(commits))
+        tables = Tables(Lake.open(tmp_path / str(commits)))
+        mend = strike(monkeypatch, commits)
+        try:
+            ingest(tables, "w", sources)
+            break  # it takes no more commits than that
+        except KeyboardInterrupt:
+            kills += 1
+        finally:
+            mend()
+        ingest(tables, "w", sources)
+        assert content(tables, *TABLES[:4]) == calm, f"killed before commit {commits + 1}"
+    assert kills > 0
 
 
 def test_a_changed_object_replaces_its_own_rows(tables, tmp_path):

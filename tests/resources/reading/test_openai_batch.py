@@ -7,14 +7,16 @@ import os
 import pytest
 
 from resources.lake import Lake
-from resources.reading import prefetch, staging
+from resources.reading import pairing, prefetch
 from resources.reading.formats import detect
-from resources.reading.halves import place_of
 from resources.reading.ingest import ingest
+from resources.reading.pairing import pairing_key
 from resources.reading.sources import SourceSettings
 from resources.tables import Tables
 
 TABLES = ("interactions", "feedback", "quarantine", "decisions")
+KILLS_APART = 4
+"""Tests that share the kills at every commit."""
 
 
 def request(custom_id, text):
@@ -90,7 +92,7 @@ def test_requests_and_responses_become_pairs(tmp_path):
 
 
 def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
-    monkeypatch.setattr(staging, "PAIRS_TOGETHER", 3)
+    monkeypatch.setattr(pairing, "PAIRS_TOGETHER", 3)
     places = [f"{number:02}" for number in range(10)]
     monkeypatch.setitem(FILES, "day1/b1_input.jsonl", [request(place, f"ask {place}") for place in places])
     monkeypatch.setitem(FILES, "day1/b1_output.jsonl", [response(place, f"say {place}") for place in reversed(places)])
@@ -135,9 +137,9 @@ def test_several_requests_of_one_name_are_not_guessed_at(tmp_path):
 
 
 def test_places_leave_the_words_of_the_sides_out():
-    assert place_of("s3://b/day/outputs/b1_output.jsonl.gz") == place_of("s3://b/day/inputs/b1-input.jsonl") == (
+    assert pairing_key("s3://b/day/outputs/b1_output.jsonl.gz") == pairing_key("s3://b/day/inputs/b1-input.jsonl") == (
         "s3://b/day", "b1")
-    assert place_of("/x/batch_1_errors.jsonl") == ("/x", "batch_1")
+    assert pairing_key("/x/batch_1_errors.jsonl") == ("/x", "batch_1")
 
 
 @pytest.mark.parametrize("record", [request("a", "b"), response("a", "b"), FAILED, REFUSED])
@@ -174,13 +176,15 @@ def test_pairs_stay_while_one_of_their_sides_is_gone_or_cannot_be_read(tmp_path,
     os.utime(responses, (5, 5))  # changed, it seems: without its requests nothing could come of it
     found, report = read(tmp_path)
     assert report.failed_objects == [str(responses)] and len(found["interactions"]) == 3
-    assert f"{requests} holds the other halves" in report.first_failure
+    assert f"{requests} holds the other side of its request-response pairs" in report.first_failure
     put(tmp_path, ["day1/b1_input.jsonl"])
     found, report = read(tmp_path)
     assert not report.failed_objects and plain(found) == plain(read(tmp_path, "whole")[0])
 
 
-def test_killed_before_any_commit_while_sides_arrive_and_change(tmp_path, monkeypatch):
+@pytest.mark.parametrize("first", range(KILLS_APART))
+def test_killed_before_any_commit_while_sides_arrive_and_change(tmp_path, monkeypatch, first):
+    """Before commit `first`, and before every KILLS_APART-th one after it."""
     write = Tables._write
 
     def states(name, commits):
@@ -210,11 +214,12 @@ def test_killed_before_any_commit_while_sides_arrive_and_change(tmp_path, monkey
             found, _ = read(tmp_path, name)
         return plain(found) if killed else None
 
-    calm = None
-    for commits in range(100):
+    kills, calm = 0, None
+    for commits in range(first, 100, KILLS_APART):
         found = states(f"struck{commits}", commits)
         calm = calm or plain(read(tmp_path, "calm")[0])
         if found is None:
             break
+        kills += 1
         assert found == calm, f"killed before commit {commits + 1}"
-    assert commits > 5 and len(calm["interactions"]) == 6
+    assert kills > 0 and len(calm["interactions"]) == 6

@@ -1,4 +1,4 @@
-"""Thumbs down turned into preference rows: the pairs, what is on record, and that fates still add up."""
+"""Thumbs down turned into preference rows: the pairs, what is on record, and that counts still add up."""
 
 import pyarrow.parquet as pq
 import pytest
@@ -36,7 +36,7 @@ def test_an_answer_turned_down_meets_the_best_other_answer_to_its_prompt(tmp_pat
     if not prefer:
         assert not (tmp_path / "v1" / "preferences").exists() and decisions["i1"]["detail"] == "feedback -1"
         return
-    assert decisions["i1"]["detail"] == "feedback -1, rejected half of a preference row" and decisions["i1"]["kept_id"] == "i3"
+    assert decisions["i1"]["detail"] == "feedback -1, rejected answer of a preference row" and decisions["i1"]["kept_id"] == "i3"
     pairs = pq.read_table(tmp_path / "v1" / "preferences" / "preferences.parquet").to_pylist()
     assert [(pair["chosen_id"], pair["rejected_id"]) for pair in pairs] == [("i3", "i1")]
     assert pairs[0]["prompt"] == rows[2]["messages"] and pairs[0]["chosen"] == rows[2]["completion"]

@@ -303,7 +303,7 @@ def test_nothing_that_a_run_writes_holds_a_secret(server, bucket, tables, caplog
     sources = {"g": SourceSettings(uri=f"s3://{bucket}/logs")}
     observe(tables, "w", sources)
     ingest(tables, "w", sources)
-    from resources.catalog.catalog import rebuild
+    from resources.catalog.build import rebuild
 
     rebuild(tables.lake)
     written = [file.read_bytes() for file in tables.lake.root.rglob("*") if file.is_file()]

@@ -44,7 +44,7 @@ def test_each_kind_of_id_ties_and_what_is_not_one_interaction_says_why(tables):
         (None, "several"), (None, "several"), (None, "several"), (None, "unknown"), (None, "elsewhere"),
         (None, "unknown"), (None, "unknown")]
     assert found.days["tutor"] == {date(2026, 6, 1): Counter(tie for _, tie in ties(tables).values())}
-    assert found.news == {"tutor": [date(2026, 6, 1)]} and tie(tables, {"tutor"}).news == {}
+    assert found.changed == {"tutor": [date(2026, 6, 1)]} and tie(tables, {"tutor"}).changed == {}
     assert slice_digest(tables, "feedback", "tutor") == before  # curation hears what it heard: nothing is made again
 
 
@@ -67,11 +67,11 @@ def test_another_interaction_of_the_id_unties_and_one_that_goes_ties_again(table
     assert seen == [(None, "unknown"), ("i0", "trace"), (None, "several"), ("i0", "trace")]
 
 
-def test_only_days_with_news_are_written_and_the_interactions_own_id_stays_as_given(tables):
+def test_only_days_that_changed_are_written_and_the_interactions_own_id_stays_as_given(tables):
     store(tables, "feedback", [thumb(1, request_id="r1"), thumb(1, interaction_id="i2", ts=interaction(0, "", "", day=2)["ts"])])
-    assert tie(tables, {"tutor"}).news == {"tutor": [date(2026, 6, 1), date(2026, 6, 3)]}
+    assert tie(tables, {"tutor"}).changed == {"tutor": [date(2026, 6, 1), date(2026, 6, 3)]}
     store(tables, "interactions", [interaction(2, "a", "b")])
-    assert tie(tables, {"tutor"}).news == {"tutor": [date(2026, 6, 3)]}
+    assert tie(tables, {"tutor"}).changed == {"tutor": [date(2026, 6, 3)]}
     assert [(row["interaction_id"], row["given_id"]) for row in sorted(read(tables, "feedback"), key=lambda row: row["dt"])] == [
         (None, None), ("i2", "i2")]
 
@@ -107,3 +107,18 @@ def test_feedback_of_no_workload_is_tied_where_its_interaction_is(tables, tmp_pa
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     ingest(tables, "w", {"g": SourceSettings(uri=str(tmp_path / "log.jsonl"), workloads={"b": "other"})})
     assert {row["workload"]: row["tie"] for row in read(tables, "feedback")} == {"w": "elsewhere", "other": "request"}
+
+
+def test_feedback_is_tied_again_only_where_something_was_written(tables, monkeypatch):
+    from resources.reading import remembered_ties as module
+
+    asked, original = [], module.tie
+    monkeypatch.setattr(module, "tie", lambda *given: (asked.append(1), original(*given))[1])
+    store(tables, "interactions", [interaction(1, "Go", "north")])
+    store(tables, "feedback", [thumb(1, request_id="r1"), thumb(1, request_id="r2")])
+    first = module.ties_of(tables, "tutor", {"tutor"})
+    again = module.ties_of(tables, "tutor", {"tutor"})
+    assert again.days == first.days and first.days["tutor"] and len(asked) == 1
+    store(tables, "interactions", [interaction(2, "Go", "south", day=1)])
+    assert module.ties_of(tables, "tutor", {"tutor"}).days != first.days and len(asked) == 2
+    assert module.ties_of(tables, "tutor", {"tutor", "other"}).days and len(asked) == 3

@@ -74,7 +74,7 @@ FILES = {
     "listing.xml": (b"<?xml version='1.0'?><Error>no</Error>", "unknown_format", "the file is XML"),
     "python.jsonl": (f"{RECORD}\n".encode(), "malformed_json", "Python's own notation, not JSON; .*json.dumps"),
     "readme.txt": (b"These are the logs.\nThey are from June.\n", "unknown_format", "no line of the file is a JSON object; .*text"),
-    "cut.jsonl.gz": (gzip.compress(bytes((n * n) % 251 for n in range(9000)))[:200], "damaged_file", "gzip stream ends early; .*anew"),
+    "cut.jsonl.gz": (gzip.compress(bytes((n * n) % 251 for n in range(9000)))[:200], "damaged_file", "gzip stream ends early; .*rewrite"),
 }
 
 

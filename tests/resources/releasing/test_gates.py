@@ -5,14 +5,14 @@ import json
 import pytest
 
 from resources.lake import Lake
-from resources.releasing.gates import GateResult, Gates, judge, missed
+from resources.releasing.gates import GateResult, Gates, check_gates, missed
 from resources.releasing.release import recheck
 
 MEASURED = {"recovery": 0.995, "tau_eagle3_t1": 1.6, "tau_eagle3_t1_low": 1.5}
 
 
 def results(gates, measured=MEASURED, drafter="eagle3"):
-    return {result.name: result.passed for result in judge(gates, measured, 1.0, drafter)}
+    return {result.name: result.passed for result in check_gates(gates, measured, 1.0, drafter)}
 
 
 def test_gates_hold_at_their_value_and_fail_below():
@@ -53,20 +53,20 @@ def test_the_gate_reads_the_drafter_that_is_released():
 ])
 def test_recovery_beyond_1_by_more_than_its_noise_fails(recovery, low, passed):
     measured = {"recovery": recovery} | ({"recovery_low": low, "recovery_high": 2 * recovery - low} if low else {})
-    [gate] = judge(Gates(acceptance_length=None), measured, 1.0, None)
+    [gate] = check_gates(Gates(acceptance_length=None), measured, 1.0, None)
     assert gate.passed == passed and (gate.low, gate.measured) == (low, recovery)
     assert ("beyond 1 by more than its noise" in gate.why and "run the recipe again" in gate.why) != passed
     assert (missed(gate) is None) == passed
 
 
 def test_a_recovery_that_is_no_number_was_not_measured():
-    [gate] = judge(Gates(acceptance_length=None), {"recovery": float("nan")}, 1.0, None)
+    [gate] = check_gates(Gates(acceptance_length=None), {"recovery": float("nan")}, 1.0, None)
     assert not gate.passed and gate.measured is None and "not measured" in gate.why
     json.dumps(gate.model_dump(), allow_nan=False)
 
 
 def test_a_gate_says_what_it_measured_and_why():
-    held, low = judge(Gates(recovery=0.99, acceptance_length=1.55), MEASURED | {"tau_eagle3_t1_high": 1.7}, 1.0, "eagle3")
+    held, low = check_gates(Gates(recovery=0.99, acceptance_length=1.55), MEASURED | {"tau_eagle3_t1_high": 1.7}, 1.0, "eagle3")
     assert held.why == "0.995 is at least 0.99 and not beyond 1 by more than 0.01"
     assert low.why == "1.5 where at least 1.55 is wanted" and (low.low, low.high) == (1.5, 1.7)
 
@@ -85,9 +85,9 @@ def test_what_an_earlier_version_wrote_is_read():
 
 def test_the_refusal_beyond_1_names_a_remedy_that_can_help():
     measured = {"recovery": 1.02, "recovery_low": 1.01, "recovery_high": 1.03}
-    [gate] = judge(Gates(acceptance_length=None), measured | {"test_rows": 5}, 1.0, None)
+    [gate] = check_gates(Gates(acceptance_length=None), measured | {"test_rows": 5}, 1.0, None)
     assert gate.rows == 5
     assert gate.why.endswith("run the recipe again, and if it stays so, "
                              "add test rows (5 now) or set release.gates.recovery to null")
-    [gate] = judge(Gates(acceptance_length=None), measured, 1.0, None)
+    [gate] = check_gates(Gates(acceptance_length=None), measured, 1.0, None)
     assert gate.rows is None and "add test rows or set" in gate.why

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from assets.presentation import shown
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.registry import speculator_settings
 from resources.artefacts.manifest import ManifestError
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
@@ -33,7 +33,7 @@ def dataset(workshop, text):
 
 
 def train(workshop, rows, continue_from):
-    settings = SpeculatorSettings(continue_from=continue_from)
+    settings = speculator_settings(continue_from=continue_from)
     return workshop.train("speculator", "speculator", settings, {"dataset": rows}, None, continue_from=continue_from)
 
 

@@ -1,4 +1,7 @@
--- Answers in a language that was not asked for. What cannot be told stays.
+-- Drops answers in a language that is not allowed. Answers whose language is unknown are kept.
+-- needs: measured
+-- parameters: $allow
+-- makes: temp table failed_language (interaction_id, place, rule, detail)
 create or replace temp table failed_language as
 select
     interaction_id, 3 as place, 'language' as rule,

@@ -1,6 +1,10 @@
--- Rows outside the bounds on length and on the answer's share. Rows of token ids have no characters, plain texts no prompt.
+-- Drops rows outside the bounds on length and on the ratio of answer to prompt. Token rows have no characters, plain texts no
+-- prompt.
+-- needs: cleaned, texts
+-- parameters: $max_answer, $max_prompt, $max_ratio, $min_answer, $min_prompt, $min_ratio
+-- makes: temp table failed_length (interaction_id, place, rule, detail)
 create or replace temp table failed_length as
-with judged as (
+with tested as (
     select
         texts.interaction_id,
         case
@@ -18,5 +22,5 @@ with judged as (
     where cleaned.status is distinct from 'tokens'
 )
 select interaction_id, 5 as place, found.rule, printf('%.6g', found.value::double) as detail
-from judged
+from tested
 where found is not null

@@ -1,5 +1,7 @@
--- Short answers that begin by saying that they cannot help. A narrow pattern, in English, and off unless asked for: a refusal may
--- be what one wants taught.
+-- Drops short answers that begin with a refusal. A narrow English pattern, off by default: a refusal may be worth learning.
+-- needs: texts
+-- parameters: $drop_refused_in_words
+-- makes: temp table failed_refusal (interaction_id, place, rule, detail)
 create or replace temp table failed_refusal as
 select interaction_id, 6 as place, 'refused_in_words' as rule, cast(null as varchar) as detail
 from texts

@@ -1,4 +1,9 @@
--- Answers that go round in circles: one pattern again and again, or Gopher's shares.
+-- Drops answers that loop: one pattern repeated, or Gopher's shares of repeated text.
+-- needs: measured
+-- parameters: $drop_repeated_patterns, $drop_repetitive, $duplicate_10grams, $duplicate_5grams, $duplicate_6grams,
+--     $duplicate_7grams, $duplicate_8grams, $duplicate_9grams, $duplicate_line_characters, $duplicate_lines,
+--     $duplicate_paragraph_characters, $duplicate_paragraphs, $repeats, $top_2gram, $top_3gram, $top_4gram
+-- makes: temp table failed_repetition (interaction_id, place, rule, detail)
 create or replace temp table failed_repetition as
 with passed as (
     select

@@ -1,6 +1,9 @@
--- Responses that failed, were cut off, refused or empty.
+-- Drops responses that failed, were cut off, were refused or are empty.
+-- needs: cleaned, texts
+-- parameters: $drop_cache_hits, $drop_empty, $drop_errors, $drop_refused, $drop_truncated
+-- makes: temp table failed_status (interaction_id, place, rule, detail)
 create or replace temp table failed_status as
-with judged as (
+with tested as (
     select
         interaction_id,
         case
@@ -28,5 +31,5 @@ with judged as (
     left join texts using (interaction_id)
 )
 select interaction_id, 1 as place, rule, detail
-from judged
+from tested
 where rule is not null

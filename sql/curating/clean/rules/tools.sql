@@ -1,4 +1,7 @@
--- Tool calls that no client could have run: what a model would learn from them is to fail.
+-- Drops tool calls that no client could have run: a model would learn to fail from them.
+-- needs: cleaned
+-- parameters: $drop_broken
+-- makes: temp table failed_tools (interaction_id, place, rule, detail)
 create or replace temp table failed_tools as
 with calling as (
     select interaction_id, messages, tools, completion
@@ -10,7 +13,7 @@ calls as (
     select
         interaction_id,
         coalesce(try_cast(tools as json) ->> '$[*].function.name', [])
-            || coalesce(try_cast(tools as json) ->> '$[*].name', []) as offered,
+            || coalesce(try_cast(tools as json) ->> '$[*].name', []) as request_tools,
         unnest(cast(completion -> '$.tool_calls' as json[])) as call
     from calling
     where json_type(completion, '$.tool_calls') = 'ARRAY'
@@ -24,7 +27,7 @@ bad_calls as (
             when coalesce(name, '') = '' then 'a call without a name'
             when coalesce(try(json_type(call ->> '$.function.arguments')), '') <> 'OBJECT'
                 then 'arguments of ' || left(name, 64) || ' are no JSON object'
-            when len(offered) > 0 and not list_contains(offered, name)
+            when len(request_tools) > 0 and not list_contains(request_tools, name)
                 then left(name, 64) || ' is none of the request''s tools'
         end as detail
     from calls
@@ -37,28 +40,28 @@ turns as (
     from calling
     where contains(messages, '"tool"')
 ),
-spoken as (
+parsed_turns as (
     select
         interaction_id, position,
         message ->> '$.role' as role,
-        message ->> '$.tool_call_id' as answers,
-        message ->> '$.tool_calls[*].id' as asked
+        message ->> '$.tool_call_id' as answered_id,
+        message ->> '$.tool_calls[*].id' as call_ids
     from turns
 ),
 histories as (
     select
         *,
-        flatten(list(coalesce(asked, [])) over (partition by interaction_id order by position)) as asked_so_far,
+        flatten(list(coalesce(call_ids, [])) over (partition by interaction_id order by position)) as call_ids_so_far,
         lag(role) over (partition by interaction_id order by position) as before,
-        lag(asked) over (partition by interaction_id order by position) as asked_before
-    from spoken
+        lag(call_ids) over (partition by interaction_id order by position) as call_ids_before
+    from parsed_turns
 ),
 orphans as (
     select distinct interaction_id, 'a tool''s message answers no call before it' as detail
     from histories
     where role = 'tool' and case
-        when answers is not null and len(asked_so_far) > 0 then not list_contains(asked_so_far, answers)
-        else coalesce(before, '') not in ('assistant', 'tool') or len(asked_so_far) = 0 and answers is not null
+        when answered_id is not null and len(call_ids_so_far) > 0 then not list_contains(call_ids_so_far, answered_id)
+        else coalesce(before, '') not in ('assistant', 'tool') or len(call_ids_so_far) = 0 and answered_id is not null
     end
 )
 select interaction_id, 2 as place, 'broken_tool_call' as rule, min(detail) as detail

@@ -1,3 +1,7 @@
+-- Interactions of Alpaca records: instruction, input, output.
+-- needs: openai_messages(), record_digest(), records
+-- makes: rows (object, row, part, format, record_digest, request_id, trace_id, choice_index, written_ts, workload_name,
+--     session_id, model, messages, completion, finish_reason, status, error_code, message)
 with parsed as (
     select
         object,

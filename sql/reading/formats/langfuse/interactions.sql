@@ -1,3 +1,9 @@
+-- Interactions of Langfuse observations of type GENERATION.
+-- needs: moment(), openai_role(), openai_tool_calls(), openai_tools(), records
+-- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, workload_name, client, session_id,
+--     user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning, finish_reason, error,
+--     prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms, ttft_ms, cost, status, error_code,
+--     message)
 with parsed as (
     select
         object,

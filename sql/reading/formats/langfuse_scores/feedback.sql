@@ -1,3 +1,7 @@
+-- Feedback of Langfuse scores.
+-- needs: records
+-- makes: rows (object, row, part, extra, request_id, trace_id, session_id, workload_name, name, written_value, label,
+--     source, comment, written_ts)
 with parsed as (
     select
         object,

@@ -1,3 +1,9 @@
+-- Interactions of LiteLLM's standard logging payload.
+-- needs: chat_of(), choice_number(), moment(), openai_tools(), records
+-- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
+--     session_id, user_id, model, provider, served_model_digest, messages, tools, params, completion, reasoning,
+--     prompt_token_ids, completion_token_ids, finish_reason, error, cache_hit, prompt_tokens, completion_tokens,
+--     cached_tokens, reasoning_tokens, latency_ms, ttft_ms, cost, status, error_code, message)
 with parsed as (
     select
         object,

@@ -1,4 +1,6 @@
--- A label that is true or false says whether the last message, an answer, is wanted. It is about the last part of its record.
+-- Feedback of records with `messages`: a label that is true or false says whether the last answer is wanted.
+-- needs: records
+-- makes: rows (object, row, part, extra, about_part, workload_name, name, written_value, source, written_ts)
 with parsed as (
     select
         object,

@@ -1,4 +1,6 @@
--- People's ranks of the answers to one message: 0 is the best.
+-- Feedback of OASST trees: people's rank of each answer to one message; 0 is the best.
+-- needs: records
+-- makes: rows (object, row, part, extra, about_part, name, written_value, source, written_ts)
 with recursive nodes as (
     select
         object, row, raw -> '$.prompt' as node, [1] as place, cast([] as json[]) as path, 1 as siblings

@@ -1,4 +1,7 @@
--- A tree is gone through level by level; parts are numbered as the tree is read, top to bottom.
+-- Interactions of OASST trees: one row per answer. The tree is read level by level; parts are numbered in reading order.
+-- needs: records
+-- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, session_id, user_id, model,
+--     messages, completion, finish_reason, status, error_code, message)
 with recursive nodes as (
     select
         object, row, raw -> '$.prompt' as node, [1] as place, cast([] as json[]) as path, 1 as siblings

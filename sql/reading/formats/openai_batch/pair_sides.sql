@@ -1,4 +1,7 @@
-insert into halves
+-- Requests and responses of OpenAI's batch API, for resources/reading/pairing.py.
+-- needs: pair_sides, records
+-- makes: rows into pair_sides (object, row, side, custom_id, raw)
+insert into pair_sides
 with parsed as (
     select
         object,

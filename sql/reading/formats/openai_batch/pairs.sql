@@ -1,8 +1,10 @@
--- Pairs as one record each, at the response's place, numbered from 0.
+-- Each request-response pair as one record of format openai_pairs, at the response's place, numbered from 0.
+-- needs: pair_matches, pair_sides
+-- makes: temp table pairs (number, object, row, raw)
 create or replace temp table pairs as
 with numbered as (
     select *, row_number() over (order by object, row) - 1 as number
-    from pairing
+    from pair_matches
     where candidates = 1
 )
 
@@ -11,13 +13,13 @@ select
     numbered.object,
     numbered.row,
     cast(json_object(
-        'request', json_extract(asked.raw, '$.body'),
-        'response', json_extract(said.raw, '$.response.body'),
-        'error', case when json_type(said.raw, '$.error') = 'OBJECT' then json_extract(said.raw, '$.error') end,
-        'request_id', coalesce(said.raw ->> '$.response.request_id', said.raw ->> '$.id'),
-        'trace_id', said.raw ->> '$.id'
+        'request', json_extract(requests.raw, '$.body'),
+        'response', json_extract(responses.raw, '$.response.body'),
+        'error', case when json_type(responses.raw, '$.error') = 'OBJECT' then json_extract(responses.raw, '$.error') end,
+        'request_id', coalesce(responses.raw ->> '$.response.request_id', responses.raw ->> '$.id'),
+        'trace_id', responses.raw ->> '$.id'
     ) as varchar) as raw
 from numbered
-inner join halves as asked on asked.object = numbered.asked_object and asked.row = numbered.asked_row
-inner join halves as said on said.object = numbered.object and said.row = numbered.row
+inner join pair_sides as requests on requests.object = numbered.request_object and requests.row = numbered.request_row
+inner join pair_sides as responses on responses.object = numbered.object and responses.row = numbered.row
 order by numbered.number

@@ -1,3 +1,7 @@
+-- Feedback in OpenTelemetry GenAI evaluation events.
+-- needs: call_told_by(), otlp_items(), records
+-- makes: rows (object, row, part, extra, request_id, trace_id, workload_name, name, written_value, label, source, comment,
+--     written_ts)
 with documents as (
     select object, row, otlp_items(raw) as items
     from records

@@ -1,3 +1,8 @@
+-- Interactions in OpenTelemetry GenAI spans and log records.
+-- needs: call_told_by(), otlp_items(), records
+-- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
+--     session_id, user_id, model, provider, messages, tools, params, completion, reasoning, finish_reason, error,
+--     prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms, ttft_ms, status, error_code, message)
 with documents as (
     select object, row, otlp_items(raw) as items
     from records

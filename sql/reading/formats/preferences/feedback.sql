@@ -1,4 +1,6 @@
--- The preferred answer is part 0 of its record, the rejected one part 1.
+-- Feedback of preference records: part 0 is the chosen answer, part 1 the rejected one.
+-- needs: records
+-- makes: rows (object, row, part, extra, about_part, workload_name, name, written_value, source, written_ts)
 with parsed as (
     select
         object,

@@ -1,4 +1,6 @@
--- A label that is true or false says whether the completion is wanted.
+-- Feedback of prompt-completion records: a label that is true or false says whether the completion is wanted.
+-- needs: records
+-- makes: rows (object, row, part, extra, about_part, workload_name, name, written_value, source, written_ts)
 with parsed as (
     select
         object,

@@ -1,3 +1,7 @@
+-- Interactions of records with prompt and completion.
+-- needs: openai_messages(), openai_tools(), record_digest(), records
+-- makes: rows (object, row, part, format, record_digest, request_id, trace_id, choice_index, written_ts, workload_name,
+--     session_id, model, messages, tools, params, completion, finish_reason, status, error_code, message)
 with parsed as (
     select
         object,

@@ -1,3 +1,8 @@
+-- Interactions of SGLang's request log.
+-- needs: records, templated_messages()
+-- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, session_id, model, provider,
+--     messages, params, completion, reasoning, prompt_token_ids, completion_token_ids, finish_reason, error, prompt_tokens,
+--     completion_tokens, cached_tokens, reasoning_tokens, latency_ms, status, error_code, message)
 with parsed as (
     select
         object,

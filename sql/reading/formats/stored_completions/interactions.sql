@@ -1,3 +1,9 @@
+-- Interactions of stored OpenAI completions and responses.
+-- needs: choice_number(), openai_tools(), records
+-- makes: rows (object, row, part, format, request_id, trace_id, choice_index, written_ts, workload_name, client, session_id,
+--     user_id, model, served_model_digest, messages, tools, params, completion, reasoning, prompt_token_ids,
+--     completion_token_ids, finish_reason, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, status,
+--     error_code, message)
 with pages as (
     select
         object,

@@ -1,3 +1,7 @@
+-- Plain texts: status `text`, no messages.
+-- needs: record_digest(), records
+-- makes: rows (object, row, part, format, record_digest, request_id, trace_id, choice_index, written_ts, workload_name,
+--     session_id, messages, completion, status, error_code, message)
 with parsed as (
     select
         object,

@@ -1,3 +1,8 @@
+-- Pre-tokenized rows: status `tokens`, token ids and labels.
+-- needs: record_digest(), records
+-- makes: rows (object, row, part, format, record_digest, request_id, trace_id, choice_index, written_ts, workload_name,
+--     session_id, model, messages, params, prompt_token_ids, completion_token_ids, prompt_tokens, completion_tokens, status,
+--     error_code, message)
 with parsed as (
     select
         object,

@@ -1,3 +1,6 @@
+-- Feedback of agent trajectories: the reward.
+-- needs: record_digest(), records
+-- makes: rows (object, row, part, extra, session_id, name, written_value, source, written_ts)
 with parsed as (
     select
         object,

@@ -1,3 +1,7 @@
+-- Interactions of agent trajectories: one row per answer.
+-- needs: record_digest(), records
+-- makes: rows (object, row, part, format, record_digest, request_id, trace_id, choice_index, written_ts, session_id, model,
+--     messages, tools, completion, finish_reason, status, error_code, message)
 with parsed as (
     select
         object,

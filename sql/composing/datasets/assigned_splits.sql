@@ -1,11 +1,15 @@
--- Each conversation's side: by the hash of its split group, so that a session lies on one side whole, and stays there
--- when new days arrive. With three groups or more, neither held-out side that has a share stays empty.
-create or replace temp table placed as
+-- Assigns each conversation to a split by the hash of its split group, so that a session stays whole and keeps its split when
+-- new days arrive. With three or more groups, neither held-out split with a share above 0 is empty. Seeds go to train.
+-- needs: curated, seeds, training_conversations
+-- parameters: $seed, $test_share, $validation_share
+-- makes: temp table assigned_splits (row_id, origin, source, session_id, workload, ts, messages, tools, text, token_ids,
+--     labels, prompt_shape, content_sha256, interaction_ids, split, quality, difficulty)
+create or replace temp table assigned_splits as
 with drawn as (
     select
         split_group,
         ('0x' || md5($seed || ':' || split_group)[1:8])::ubigint / 4294967296.0 as draw
-    from (select distinct split_group from chains)
+    from (select distinct split_group from training_conversations)
 ),
 tested as (
     select
@@ -28,10 +32,10 @@ sides as (
     from tested
 )
 select
-    chains.interaction_id as row_id, 'interaction' as origin, chains.source, chains.session_id, chains.workload, chains.ts,
-    chains.chat as messages, chains.tools, chains.text, chains.token_ids, chains.labels, chains.prompt_shape,
-    chains.content_sha256, chains.interaction_ids, sides.split, chains.quality, chains.difficulty
-from chains
+    rows.interaction_id as row_id, 'interaction' as origin, rows.source, rows.session_id, rows.workload, rows.ts,
+    rows.chat as messages, rows.tools, rows.text, rows.token_ids, rows.labels, rows.prompt_shape,
+    rows.content_sha256, rows.interaction_ids, sides.split, rows.quality, rows.difficulty
+from training_conversations as rows
 join sides using (split_group)
 union all
 select

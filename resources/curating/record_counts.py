@@ -1,4 +1,10 @@
-"""What became of every record of a workload: read = kept + dropped + quarantined, checked whenever it is asked."""
+"""Counts of a workload's records by decision: read = kept + dropped + quarantined.
+
+    counts = RecordCounts.of(manifest)                      # as they were when a version of curated_interactions was made
+    counts.read, counts.kept, counts.dropped["clean: truncated"]
+
+resources/catalog/count_records.py counts them.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,11 @@ from resources.artefacts.manifest import Manifest
 
 
 class CountsError(Exception):
-    """Records were lost or invented on the way."""
+    """Records were lost or counted twice on the way."""
 
 
 @dataclass(frozen=True)
-class RowFates:
+class RecordCounts:
     """Counts of records; `dropped` and `quarantined` by "stage: rule"."""
 
     read: int
@@ -22,16 +28,16 @@ class RowFates:
     quarantined: dict[str, int]
 
     @classmethod
-    def of(cls, curated: Manifest) -> RowFates:
-        """The fates that were counted when a version of curated_interactions was made."""
-        return cls(**curated.metrics["fates"])
+    def of(cls, curated: Manifest) -> RecordCounts:
+        """The counts in a manifest of curated_interactions: metric `records`, once `fates`."""
+        return cls(**(curated.metrics.get("records") or curated.metrics["fates"]))
 
     @property
     def adds_up(self) -> bool:
         return self.read == self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """What left the traffic and why, most frequent first."""
+        """What was dropped or quarantined and by which rule, most frequent first."""
         left = {**self.dropped, **self.quarantined}
         return [{"stage and rule": rule, "records": count} for rule, count in sorted(left.items(), key=lambda i: -i[1])]
 

@@ -10,49 +10,22 @@ taken for an EAGLE-3 and drafts badly.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from model_ops.models.verify_model import Problem, Shapes, compare_shapes, missing_numbers, verify_dtype
-from model_ops.speculators.verify_dflash import verify_dflash, verify_dflash_twin
-from model_ops.speculators.verify_last_state import verify_ends, verify_medusa, verify_mlp
-from model_ops.speculators.verify_layers import NUMBERS, TRAINED_WITH, verify_against_target, verify_proposals, verify_rope
-from model_ops.speculators.verify_mtp import MTP, verify_mtp
-from model_ops.tensor_files import TensorHeader, read_metadata
-
-MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
-"""Where vLLM looks for the mask token of a drafter that drafts all tokens in one pass, in its order; EAGLE-3 has none."""
-
-MOST_LAYERS = 64
-"""More layers than this are no drafter's but a target's count, copied."""
-
-
-def mask_token(config: Mapping[str, Any]) -> Any:
-    """What a config.json names as the mask token; None for an EAGLE-3."""
-    return next((config[name] for name in MASK_FIELDS if config.get(name) is not None), None)
-
-
-Check = Callable[[Mapping[str, Any], Mapping[str, TensorHeader], Mapping[str, Any] | None], list[Problem]]
-
-
-def check_of(config: Mapping[str, Any]) -> Check | None:
-    """What checks a drafter of this config.json; None where it is no drafter's."""
-    if config.get("architectures") == ["LlamaForCausalLMEagle3"]:
-        return verify_eagle3
-    if config.get("architectures") == ["DFlashDraftModel"]:
-        return verify_dflash
-    if config.get("architectures") == [MTP] and config.get("model_type") == "qwen2":
-        return verify_mtp
-    named = config.get("model_type")
-    return {"medusa": verify_medusa, "mlp_speculator": verify_mlp}.get(named) if isinstance(named, str) else None
-
-
-def is_twin(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is in the speculators layout."""
-    return "speculators_model_type" in config
+from model_ops.speculators.eagle3_config import MASK_FIELDS, MOST_LAYERS, mask_token
+from model_ops.speculators.verify_last_state import verify_ends
+from model_ops.speculators.verify_layers import (
+    NUMBERS,
+    verify_against_target,
+    verify_proposals,
+    verify_rope,
+    verify_trained_with,
+)
+from model_ops.tensor_files import TensorHeader
 
 
 def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
@@ -66,7 +39,7 @@ def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]
     problems += compare_shapes(expected_shapes(config, config, "midlayer"), tensors,
                                {"embed_tokens.weight"} if mask_token(config) is None else set())
     problems += verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
-    problems += _verify_trained_with(config, tensors)
+    problems += verify_trained_with(config, tensors)
     if config.get("norm_before_residual", False) is not False:
         problems.append(Problem("config.json", "norm_before_residual must be false in the midlayer layout"))
     boundaries = config.get("eagle_aux_hidden_state_layer_ids")
@@ -78,24 +51,10 @@ def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]
     return problems + verify_rope(config) + verify_against_target(config, target)
 
 
-def verify_draft_model(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Problem]:
-    """A language model as the drafter of another one: both servers refuse vocabularies of two sizes."""
-    if not isinstance(target, Mapping) or config.get("vocab_size") == target.get("vocab_size"):
-        return []
-    return [Problem("config.json", f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "
-                                   "servers refuse the two together")]
-
-
-def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
-                target: Mapping[str, Any] | None = None) -> list[Problem]:
-    """A directory in the speculators layout."""
-    layer, kind = config.get("transformer_layer_config"), config.get("speculators_model_type")
-    if kind not in ("eagle3", "peagle", "dflash"):
-        return [Problem("config.json", f"speculators_model_type {kind!r} is not eagle3, peagle or dflash")]
-    if not isinstance(layer, dict) or layer.get("model_type") not in ("llama", "qwen3"):
-        return [Problem("config.json", "transformer_layer_config must be a llama or qwen3 config")]
-    if kind == "dflash":
-        return verify_proposals(config) or verify_dflash_twin(config, tensors, target)
+def verify_eagle3_in_speculators_layout(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
+                                        target: Mapping[str, Any] | None = None) -> list[Problem]:
+    """A directory in the speculators layout, of EAGLE-3 or P-EAGLE: config against tensors, and the target if known."""
+    layer, kind = config["transformer_layer_config"], config["speculators_model_type"]
     problems = missing_numbers(layer, NUMBERS) + missing_numbers(config, ("draft_vocab_size",))
     if problems:
         return problems
@@ -108,7 +67,7 @@ def verify_twin(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
                      for flag in ("fc_norm", "norm_output") if config.get(flag)]
     problems += compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
     problems += verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors, target)
-    problems += _verify_trained_with(config, tensors)
+    problems += verify_trained_with(config, tensors)
     for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
         if not isinstance(config.get(flag), bool):
             problems.append(Problem("config.json", f"{flag} is not written as true or false, and servers differ in "
@@ -174,20 +133,6 @@ def _verify_drafts(config: Mapping[str, Any]) -> list[Problem]:
         return []
     return [Problem("config.json", f"speculative_tokens is {tokens}, the weights were trained for {depths} drafts: ask for at "
                                    "most that")]
-
-
-def _verify_trained_with(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
-    """Flags against those that the weights' file says it was trained with; a file by others says nothing."""
-    for file in {tensor.file for tensor in tensors.values()}:
-        try:
-            trained = json.loads(read_metadata(file).get(TRAINED_WITH, "{}"))
-        except ValueError:
-            return [Problem(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
-        for flag, wanted in _mapping(trained).items():
-            found = config.get(flag)
-            if (bool(found) if isinstance(wanted, bool) else found) != wanted:
-                return [Problem("config.json", f"{flag} is {found!r}, the weights were trained with {wanted}")]
-    return []
 
 
 def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None) -> list[Problem]:

@@ -1,31 +1,33 @@
--- The conversations to train on: rows that no other row holds. Assistant messages weigh 1 where their own interaction was kept
--- by curation and is carried here, and 0 where they are context only. Where several rows end in the same message (exact copies,
--- if curation lets them stand), the first carries it; the ids of the others come after the row's own.
-create or replace temp table chains as
+-- Conversations to train on: rows that no other row contains. An assistant message has weight 1 if its own interaction was kept
+-- by curation, else 0 (context only). Where several rows end in the same message (exact copies that curation let through), the
+-- first is listed in its place and the others come after the row's own id.
+-- needs: contained_rows, curated
+-- makes: temp table training_conversations (curated.*, chat, interaction_ids)
+create or replace temp table training_conversations as
 with spread as (
     select
         curated.interaction_id,
         unnest(cast(messages as json[])) as message,
         generate_subscripts(cast(messages as json[]), 1) as position
     from curated
-    where interaction_id not in (select interaction_id from held)
+    where interaction_id not in (select interaction_id from contained_rows)
 ),
-carriers as (
-    select holder_id, position, list(interaction_id order by interaction_id) as carried_ids
-    from held
-    group by holder_id, position
+carried_rows as (
+    select container_id, position, list(interaction_id order by interaction_id) as carried_ids
+    from contained_rows
+    group by container_id, position
 ),
 weighed as (
     select
-        spread.interaction_id, spread.position, carriers.carried_ids,
+        spread.interaction_id, spread.position, carried_rows.carried_ids,
         case
             when message ->> '$.role' = 'assistant' then json_merge_patch(
-                message, case when carriers.carried_ids is null then '{"weight":0}' else '{"weight":1}' end::json
+                message, case when carried_rows.carried_ids is null then '{"weight":0}' else '{"weight":1}' end::json
             )
             else message
         end as message
     from spread
-    left join carriers on carriers.holder_id = spread.interaction_id and carriers.position = spread.position
+    left join carried_rows on carried_rows.container_id = spread.interaction_id and carried_rows.position = spread.position
 ),
 gathered as (
     select
@@ -47,4 +49,4 @@ select
     list_concat(list_append(coalesce(carried, []), curated.interaction_id), coalesce(copies, [])) as interaction_ids
 from curated
 left join gathered using (interaction_id)
-where interaction_id not in (select interaction_id from held)
+where interaction_id not in (select interaction_id from contained_rows)

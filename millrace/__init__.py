@@ -1,0 +1,43 @@
+"""The public module of millrace: read a lake from Python, and submit recipes to it.
+
+    import millrace
+
+    lake = millrace.open_lake("lake")
+    lake.sql("select rule, count(*) as interactions from decisions group by rule")     # a polars.DataFrame
+    lake.table("interactions").filter(pl.col("model") == "gpt-5").collect()             # tables as lazy frames
+    run = millrace.submit("shop.yaml", lake="lake")                                     # what `millrace run` does
+    run.wait().state
+
+What this module exports is public. Everything in pipelines/, assets/, resources/, sql/ and model_ops/ is internal and may
+change with any version. Errors that you can mend are `millrace.Error`, with the sentence that the command line prints.
+Importing this module takes milliseconds: torch, Dagster, DuckDB and Polars are imported by what needs them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millrace.errors import Error, RecipeError
+    from millrace.lake import Lake, open_lake
+    from millrace.recipes import Outcome, Recipe, Run, load_recipe, submit
+
+_EXPORTED = {
+    "Error": "errors", "RecipeError": "errors",
+    "Lake": "lake", "open_lake": "lake",
+    "Outcome": "recipes", "Recipe": "recipes", "Run": "recipes", "load_recipe": "recipes", "submit": "recipes",
+}
+"""Public name -> the file that has it."""
+
+__all__ = ["Error", "Lake", "Outcome", "Recipe", "RecipeError", "Run", "load_recipe", "open_lake", "submit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTED:
+        raise AttributeError(f"module 'millrace' has no attribute {name!r}; there are {', '.join(__all__)}")
+    return getattr(import_module(f"millrace.{_EXPORTED[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,82 @@
+"""The errors of the public module: one family, with the sentences that the command line prints.
+
+    try:
+        millrace.open_lake("nowhere")
+    except millrace.Error as error:
+        print(error)                  # no lake at /srv/nowhere: run a recipe with --lake /srv/nowhere first, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+
+class Error(Exception):
+    """Something that the caller can mend; the message says what, in one sentence.
+
+    exit_code: what the command line would end with: 2 where what was asked for cannot be, 1 where what was looked at is wrong.
+    """
+
+    def __init__(self, message: str, exit_code: int = 2):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class RecipeError(Error):
+    """A recipe that cannot be used. The message has one problem a line.
+
+    problems: (dotted key, sentence, line) of each; the key is empty where the recipe as a whole is meant, the line None where
+    the recipe has none.
+    """
+
+    def __init__(self, message: str, problems: list[tuple[str, str, int | None]]):
+        super().__init__(message)
+        self.problems = problems
+
+
+@contextmanager
+def in_public_words() -> Iterator[None]:
+    """Raises errors of the project's own modules as `Error`; what is a bug stays what it is."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        public = _public(error)
+        if public is None:
+            raise
+        raise public from error
+
+
+def public(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """A function whose errors are `Error`."""
+
+    @wraps(function)
+    def wrapped(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        with in_public_words():
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _public(error: Exception) -> Error | None:
+    # imports half of the project: only once something went wrong
+    from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE
+    from pipelines.contract.problems import RecipeError as RefusedRecipe
+    from pipelines.storage.storage_errors import storage_sentence
+
+    if isinstance(error, RefusedRecipe):
+        problems = [(problem.key, problem.sentence, problem.line) for problem in error.problems]
+        return RecipeError(str(error), problems)
+    if isinstance(error, MISUSE):
+        return Error(str(error), 2)
+    if isinstance(error, FOUND_WRONG):
+        return Error(str(error), 1)
+    refused = storage_sentence(error, None)
+    return None if refused is None else Error(refused, 1)

@@ -1,0 +1,202 @@
+"""A lake, opened for reading: SQL, tables, datasets, lineage.
+
+    lake = millrace.open_lake("lake")
+    lake.sql("from relations")                              # what can be asked
+    lake.table("interactions").select("dt", "model")        # lazy: reads the columns and days that a query needs
+    lake.dataset("math-tutor/sft_dataset", split="train")   # lazy too
+    lake.lineage("math-tutor/sft_model")
+    lake.why("chatcmpl-123")
+
+Reading takes no lock and works while a run is writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from millrace.errors import Error, public
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+    from pipelines.running.submit import Run
+
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+"""Values of `?`, in order, or of `$name`, by name."""
+Split = Literal["train", "validation", "test"]
+
+
+@public
+def open_lake(path: str | Path) -> Lake:
+    """The lake at a directory that a run has made. Raises Error where there is none.
+
+    >>> lake = millrace.open_lake("lake")
+    """
+    from resources.lake import Lake as Place
+
+    return Lake(Place.open(path, create=False).root)
+
+
+class Lake:
+    """A lake that exists. `open_lake` returns one."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        """The lake's directory, absolute."""
+
+    def __repr__(self) -> str:
+        return f"millrace.open_lake({str(self.path)!r})"
+
+    @property
+    def _place(self) -> Any:
+        from resources.lake import Lake as Place
+
+        return Place(self.path)
+
+    @overload
+    def sql(self, query: str, parameters: Parameters = ...) -> pl.DataFrame: ...
+    @overload
+    def sql(self, query: str, parameters: Parameters = ..., *, arrow: Literal[True]) -> pa.Table: ...
+
+    @public
+    def sql(self, query: str, parameters: Parameters = None, *, arrow: bool = False) -> pl.DataFrame | pa.Table:
+        """The rows of one query in DuckDB's SQL, as a Polars frame, or with `arrow=True` as an Arrow table.
+
+        `from relations` lists what can be asked, `from relation_columns` the columns. The query can read the lake and nothing
+        else. parameters: values of `?` or `$name` in the query. Raises Error in DuckDB's own words for a query that is wrong.
+
+        >>> lake.sql("select count(*) as rows from interactions where dt >= ?", ["2026-06-01"])
+        """
+        from resources.catalog.catalog import query as ask
+
+        found = ask(self._place, query, parameters)
+        if arrow:
+            return found
+        import polars as pl
+
+        frame = pl.from_arrow(found)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    @public
+    def table(self, name: str) -> pl.LazyFrame:
+        """A table or view of the catalog as a lazy frame; `decisions` holds those in force, `decisions_history` all.
+
+        Log tables (interactions, feedback, cleaned_interactions, ...) are scanned: a query reads only the columns and days that
+        it needs, of the newest version. Raises Error for a name that `from relations` does not list.
+
+        >>> lake.table("interactions").group_by("model").len().collect()
+        """
+        import polars as pl
+
+        from resources.tables import PARTITIONS, SCHEMAS, Tables
+
+        stored = "decisions" if name == "decisions_history" else "" if name == "decisions" else name
+        if stored in SCHEMAS:
+            columns = dict(pl.from_arrow(SCHEMAS[stored].empty_table()).schema)
+            files = Tables(self._place).files(stored)
+            if not files:
+                return pl.LazyFrame(schema=columns)
+            in_path = {column: columns[column] for column in PARTITIONS[stored]}
+            in_file = {column: kind for column, kind in columns.items() if column not in in_path}
+            return pl.scan_parquet(files, schema=in_file, hive_partitioning=True, hive_schema=in_path,
+                                   missing_columns="insert").select(list(columns))
+        if '"' in name or name not in set(self.sql("select relation from relations where kind <> 'macro'")["relation"]):
+            raise Error(f"no table or view {name} in {self.path}: `from relations` lists them")
+        return self.sql(f'from "{name}"').lazy()
+
+    @public
+    def dataset(self, name: str, version: str | None = None, split: Split | None = None) -> pl.LazyFrame:
+        """The rows of a dataset as a lazy frame, with a column `split`: the file that a row stands in, such as train.
+
+        name: workload/name, such as math-tutor/sft_dataset. version: left out, the current one. split: only these rows.
+        Raises Error for a dataset, version or split that the lake does not have.
+
+        >>> lake.dataset("math-tutor/sft_dataset", split="train").head(3).collect()
+        """
+        import polars as pl
+
+        home = self._artefact(f"{name}@{version}" if version else name, "datasets")
+        files = {file.stem: file for file in sorted(home.rglob("*.parquet"))}
+        if split is not None and split not in files:
+            raise Error(f"dataset {name} has no split {split}; there are {', '.join(files) or 'none'}")
+        chosen = {split: files[split]} if split is not None else files
+        if not chosen:
+            raise Error(f"dataset {name} holds no Parquet file")
+        parts = [pl.scan_parquet(file).with_columns(split=pl.lit(stem)) for stem, file in chosen.items()]
+        return pl.concat(parts, how="diagonal_relaxed")
+
+    @public
+    def artefacts(self) -> pl.DataFrame:
+        """Datasets, models and releases, each with its name, version, operation, time and whether it is the current one."""
+        return self.sql("from artefacts order by created_at")
+
+    @public
+    def directory(self, artefact: str) -> Path:
+        """The directory of a dataset, model or release: workload/name (the current version), workload/name@version, the first 4
+        or more digits of a version.
+
+        >>> lake.directory("math-tutor/quantized_model")
+        """
+        return self._artefact(artefact)
+
+    @public
+    def lineage(self, artefact: str) -> pl.DataFrame:
+        """What an artefact was made from, down to the tables of log lines: one row an edge, with depth, child and parent.
+
+        >>> lake.lineage("math-tutor/speculator")
+        """
+        import polars as pl
+
+        from resources.catalog.catalog import lineage_of
+
+        frame = pl.from_arrow(lineage_of(self._place, artefact))
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    @public
+    def why(self, identifier: str) -> pl.DataFrame:
+        """What became of a request or log line: one row a step, from the line to the releases that hold it.
+
+        identifier: of an interaction (8 or more digits do), request, trace or session, a log object, or its line URI:ROW.
+        Raises Error where nothing has this id.
+        """
+        import polars as pl
+
+        from resources.catalog.why import history_of
+
+        frame = pl.from_arrow(history_of(self._place, identifier).steps)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    @public
+    def verify(self, artefact: str) -> list[str]:
+        """What is wrong with a dataset, model, drafter or release: one sentence a problem, none where all agrees.
+
+        Files are compared with their digests, tensors with their config. artefact: as in `directory`.
+
+        >>> lake.verify("math-tutor/quantized_model")
+        []
+        """
+        from pipelines.releasing.verification import verify_directory
+
+        return verify_directory(self._artefact(artefact))
+
+    @public
+    def run(self, run_id: str) -> Run:
+        """A run that was submitted to this lake, by whichever process. Raises Error for an id that it does not have."""
+        from pipelines.running.submit import Run
+
+        return Run.open(self._place, run_id)
+
+    def _artefact(self, artefact: str, below: str = "") -> Path:
+        """The directory of the one artefact that is meant. below: datasets, models or releases alone."""
+        from resources.catalog.catalog import find_artefact
+
+        found = find_artefact(self._place, artefact)
+        if below and not found.startswith(f"{below}/"):
+            raise Error(f"{artefact} is no dataset but lies in {found}")
+        return self.path / found

@@ -1,0 +1,148 @@
+"""What the project knows about a kind of drafter: name, settings, network, checks, and the servers that run it.
+
+    MEDUSA = Architecture(name="medusa", settings=MedusaSettings, build=build, model_class=model_class, ...)
+
+One file of `architectures/` describes each; `registry.py` lists them. Recipes are checked with these descriptions, so
+importing one must not import torch: `build`, `model_class` and `check_target` import what they need when they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model_ops.models.verify_model import Problem
+from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.tensor_files import TensorHeader
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.speculators.draft_model import DraftModel
+    from model_ops.speculators.hidden_states import AnswerRow
+
+Config = Mapping[str, Any]
+"""The content of a config.json."""
+
+Verify = Callable[[Config, Mapping[str, TensorHeader], Config | None], list[Problem]]
+"""(the drafter's config, its tensors, the target's config if known) -> what is wrong, one sentence each."""
+
+
+@dataclass(frozen=True)
+class VllmOptions:
+    """How vLLM is told to use the drafter (--speculative-config).
+
+    options: fields beside method, model and num_speculative_tokens.
+    hf_overrides: changes of the target's own config that vLLM needs.
+    """
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    hf_overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SglangOptions:
+    """How SGLang is told to use the drafter. drafts_in_one_step: it takes no number of steps."""
+
+    algorithm: str
+    drafts_in_one_step: bool = False
+
+
+@dataclass(frozen=True)
+class SpeculatorsLayout:
+    """The second directory that a drafter is saved in, for `vllm serve DIRECTORY` alone (the speculators layout).
+
+    model_type: its speculators_model_type. renamed: a tensor's name there, from its name in the first directory.
+    """
+
+    model_type: str
+    verify: Verify
+    renamed: Callable[[str], str] = str
+
+
+@dataclass(frozen=True)
+class StartingModel:
+    """The model that a drafter of this architecture begins from, beside its target.
+
+    key: the recipe key that names it, and the job's input.
+    word: the value of the key that means a model of the recipe; that model's role in `resources/stages.py`.
+    what: a noun phrase for messages.
+    check: refuses a directory (model, target) with a ModelError.
+    lacking_in: what a model of this config lacks, as the end of a sentence that begins with the architecture; empty: nothing.
+    """
+
+    key: str
+    word: str
+    what: str
+    check: Callable[[Path, Path], None]
+    lacking_in: Callable[[Config], str] = lambda config: ""
+
+    def named_in(self, settings: SpeculatorSettings) -> str:
+        """What settings name: the word for a model of the recipe, or a directory."""
+        return getattr(settings.resolved(), self.key)
+
+
+def _fits_any(target: Path, config: Config) -> None:
+    """Requires nothing of the target."""
+
+
+def _as_given(settings: Any, answers: Sequence[AnswerRow], vocab: int, ends: Collection[int]) -> Any:
+    """Fills in nothing."""
+    return settings
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One kind of drafter.
+
+    name: its name in recipes and reports.
+    settings: the recipe's `speculator` section for it.
+    build: a new drafter from resolved settings, the target, and the target's ids of the draft vocabulary.
+    model_class: the network's class, which reads config.json (`DraftModel.from_config`).
+    recognises: whether a config.json is of this architecture. At most one architecture recognises a config.
+    verify: what can be wrong with a saved drafter although it loads.
+    color: its line in the plots of an evaluation.
+    speculators_layout: the second directory it is saved in, if any.
+    check_target: refuses a target (its directory and config) that no such drafter can be built for, with a ModelError.
+    fill_from_answers: resolved settings, with keys that follow from the answers (the rows, the size of the target's
+        vocabulary, its ends of text).
+    starts_from: the model it begins from beside the target, if any.
+    is_language_model: it is a complete model directory, and is checked as one, too.
+    unquantized_layer: a quantized target's config must say that the drafter's layer is not quantized.
+    refuses_tiny_base: why base_model `tiny` cannot be used, as the rest of a sentence; empty: it can.
+    vllm, sglang: how these servers run it; None where they do not.
+    serving_note: what its user should know, for the release report.
+    untrained_note: the same for the starting model, which the evaluation measures as `<name>_untrained`.
+    """
+
+    name: str
+    settings: type[SpeculatorSettings]
+    build: Callable[[Any, IncrementalModel, Tensor], DraftModel]
+    model_class: Callable[[], type[DraftModel]]
+    recognises: Callable[[Config], bool]
+    verify: Verify
+    color: str
+    speculators_layout: SpeculatorsLayout | None = None
+    check_target: Callable[[Path, Config], None] = _fits_any
+    fill_from_answers: Callable[[Any, Sequence[AnswerRow], int, Collection[int]], Any] = _as_given
+    starts_from: StartingModel | None = None
+    is_language_model: bool = False
+    unquantized_layer: bool = False
+    refuses_tiny_base: str = ""
+    vllm: VllmOptions | None = None
+    sglang: SglangOptions | None = None
+    serving_note: str = ""
+    untrained_note: str = ""
+
+    @property
+    def untrained(self) -> str:
+        """Name, in reports, of the starting model as it was before training."""
+        return f"{self.name}_untrained"
+
+
+SAMPLED_DRAFTS: Mapping[str, Any] = {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
+"""vLLM's options for drafts that are sampled and verified exactly."""

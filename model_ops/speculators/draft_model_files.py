@@ -1,0 +1,37 @@
+"""Writes a drafter's directory: model.safetensors and config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from model_ops.tensor_files import order_metadata
+
+
+def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The tensors as a file holds them: floating point in `dtype`, on the CPU, contiguous."""
+    return {name: tensor.detach().cpu().to(dtype).contiguous() if tensor.is_floating_point() else tensor.cpu()
+            for name, tensor in weights.items()}
+
+
+def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[str, Any],
+                    metadata: dict[str, str] | None = None) -> None:
+    """model.safetensors (with `metadata` in its header) and config.json; the weights appear under their name only when
+    they are whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    unfinished = directory / "model.safetensors.unfinished"
+    save_file(weights, unfinished, metadata={"format": "pt", **(metadata or {})})
+    order_metadata(unfinished)
+    unfinished.chmod(0o644)
+    unfinished.replace(directory / "model.safetensors")
+    (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """bfloat16, as config.json names it."""
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,97 @@
+"""Configs of EAGLE-3 and P-EAGLE drafters, and the boundaries of the target that they read. Importing it imports no torch.
+
+    config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model_ops.errors import ModelError
+
+CAPTURED = 3
+"""How many boundary states are fused."""
+
+
+def default_layer_ids(layers: int) -> tuple[int, int, int]:
+    """The boundaries servers read when a config names none: 2, n // 2, n - 3.
+
+    Below 7 layers these are not three distinct numbers (servers treat them as a set), so others are chosen and must be
+    written into the config. Raises ModelError below 4 layers: there are no three boundaries between blocks.
+    """
+    if layers >= 7:
+        return 2, layers // 2, layers - 3
+    if layers < 4:
+        raise ModelError(f"EAGLE-3 reads three boundaries between blocks; a target of {layers} layers has fewer")
+    return 1, layers // 2, layers - 1
+
+
+MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
+"""Where vLLM looks for the mask token of a drafter that drafts all tokens in one pass, in its order; EAGLE-3 has none."""
+
+MOST_LAYERS = 64
+"""More layers than this are no drafter's but a target's count, copied."""
+
+
+def speculators_name(name: str) -> str:
+    """A tensor's name in the speculators layout."""
+    return name.replace("midlayer.", "layers.0.", 1)
+
+
+def mask_token(config: Mapping[str, Any]) -> Any:
+    """What a config.json names as the mask token; None for an EAGLE-3."""
+    return next((config[name] for name in MASK_FIELDS if config.get(name) is not None), None)
+
+
+class Eagle3Config(BaseModel):
+    """Everything the module's shapes and rotary positions follow from. layer_ids are boundaries of the target."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int = Field(ge=2)
+    vocab_size: int
+    draft_vocab_size: int
+    max_position_embeddings: int
+    rms_norm_eps: float
+    rope_parameters: dict[str, Any]
+    layer_ids: tuple[int, int, int]
+    target_layers: int
+    num_layers: int = Field(1, ge=1)
+    fc_norm: bool = False
+    norm_output: bool = False
+    eos_token_id: int | list[int] | None = None
+    bos_token_id: int | None = None
+    pad_token_id: int | None = None
+
+    @classmethod
+    def for_target(cls, target: Any, draft_vocab_size: int, **own: Any) -> Self:
+        """The drafter that fits a target's Hugging Face config: same width, heads, rotary positions and length.
+
+        own: fields that the target does not decide, such as num_layers and the flags.
+        """
+        heads = target.num_attention_heads
+        return cls(
+            hidden_size=target.hidden_size, intermediate_size=target.intermediate_size, num_attention_heads=heads,
+            num_key_value_heads=target.num_key_value_heads,
+            head_dim=getattr(target, "head_dim", None) or target.hidden_size // heads,
+            vocab_size=target.vocab_size, draft_vocab_size=draft_vocab_size,
+            max_position_embeddings=target.max_position_embeddings, rms_norm_eps=target.rms_norm_eps,
+            rope_parameters=dict(target.rope_parameters), layer_ids=default_layer_ids(target.num_hidden_layers),
+            target_layers=target.num_hidden_layers, eos_token_id=target.eos_token_id,
+            bos_token_id=target.bos_token_id, pad_token_id=target.pad_token_id, **own,
+        )
+
+
+class PEagleConfig(Eagle3Config):
+    """EAGLE-3's, and: mask_token_id, the id whose embedding is the mask's; num_depths, how many drafts it was trained for
+    (None where a head by others does not say)."""
+
+    mask_token_id: int = Field(ge=0, strict=True)
+    num_depths: int | None = Field(None, ge=1, strict=True)

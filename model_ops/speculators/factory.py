@@ -1,0 +1,68 @@
+"""Creates a drafter from its settings, or from a saved directory.
+
+    model = new_draft_model(settings, target, target_ids)         # weights begin from the target's
+    model = load_draft_model(directory).attach(target)            # the architecture is recognised from config.json
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.errors import ModelError
+from model_ops.speculators.draft_model import DraftModel
+from model_ops.speculators.registry import ARCHITECTURES, architecture_of
+from model_ops.speculators.settings import SpeculatorSettings
+
+
+def new_draft_model(settings: SpeculatorSettings, target: IncrementalModel,
+                    target_ids: Int[Tensor, " draft_vocab"]) -> DraftModel:
+    """A new drafter on the target's device, its weights taken from the target where possible; seeded by settings.seed.
+
+    settings are resolved. Raises ModelError where the architecture does not fit the target.
+    """
+    torch.manual_seed(settings.seed)
+    model = ARCHITECTURES[settings.architecture].build(settings, target, target_ids)
+    model.kind = settings.architecture
+    return model
+
+
+def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> DraftModel:
+    """The drafter saved in a directory, in evaluation mode, weights in `dtype`.
+
+    Raises ModelError where a file is missing, config.json is of no known architecture, or a tensor does not fit.
+    """
+    try:
+        raw = json.loads((directory / "config.json").read_text())
+        weights = load_file(directory / "model.safetensors")
+    except FileNotFoundError as error:
+        raise ModelError(f"{error.filename} is missing: {directory} is no drafter") from error
+    except SafetensorError as error:
+        raise ModelError(f"{directory / 'model.safetensors'} is cut or broken ({error}): copy it again") from error
+    except ValueError as error:
+        raise ModelError(f"{directory / 'config.json'} is not JSON: copy it again") from error
+    if not isinstance(raw, dict):
+        raise ModelError(f"{directory / 'config.json'} is not a JSON object: copy it again")
+    architecture = architecture_of(raw)
+    if architecture is None:
+        raise ModelError(f"{directory} is {raw.get('architectures')}, no drafter that is known here")
+    try:
+        model = architecture.model_class().from_config(directory, raw)
+    except (KeyError, TypeError, ValueError) as error:  # such as a rotary type that transformers does not know
+        raise ModelError(f"{directory / 'config.json'} holds a value that no layer can be built from ({type(error).__name__}: "
+                         f"{error}): copy it again") from error
+    model.kind = architecture.name
+    weights, expected = model.stored(weights), model.state_dict()
+    for name, tensor in expected.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            found = "is missing" if name not in weights else f"is {list(weights[name].shape)}"
+            raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}")
+    model.load_state_dict({name: weights[name] for name in expected})
+    return model.ready_to_draft(dtype)

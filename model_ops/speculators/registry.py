@@ -1,0 +1,73 @@
+"""Finds a drafter architecture by name or config.json, and reads settings of any of them.
+
+    settings = speculator_settings(architecture="dflash", num_speculative_tokens=7)
+    architecture = architecture_of(json.loads(text_of_config_json))
+
+`architectures/__init__.py` lists the architectures. Importing this module imports no torch.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, Union
+
+from pydantic import BeforeValidator, Discriminator, Tag, TypeAdapter
+
+from model_ops.speculators import architectures
+from model_ops.speculators.architecture import Architecture, Config
+from model_ops.speculators.settings import SpeculatorSettings
+
+ARCHITECTURES: dict[str, Architecture] = {
+    found.name: found for found in vars(architectures).values() if isinstance(found, Architecture)}
+"""Name in recipes -> architecture, in the order of messages and docs."""
+
+DEFAULT = "eagle3"
+"""The architecture where a recipe names none."""
+
+
+def architecture_of(config: Config) -> Architecture | None:
+    """The architecture of a saved drafter, from its config.json; None where no architecture recognises it."""
+    return next((found for found in ARCHITECTURES.values() if found.recognises(config)), None)
+
+
+@cache
+def _owners() -> dict[str, list[str]]:
+    """Key that not every architecture takes -> the architectures that take it."""
+    taken: dict[str, list[str]] = {}
+    for name, architecture in ARCHITECTURES.items():
+        for key in architecture.settings.model_fields:
+            taken.setdefault(key, []).append(name)
+    return {key: names for key, names in taken.items() if len(names) < len(ARCHITECTURES)}
+
+
+def _named(values: Any) -> Any:
+    """The architecture that settings are of, given as a mapping or as settings."""
+    if isinstance(values, SpeculatorSettings):
+        return values.architecture
+    return values.get("architecture", DEFAULT) if isinstance(values, dict) else DEFAULT
+
+
+def _without_keys_of_others(values: Any) -> Any:
+    """Refuses a key of another architecture, with the names of those that take it; null is the same as left out."""
+    architecture = ARCHITECTURES.get(_named(values)) if isinstance(_named(values), str) else None
+    if not isinstance(values, dict) or architecture is None:
+        return values
+    foreign = {key: names for key, names in _owners().items() if key in values and architecture.name not in names}
+    for key, names in foreign.items():
+        if values[key] is not None:
+            have_it = f"only {names[0]} has it" if len(names) == 1 else f"{', '.join(names)} have it"
+            raise ValueError(f"{key} is set, but architecture is {architecture.name} and {have_it}: leave it out")
+    return {key: value for key, value in values.items() if key not in foreign}
+
+
+AnySpeculatorSettings = Annotated[
+    Union[tuple(Annotated[found.settings, Tag(name)] for name, found in ARCHITECTURES.items())],  # noqa: UP007 (from a list)
+    Discriminator(_named), BeforeValidator(_without_keys_of_others)]
+"""The recipe's `speculator` section: one settings model for each architecture, told apart by the key `architecture`."""
+
+_ADAPTER = TypeAdapter(AnySpeculatorSettings)
+
+
+def speculator_settings(**values: Any) -> SpeculatorSettings:
+    """Settings of the named architecture, or of eagle3. Raises pydantic's ValidationError."""
+    return _ADAPTER.validate_python(values)

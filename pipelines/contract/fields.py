@@ -1,0 +1,164 @@
+"""The keys of a recipe: what each section holds, and what follows from a recipe's own values.
+
+`RecipeFields` has the types, bounds and descriptions; `pipelines.contract.recipe.Recipe` adds the rules between keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator
+
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.sft_settings import SftSettings
+from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.speculators.architectures.eagle3 import Eagle3Settings
+from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
+from model_ops.training.settings import Settings
+from pipelines.contract.cron import checked_cron
+from pipelines.contract.keys import Words
+from resources.composing.datasets import DatasetSettings
+from resources.composing.eval_suite import EvalSettings
+from resources.curating.curation import CurationSettings
+from resources.launching.tracking import TrackingKind, missing_package
+from resources.reading.sources import SourceSettings
+from resources.releasing.model_policy import ModelPolicy
+from resources.releasing.release import ReleaseSettings
+from resources.stages import STAGES, stage
+
+_FIRST_YEAR = 2000
+
+
+def _as_date(value: Any) -> Any:
+    """A date from its text. Raises ValueError for a day that no calendar has."""
+    if type(value) is date:
+        return value
+    numbers = re.fullmatch(r"(\d{4})-(\d\d?)-(\d\d?)", value) if isinstance(value, str) else None
+    if numbers is None:
+        raise ValueError("a date is a year, a month and a day, such as 2026-06-01, without a time")
+    try:
+        day = date(*map(int, numbers.groups()))
+    except ValueError as error:
+        raise ValueError(f"there is no day {value}; a date is a year, a month and a day, such as 2026-06-01") from error
+    if day.year < _FIRST_YEAR:
+        raise ValueError(f"the year {day.year} is before {_FIRST_YEAR}; is it a slip?")
+    return day
+
+
+Day = Annotated[date, BeforeValidator(_as_date)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=63),
+                 Words("a name of a to z, 0 to 9, - and _, at most 63 of them, that begins and ends with a letter or a digit")]
+
+
+class Datasets(Settings):
+    """The datasets that are built from curated rows."""
+
+    sft: DatasetSettings = Field(default_factory=DatasetSettings, description="Dataset of supervised fine-tuning")
+
+
+class NotBuiltYet(Settings):
+    """A stage that this version of millrace does not have: it can only be off."""
+
+    enabled: Literal[False] = Field(False, description="Only false is accepted: this version does not have the stage")
+
+
+class Retrain(Settings):
+    """The schedule on which new logs are read and everything that depends on them is rebuilt."""
+
+    cron: Annotated[str, Words('a cron schedule, such as "0 3 * * 1"')] = Field(
+        "0 3 * * *", description="Cron schedule of five fields: minute, hour, day, month, day of the week")
+    enabled: bool = Field(False, description="true: the schedule runs as soon as the Dagster daemon does")
+
+    _comes = field_validator("cron")(checked_cron)
+
+
+class Automation(Settings):
+    """What runs by itself while the Dagster daemon runs."""
+
+    retrain: Retrain = Field(default_factory=Retrain, description="Schedule of retraining")
+    watch_logs: bool = Field(False, description="true: a sensor reads new logs as soon as the Dagster daemon runs")
+
+
+class RecipeFields(Settings):
+    """The keys of a recipe, without the rules between them."""
+
+    workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
+    base_model: Annotated[str, Words("a Hugging Face id, a directory, or tiny")] = Field(
+        min_length=1, description="Model to start from: a Hugging Face id, a directory, or `tiny` (built on the spot)")
+    sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
+    first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
+    last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")
+    seeds: dict[Name, SourceSettings] = Field(
+        default_factory=dict, description="Curated or synthetic training examples by name",
+        json_schema_extra={"type": ["object", "null"]})
+    evals: dict[Name, EvalSettings] = Field(
+        default_factory=dict, description="Evaluation suites by name, which training rows must not contain",
+        json_schema_extra={"type": ["object", "null"]})
+    tiny: TinyBaseSettings = Field(
+        default_factory=TinyBaseSettings, description="Size and training of the base model, where base_model is `tiny`")
+    curation: CurationSettings = Field(default_factory=CurationSettings, description="Which rows are kept, and in what form")
+    datasets: Datasets = Field(default_factory=Datasets, description="How rows are sampled and split")
+    sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
+    preference: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Preference training; not in this version")
+    rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
+    student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
+    quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
+    speculator: AnySpeculatorSettings = Field(
+        default_factory=Eagle3Settings, description="Draft model for speculative decoding")
+    evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings, description="Measurements that the gates look at")
+    release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
+    automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
+    threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")
+    tracking: TrackingKind = Field(
+        "none", description="Also send the numbers of every training step to tensorboard (files under <lake>/tracking) or "
+        "wandb")
+
+    @field_validator("seeds", "evals", mode="before")
+    @classmethod
+    def _null_means_none(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @field_validator("tracking")
+    @classmethod
+    def _tracker_is_installed(cls, value: TrackingKind) -> TrackingKind:
+        if missing_package(value):
+            raise ValueError(f"the package {value} is not installed: pip install {value}, or set tracking to none")
+        return value
+
+    @property
+    def policy(self) -> ModelPolicy:
+        """Which models the recipe has, and which of them starts from which."""
+        switches = {found.switch for found in STAGES if found.switch}
+        return ModelPolicy(frozenset(name for name in switches if not self._is_on(name)), self.drafter_from)
+
+    def _is_on(self, switch: str) -> bool:
+        """Whether a section is enabled, or, of one without `enabled`, given."""
+        section: Any = self
+        for key in switch.split("."):
+            section = getattr(section, key)
+        return getattr(section, "enabled", section is not None)
+
+    @property
+    def drafter_from(self) -> str | None:
+        """The stage whose model the drafter begins from, besides its target; None where it begins anew or from a directory."""
+        start = ARCHITECTURES[self.speculator.architecture].starts_from
+        if not self.speculator.enabled or start is None:
+            return None
+        begins = start.named_in(self.speculator)
+        return next((name for name in stage("speculator").may_start_from if stage(name).role == begins), None)
+
+    @property
+    def disabled(self) -> list[str]:
+        """Assets that are not in this recipe's graph."""
+        return self.policy.disabled
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the recipe with every default filled in."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,134 @@
+"""The Dagster graph of one recipe on one lake: assets, checks, jobs, schedules, a sensor, and what assets plug into.
+
+    graph = definitions(Path("recipes/demo.yaml"), lake)
+
+The assets are those of resources/stages.py, each from the file of its name in assets/. Importing this module imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dagster as dg
+
+from pipelines.contract.recipe import Recipe, load_recipe
+from pipelines.graph.clearing import clear_after
+from pipelines.graph.days import daily_partitions
+from pipelines.graph.jobs import jobs
+from pipelines.graph.schedules import schedules
+from pipelines.graph.sensors import new_logs
+from pipelines.graph.wiring import rewired
+from pipelines.storage.locations import lake_location
+from resources.artefacts.leftovers import kept_seconds
+from resources.artefacts.registry import Registry
+from resources.lake import Lake
+from resources.launching.local_launcher import LocalLauncher
+from resources.stages import STAGES, Stage, daily_stages, model_chain
+from resources.workshop.workshop import Workshop
+
+
+def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definitions:
+    """The graph of one recipe on one lake: assets, checks, jobs, a schedule and a sensor. Raises RecipeError."""
+    recipe = load_recipe(recipe_path)
+    place = lake_location(recipe_path, lake)
+    assets = [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
+    checks = dg.load_asset_checks_from_modules(_modules(), asset_key_prefix=recipe.workload)
+    both = jobs(recipe.workload)
+    return dg.Definitions(
+        assets=assets,
+        asset_checks=checks,
+        jobs=both,
+        schedules=schedules(recipe, *both),
+        sensors=[new_logs(recipe, place, both[0])],
+        resources=resources(recipe, place),
+        executor=dg.in_process_executor,  # one worker stays warm from step to step
+    )
+
+
+def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
+    """Dagster resources of the assets. The lake is opened when a run needs it, not when the graph is loaded."""
+
+    def workshop(context: dg.InitResourceContext):
+        keep_s = kept_seconds()
+        registry = Registry(Lake.open(place), recipe.workload, recipe.digest, context.run_id or "")
+        with LocalLauncher() as launcher:
+            yield Workshop(registry, launcher, recipe.threads, recipe.tracking)
+        everything = {_name(asset) for asset in _enabled_assets(recipe)} - {"logs", *daily_stages()}
+        clear_after(context, registry.lake, recipe.workload, keep_s, everything)
+
+    return {
+        "workshop": dg.ResourceDefinition(
+            resource_fn=workshop,
+            description="The lake and the worker process: makes each artefact once, and reuses it for the same inputs.",
+        ),
+        **{name: dg.ResourceDefinition.hardcoded_resource(value, description=text)
+           for name, (value, text) in recipe_parts(recipe).items()},
+    }
+
+
+def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
+    """Parts of a recipe that assets take as resources: name -> (value, description)."""
+    return {
+        "policy": (recipe.policy, "Which stages this recipe has, and from which model each of them starts."),
+        "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
+        "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
+        "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),
+        "evals": (recipe.evals, "The recipe's `evals`: files of evaluation items that training rows must not contain."),
+        "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
+        "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
+        "tiny_settings": (recipe.tiny, "The recipe's `tiny`: the base model that is trained on the spot."),
+        "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
+        "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
+        "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
+        "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
+        "evaluate_settings": (recipe.evaluation, "The recipe's `evaluation`: rows, prompts, temperatures."),
+        "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
+    }
+
+
+def asset_of(stage: Stage) -> dg.AssetsDefinition:
+    """The asset of a stage, as its own file defines it, without a workload's prefix."""
+    return getattr(import_module(f"assets.{stage.file}"), stage.name)
+
+
+def _modules() -> list[ModuleType]:
+    return [import_module(f"assets.{name}") for name in dict.fromkeys(stage.file for stage in STAGES)]
+
+
+def _enabled_assets(recipe: Recipe) -> list[Any]:
+    loaded = dg.load_assets_from_modules(_modules(), key_prefix=recipe.workload, include_specs=True)
+    return [asset for asset in loaded if _name(asset) not in recipe.disabled]
+
+
+def _name(asset: Any) -> str:
+    return asset.key.path[-1] if isinstance(asset, dg.AssetSpec) else next(iter(asset.keys)).path[-1]
+
+
+def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
+    """Adapts an asset to this recipe: dependencies on disabled stages rewired or removed, partitions beginning
+    with the recipe's first."""
+    if isinstance(asset, dg.AssetSpec):
+        return asset.replace_attributes(key=[recipe.workload, *asset.key.path])
+    days = daily_partitions(recipe, place)
+
+    def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(partitions_def=days) if spec.partitions_def is not None else spec
+
+    return rewired(asset.map_asset_specs(dated), lambda spec: _reads(spec, recipe))
+
+
+def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
+    """Dependencies of an asset in this recipe's graph; the nearest enabled model replaces a disabled one."""
+    models = {model.name for model in model_chain()}
+    for dep in spec.deps:
+        name = dep.asset_key.path[-1]
+        if name in models:
+            read = recipe.policy.read_by(spec.key.path[-1], name)
+            if read is not None:
+                yield dep if read == name else dg.AssetDep(dg.AssetKey([recipe.workload, read]))
+        elif name not in recipe.disabled:
+            yield dep

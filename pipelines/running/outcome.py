@@ -1,0 +1,119 @@
+"""How a run went: seconds of each step, what was reused, what went wrong. Learnt from the events that a run writes.
+
+    outcome = Outcome()
+    for event in events:
+        outcome.hear(event)
+    outcome.end(exit_code, log)
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pipelines.storage.storage_errors import StorageError, require_writable
+from resources.launching.killed import killed_sentence, memory_sentence
+
+State = Literal["starting", "running", "succeeded", "failed", "refused", "stopped", "killed"]
+"""refused: what was asked for cannot be run. stopped: somebody asked it to stop, and its state is saved. killed: its process
+is gone and said nothing. In all three cases running the recipe again continues."""
+
+INTERRUPTED = 130
+"""Exit code of a run that was asked to stop."""
+STATES: dict[int, State] = {0: "succeeded", 1: "failed", 2: "refused", INTERRUPTED: "stopped"}
+EVENT_LINE = re.compile(r"\S*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+ - dagster")
+"""How a line of Dagster's own log begins, colour or not."""
+
+
+@dataclass
+class Outcome:
+    """How a run ended, or has gone so far. Seconds by step; memory is the peak of the whole process tree."""
+
+    exit_code: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_memory_mb: float = 0.0
+    step_peak_memory_mb: dict[str, float] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    """What went wrong, one sentence each."""
+    reused: set[str] = field(default_factory=set)
+    """Steps that found their artefact finished by an earlier run: their seconds are no time of making it."""
+    state: State = "running"
+    current_step: str | None = None
+    _started: dict[str, float] = field(default_factory=dict, repr=False)
+    _reused: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    def hear(self, event: Mapping[str, Any]) -> Ended | None:
+        """Notes an event. Returns how a step ended, where the event says that one did."""
+        kind = event["event"]
+        if kind == "step" and event["state"] == "started":
+            self.current_step = event["step"]
+            self._started[event["step"]] = event["at"]
+        elif kind == "step":
+            return self._step_ended(event)
+        elif kind == "reused":
+            self._reused[event["step"]] = dict(event)
+        elif kind == "check" and not event["passed"]:
+            self.messages.append(f"{event['step']}: the check {event['check']} did not pass")
+        elif kind == "refused":
+            self.messages.append(event["message"])
+        return None
+
+    def _step_ended(self, event: Mapping[str, Any]) -> Ended:
+        step, state = event["step"], event["state"]
+        seconds = event["at"] - self._started.get(step, event["at"])
+        self.current_step = None
+        self.seconds[step] = self.seconds.get(step, 0.0) + seconds
+        reused = self._reused.pop(step, None)
+        if state == "finished" and reused is not None:
+            self.reused.add(step)
+        elif state == "finished":
+            self.reused.discard(step)
+        elif state != "stopped":
+            memory = memory_sentence(self.step_peak_memory_mb.get(step)) if event.get("killed") else ""
+            self.messages.append(f"{step}: {event.get('message', '')}{memory}")
+        return Ended(step, state, seconds, reused)
+
+    def end(self, code: int, log: Path, asked_to_stop: bool = False) -> None:
+        """Notes the exit code of the run's process; below 0, the signal that ended it. log: what the process printed."""
+        if asked_to_stop and code == -signal.SIGINT:
+            code = INTERRUPTED  # it was stopped before it could listen to the signal
+        self.exit_code = code if code >= 0 else 1
+        self.state = "killed" if code < 0 else STATES.get(code, "failed")
+        if self.exit_code not in (0, INTERRUPTED) and not self.messages:
+            self.messages.append(self._reason(code, log))
+
+    def _reason(self, code: int, log: Path) -> str:
+        """Why a run ended that said nothing itself: it was killed, the disk of its messages is full, or it has a bug."""
+        if code < 0:
+            who = f"{self.current_step}: the run's process" if self.current_step else "the run's process"
+            return killed_sentence(who, signal.Signals(-code).name) + memory_sentence(self.peak_memory_mb)
+        try:
+            require_writable(log.parent)
+        except StorageError as error:
+            return str(error)
+        return (f"the run ended with exit code {code}, which is a bug of millrace; please report these lines:\n"
+                f"{traceback_in(log)}")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one step ended. state: finished, stopped or failed; reused: who made its artefact, where it was not made now."""
+
+    step: str
+    state: str
+    seconds: float
+    reused: Mapping[str, Any] | None = None
+
+
+def traceback_in(log: Path, lines: int = 40) -> str:
+    """The last traceback in what a run printed, without Dagster's log of events; else its last lines."""
+    printed = log.read_text(errors="replace") if log.exists() else ""
+    begin = printed.rfind("Traceback (most recent call last)")
+    found = printed[begin:].splitlines()
+    if begin < 0:
+        found = [line for line in printed.splitlines() if not EVENT_LINE.match(line)]
+    return "\n".join(found[-lines:])

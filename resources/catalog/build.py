@@ -1,0 +1,290 @@
+"""Builds the catalog: one small DuckDB file of views over the lake's tables and datasets, swapped in whole.
+
+    publish(lake)      # after a commit: brings the catalog up to date; nothing where it shows the lake as it is
+    rebuild(lake)      # builds all of it anew, whatever it shows
+
+`publish` compares what the catalog was built from with what lies there: the version of each table, and name, size and time of
+every manifest, pointer, release and endpoint. Only the views of tables that were committed to, and the relations of artefacts
+where one of their files changed, are made again, in a copy of the catalog that replaces it in one step. What it was built from
+stands in `<lake>/.remembered/catalog.json`; without that file, or with another version of this code, all is built. After files
+of the lake were changed by hand in a way that keeps their size and time, delete catalog.duckdb: the next run builds it.
+
+Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views
+name stay where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was
+built>') || '/...', so that a copy of the lake works after `set variable lake = '<copy>'`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.artefacts.source_digest import source_digest
+from resources.atomic import write_json
+from resources.catalog.comments import RELATIONS, add_comments
+from resources.catalog.release_relations import RELEASE_RELATIONS, create_release_relations
+from resources.lake import Lake
+from resources.sql_files import create_view, run, sql_text
+from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
+
+SPLITS = {"train", "validation", "test"}
+ARTEFACTS = "artefacts"
+"""The part of the catalog that is made from manifests, pointers, releases and endpoints. The other parts are tables."""
+_OF_ARTEFACTS = ("artefacts", "lineage_edges", "lineage_nodes", "lineage", "decisions")
+_LAST = ("log_lines_in", "weights_holding", "steps_of", "why", "relations", "relation_columns")
+_SEEN = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json",
+         "releases/*/*/release.json", "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json",
+         "endpoints/**/*")
+
+_MANIFESTS = pa.schema([("path", pa.string()), ("manifest", pa.string())])
+_LISTED = pa.schema([("relation", pa.string()), ("path", pa.string())])
+_POINTERS = pa.schema([("home", pa.string()), ("version", pa.string())])
+
+
+def rebuild(lake: Lake) -> None:
+    """Builds the catalog anew and puts it in place of the old one in one step."""
+    _build(lake, _lake_as_it_is(lake), None, {*SCHEMAS, ARTEFACTS})
+
+
+def publish(lake: Lake) -> list[str]:
+    """Shows in the catalog what changed in the lake since it was built. Returns the parts that were made again."""
+    now, built = _lake_as_it_is(lake), _built_from(lake)
+    if built is None:
+        _build(lake, now, None, {*SCHEMAS, ARTEFACTS})
+        return sorted({*SCHEMAS, ARTEFACTS})
+    changed = {part for part in now["parts"] if built["parts"].get(part) != now["parts"][part]}
+    if changed:
+        _build(lake, now, built, changed)
+    return sorted(changed)
+
+
+def _build(lake: Lake, now: dict[str, Any], built: dict[str, Any] | None, parts: Collection[str]) -> None:
+    """Makes `parts` of the catalog; the others are those of the one that is there. built: what that was built from."""
+    with TemporaryDirectory(dir=lake.root, prefix=".catalog-") as folder:
+        beside = Path(folder) / "catalog.duckdb"
+        if built is not None and not _copied(lake.catalog, built["catalog"], beside):
+            built, parts = None, {*SCHEMAS, ARTEFACTS}
+        with duckdb.connect(str(beside), config={"temp_directory": folder}) as connection:
+            connection.execute("set timezone = 'UTC'")
+            views = _remake(connection, lake, parts, built["views"] if built is not None else None)
+            connection.execute("checkpoint")  # closing does the same, but keeps it to itself where the disk is full
+        stamp = _stamp(beside)
+        beside.replace(lake.catalog)
+    with suppress(OSError):  # a catalog that nothing is known of is built again
+        write_json(_state_file(lake), {**now, "catalog": stamp, "views": views})
+
+
+def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
+    """Copies a catalog; False where it is gone, or another one is in its place, since `stamp` was read."""
+    with suppress(FileNotFoundError), catalog.open("rb") as source:
+        if _stamp_of(os.fstat(source.fileno())) == stamp:
+            with to.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            return True
+    return False
+
+
+def _remake(
+    connection: duckdb.DuckDBPyConnection, lake: Lake, parts: Collection[str], before: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Makes parts of a catalog. before: its views of datasets, each with the dataset that it shows; None for a catalog that is
+    empty yet. Returns the same as it is then."""
+    files = {} if before is None else _files_of_views(connection)
+    tables, found = Tables(lake), dict(before or {})
+    for name in SCHEMAS:
+        if name in parts:
+            view = "decisions_history" if name == "decisions" else name
+            _drop(connection, [view])
+            files[view] = _inside(lake, _create_table_view(connection, tables, name, view))
+    if ARTEFACTS in parts:
+        _drop(connection, [*_OF_ARTEFACTS, *RELEASE_RELATIONS, "dataset_rows", *found])
+        for view in ("dataset_rows", *found):
+            files.pop(view, None)
+        manifests, pointers = _manifests(lake), _pointers(lake)
+        connection.register("manifest_texts", manifests)
+        connection.execute(sql_text("catalog/manifests"))
+        connection.register("pointers", pointers)
+        for name in _OF_ARTEFACTS:
+            run(connection, f"catalog/{name}")
+        create_release_relations(connection, lake)
+        found, of_datasets = _create_dataset_views(connection, lake, manifests, pointers)
+        files |= {view: _inside(lake, own) for view, own in of_datasets.items()}
+    _drop(connection, ["view_files"])
+    connection.register("listed_files", pa.Table.from_pylist(
+        [{"relation": view, "path": path} for view, own in files.items() for path in own], schema=_LISTED))
+    run(connection, "catalog/view_files")
+    for name in _LAST if before is None else ():
+        run(connection, f"catalog/{name}")
+    add_comments(connection, found)
+    return found
+
+
+def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    """Removes relations that are there, whatever kind they are."""
+    views = connection.execute("select view_name from duckdb_views() where not internal").fetchall()
+    tables = connection.execute("select table_name from duckdb_tables()").fetchall()
+    kinds = {name: kind for kind, found in (("view", views), ("table", tables)) for (name,) in found}
+    for name in names:
+        if name in kinds:
+            connection.execute(f'drop {kinds[name]} "{name}"')
+
+
+def _files_of_views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
+    """The files behind each view, as the catalog has them."""
+    found: dict[str, list[str]] = {}
+    for view, path in connection.execute("select relation, path from view_files").fetchall():
+        found.setdefault(view, []).append(path)
+    return found
+
+
+def _lake_as_it_is(lake: Lake) -> dict[str, Any]:
+    """What a catalog of now would be built from. Nothing but the tables' commit logs is opened."""
+    tables = Tables(lake)
+    parts = {name: None if (table := tables.open(name)) is None else f"{table.metadata().id} {table.version()}"
+             for name in SCHEMAS}
+    seen = hashlib.sha256()
+    for pattern in _SEEN:
+        for path in sorted(lake.root.glob(pattern)):
+            with suppress(OSError):
+                seen.update(f"{path.relative_to(lake.root)} {_stamp(path)}\n".encode())
+    return {"code": _code(), "lake": str(lake.root), "parts": {**parts, ARTEFACTS: seen.hexdigest()}}
+
+
+def _built_from(lake: Lake) -> dict[str, Any] | None:
+    """What the catalog that is there was built from; None where that is not known, or was by other code or elsewhere."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        built = json.loads(_state_file(lake).read_text(encoding="utf-8"))
+        here = {"code": _code(), "lake": str(lake.root), "catalog": _stamp(lake.catalog)}
+        if all(built[name] == value for name, value in here.items()) and isinstance(built["parts"], dict):
+            return built
+    return None
+
+
+def _code() -> str:
+    return source_digest("resources/catalog/build.py")
+
+
+def _state_file(lake: Lake) -> Path:
+    return lake.root / ".remembered" / "catalog.json"
+
+
+def _stamp(path: Path) -> list[int]:
+    return _stamp_of(path.stat())
+
+
+def _stamp_of(found: os.stat_result) -> list[int]:
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def _create_table_view(connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, view: str) -> list[str]:
+    """Makes a table readable as `view`. Returns the files behind it."""
+    files = tables.files(name)
+    if files:
+        create_view(connection, "catalog/table", view, SCHEMAS[name], _paths(tables.lake, files), PARTITIONS[name])
+        return files
+    connection.register("no_rows", SCHEMAS[name].empty_table())
+    columns = connection.execute("describe no_rows").fetchall()
+    connection.unregister("no_rows")
+    connection.execute(
+        sql_text("catalog/empty").format(
+            view=view, columns=", ".join(f"cast(null as {column[1]}) as {column[0]}" for column in columns)
+        )
+    )
+    return []
+
+
+def _inside(lake: Lake, files: Iterable[str | Path]) -> list[str]:
+    return [Path(file).relative_to(lake.root).as_posix() for file in files]
+
+
+def _paths(lake: Lake, files: Iterable[str | Path]) -> str:
+    """Files of the lake as a list of SQL expressions that follow the lake when it is moved."""
+    home = f"coalesce(getvariable('lake'), {sql_literal(str(lake.root))})"
+    return ", ".join(f"{home} || {sql_literal('/' + path)}" for path in _inside(lake, files))
+
+
+def _manifests(lake: Lake) -> pa.Table:
+    """Every finished artefact's manifest, as text. One that is being replaced or is no JSON is none: `verify` tells."""
+    found = []
+    for kind in ("dataset", "model", "release"):
+        depth = "*/*" if kind == "release" else "*/*/*"
+        for path in sorted(lake.artefacts(kind).glob(f"{depth}/manifest.json")):
+            found.append(
+                {"path": path.parent.relative_to(lake.root).as_posix(), "manifest": path.read_text(encoding="utf-8")}
+            )
+    return pa.Table.from_pylist(found, schema=_MANIFESTS)
+
+
+def _pointers(lake: Lake) -> pa.Table:
+    """Which version of each artefact is the current one."""
+    found = []
+    for kind in ("dataset", "model", "release"):
+        depth = "*" if kind == "release" else "*/*"
+        for path in sorted(lake.artefacts(kind).glob(f"{depth}/current.json")):
+            home = path.parent.relative_to(lake.root).as_posix()
+            found.append({"home": home, "version": json.loads(path.read_text(encoding="utf-8"))["version"]})
+    return pa.Table.from_pylist(found, schema=_POINTERS)
+
+
+def _create_dataset_views(
+    connection: duckdb.DuckDBPyConnection, lake: Lake, manifests: pa.Table, pointers: pa.Table
+) -> tuple[dict[str, str], dict[str, list[Path]]]:
+    """A view for the current version of each dataset, and one of all versions' rows with the interactions in them.
+
+    Returns by view the dataset that it shows (with the kind of file, where there are several), and the files behind it.
+    """
+    current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
+    taken = {*SCHEMAS, *RELATIONS, *RELEASE_RELATIONS}
+    datasets: dict[str, str] = {}
+    listed: dict[str, list[Path]] = {"dataset_rows": []}
+    for row in manifests.to_pylist():
+        kind, workload, name, *version = row["path"].split("/")
+        files = sorted((lake.root / row["path"]).glob("*.parquet")) if kind == "datasets" else []
+        listed["dataset_rows"] += [file for file in files if file.stem in SPLITS and _names_interactions(file)]
+        if row["path"] not in current:
+            continue
+        groups: dict[str, list[Path]] = {}
+        for file in files:
+            stem = re.sub(r"[-_]?\d+$", "", file.stem)
+            groups.setdefault("" if stem in SPLITS else stem, []).append(file)
+        for stem, members in groups.items():
+            shown = f"{name}_{stem}" if stem and len(groups) > 1 else name
+            view = _identifier(f"{workload}_{shown}", taken)
+            datasets[view], listed[view] = shown, members
+            connection.execute(
+                sql_text("catalog/dataset").format(
+                    view=view, version=sql_literal("".join(version)), files=_paths(lake, members)
+                )
+            )
+    if listed["dataset_rows"]:
+        connection.execute(sql_text("catalog/dataset_rows").format(files=_paths(lake, listed["dataset_rows"])))
+    else:
+        run(connection, "catalog/dataset_rows_empty")
+    return datasets, listed
+
+
+def _names_interactions(file: Path) -> bool:
+    return "interaction_ids" in pq.read_schema(file).names
+
+
+def _identifier(text: str, taken: set[str]) -> str:
+    """A name that needs no quotes in SQL, different from those taken (math-tutor and math_tutor may both exist)."""
+    plain = re.sub(r"[^a-z0-9_]", "_", text.lower())
+    plain = f"_{plain}" if plain[0].isdigit() else plain
+    name, number = plain, 2
+    while name in taken:
+        name, number = f"{plain}_{number}", number + 1
+    taken.add(name)
+    return name

@@ -1,0 +1,49 @@
+"""Which days were found to be cleaned as they should be, remembered for the names of the files that were compared.
+
+    fresh = FreshDays(tables, "math-tutor", cleaned_with)
+    fresh.unknown                             # days that have to be compared: files were written since, or the rules changed
+    fresh.keep(stale, opinions_hold=True)     # all days but these are known to be fresh from now on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import date
+
+from resources.artefacts.remembered import Remembered, partition_key
+from resources.tables import Tables
+
+FRESH = "fresh"
+
+
+class FreshDays:
+    """Of one workload, for one digest of settings and code."""
+
+    def __init__(self, tables: Tables, workload: str, cleaned_with: str | None):
+        files = {name: tables.files_by_day(name, workload) for name in ("interactions", "cleaned_interactions", "feedback")}
+        days = {*files["interactions"], *files["cleaned_interactions"]}
+        self._keys = {
+            day: partition_key([*files["interactions"].get(day, ()), *files["cleaned_interactions"].get(day, ())],
+                               cleaned_with or "", day.isoformat())
+            for day in days
+        }
+        everything = [file for of_days in files.values() for part in of_days.values() for file in part]
+        self._heard_key = partition_key(everything, "heard")
+        self._memory = Remembered(tables.lake, f"cleaned/{workload}", made_by="clean")
+
+    @property
+    def unknown(self) -> list[date]:
+        """Days whose rows have to be compared."""
+        return sorted(day for day, key in self._keys.items() if self._memory.get(key) != FRESH)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether rows hold what people say of them now, as far as all tables were compared since they were written to."""
+        return self._memory.get(self._heard_key) == FRESH
+
+    def keep(self, stale: Collection[date], opinions_hold: bool) -> None:
+        """Remembers what was compared. stale: the days that are not as they should be."""
+        known = {key: FRESH for day, key in self._keys.items() if day not in stale}
+        if opinions_hold or self.is_heard:
+            known[self._heard_key] = FRESH
+        self._memory.keep(known)

@@ -1,0 +1,70 @@
+"""What an inspection of logs found: counts, samples and verdicts, as plain data.
+
+    found.totals["rows"], found.usable_share, [verdict.answer for verdict in found.verdicts]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Check:
+    """One measure against its threshold, and why that matters."""
+
+    name: str
+    found: str
+    wanted: str
+    passed: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a drafter or a student would pay. answer: yes, possible, not yet, or no rows."""
+
+    question: str
+    answer: str
+    sentence: str
+    checks: list[Check]
+
+
+@dataclass
+class Inspection:
+    """Everything that was found. Shares are fractions of 1; token counts are the log's own where it has them."""
+
+    uris: list[str]
+    sampled: bool
+    sample_rows: int
+    read: int
+    totals: dict[str, Any]
+    formats: list[dict[str, Any]]
+    days: list[dict[str, Any]]
+    workloads: list[dict[str, Any]]
+    clients: list[dict[str, Any]]
+    models: list[dict[str, Any]]
+    quarantined: list[dict[str, Any]]
+    repeated: dict[str, Any]
+    feedback: list[dict[str, Any]]
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    pii: list[dict[str, Any]] = field(default_factory=list)
+    languages: list[dict[str, Any]] = field(default_factory=list)
+    shapes: list[dict[str, Any]] = field(default_factory=list)
+    sessions: dict[str, Any] = field(default_factory=dict)
+    with_feedback: dict[str, Any] = field(default_factory=dict)
+    acceptance: dict[str, Any] = field(default_factory=dict)
+    limited_to: int | None = None
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def usable_share(self) -> float:
+        """The share of the sampled rows that the rules with their defaults would keep."""
+        kept = sum(decision["rows"] for decision in self.decisions if decision["rule"] == "kept")
+        return kept / self.sample_rows if self.sample_rows else 0.0
+
+    def dropped(self, *rules: str) -> float:
+        """The share of the sampled rows that these rules drop."""
+        taken = sum(decision["rows"] for decision in self.decisions if decision["rule"] in rules)
+        return taken / self.sample_rows if self.sample_rows else 0.0

@@ -1,0 +1,43 @@
+"""The launcher: what carries a job to a worker, wherever that runs.
+
+    launcher.run(Job(operation="sft", ...), context)     # the operation's metrics, once it is done
+
+A job is the same JSON everywhere (`model_ops.job.Job`); local_launcher.py runs it on this machine. Another launcher (a
+cluster, a queue) gives the workshop the same two methods and raises the same errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import dagster as dg
+
+from model_ops.job import Job
+
+
+class Launcher(Protocol):
+    """Runs jobs, one after another."""
+
+    def run(self, job: Job, context: dg.AssetExecutionContext | None = None) -> dict[str, Any]:
+        """Runs a job to its end and returns its metrics; what it makes lies in `job.output`. `context` hears of its progress.
+
+        Raises WorkerError where the inputs are wrong or the worker dies, WorkerStopped where it was stopped: then its
+        checkpoints are kept, and the same job continues from them.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends what waits for more jobs."""
+        ...
+
+
+class WorkerError(Exception):
+    """A worker found its inputs wrong, or died. The message is the worker's own sentence."""
+
+
+class WorkerKilled(WorkerError):
+    """A worker was ended by a signal that nobody here sent."""
+
+
+class WorkerStopped(Exception):
+    """A worker saved its state and stopped because it was asked to."""

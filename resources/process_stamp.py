@@ -1,0 +1,26 @@
+"""A process, told apart from a later one with the same pid: `pid@start time`.
+
+    stamp = this_process()              # "4711@1764712345.67"
+    is_same_process(stamp)              # whether it still runs
+"""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+
+
+def this_process() -> str:
+    """The stamp of this process."""
+    return f"{os.getpid()}@{psutil.Process().create_time():.2f}"
+
+
+def is_same_process(stamp: str) -> bool:
+    """Whether the process of a stamp is running. One that has ended and that its parent never waited for is not."""
+    pid, _, started = stamp.partition("@")
+    try:
+        process = psutil.Process(int(pid))
+        return abs(process.create_time() - float(started)) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, ValueError):
+        return False

@@ -1,0 +1,158 @@
+"""Runs a format's SQL over log lines in DuckDB and checks the rows: into `staged`, `staged_feedback` and `quarantined`.
+
+    extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"], route)
+    for line in extraction.extract(FORMATS["messages"], lines):     # lines that have to be read again, by which format
+        ...
+
+A format's own select names the columns that it has (sql/reading/formats/<format>/); sql/reading/extraction adds what all
+formats share: ids, hashes and checks. A record that fails a check is looked at once more: `route` may know another format
+for it. Python sees bytes and Arrow buffers; SQL parses the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from resources.reading.formats import Format
+from resources.reading.json_text import json_text, mended
+from resources.reading.otlp import call_told_by
+from resources.reading.responses_api import chat_of
+from resources.sql_files import run, sql_text
+
+USER_HASH_KEY = "MILLRACE_USER_HASH_KEY"
+"""The environment variable with the key of the hashes of user ids."""
+
+BATCH_ROWS = 2048
+"""Rows of an Arrow batch: DuckDB's threads share a part's batches."""
+
+MACROS = tuple(f"reading/macros/{name}" for name in (
+    "moment", "record_digest", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls",
+    "otlp_items", "transcript_messages", "templated_messages", "error_text", "choice_number", "parameters",
+))
+
+LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
+"""Lines of a batch: the index of their object, their row in it, their text."""
+
+
+@dataclass(frozen=True)
+class Rerouted:
+    """A line to read again: by another format, by the same one with its text repaired, or by none."""
+
+    index: int
+    row: int
+    text: str
+    format: Format | None
+
+
+class Extraction:
+    """Turns lines into checked rows.
+
+    workloads: every workload of the recipe, `workload` first. route: (object index, text, format that failed) to the format
+    that should read the record, None where no format does.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, workload: str, workloads: Sequence[str],
+        route: Callable[[int, str, Format], Format | None],
+    ):
+        self._connection, self._workload, self._workloads, self._route = connection, workload, list(workloads), route
+        connection.create_function("call_told_by", call_told_by, ["VARCHAR"], "VARCHAR")
+        connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
+        for macro in MACROS:
+            run(connection, macro)
+
+    def extract(self, form: Format, lines: pa.Table) -> list[Rerouted]:
+        """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
+        self._attach(lines)
+        if "interactions" in form.fills:
+            self._stage_interactions(form)
+        if form.paired:
+            run(self._connection, f"reading/formats/{form.name}/pair_sides")
+        self._view("extracted_feedback", f"reading/formats/{form.name}/feedback" if "feedback" in form.fills else None)
+        run(self._connection, "reading/extraction/checked_feedback", workload=self._workload, workloads=self._workloads)
+        rerouted = self._reroute_faulty(form)
+        if "interactions" in form.fills:
+            run(self._connection, "reading/extraction/quarantine_checked")
+        if "feedback" in form.fills:
+            run(self._connection, "reading/extraction/stage_feedback")
+            run(self._connection, "reading/extraction/quarantine_feedback")
+        rerouted += self._repair_surrogates(form)
+        run(self._connection, "reading/extraction/quarantine_lines")
+        self._connection.unregister("lines")
+        return rerouted
+
+    def extract_pairs(self, form: Format, lines: pa.Table) -> None:
+        """Extracts records that pairing put together; one that fails a check goes to quarantine."""
+        self._attach(lines)
+        self._stage_interactions(form)
+        run(self._connection, "reading/extraction/quarantine_checked")
+        self._connection.unregister("lines")
+
+    def _attach(self, lines: pa.Table) -> None:
+        self._connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
+        run(self._connection, "reading/extraction/records")
+
+    def _stage_interactions(self, form: Format) -> None:
+        self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
+        key = os.environ.get(USER_HASH_KEY, "")
+        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=key)
+
+    def _view(self, name: str, select: str | None) -> None:
+        select = sql_text(select or "reading/extraction/without_feedback")
+        self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select))
+
+    def _reroute_faulty(self, form: Format) -> list[Rerouted]:
+        """Takes out the records in which `form` did not find what it needs, and that are of another format or of none."""
+        if form.streamed:  # it was put together from pieces of a stream: no other format can read it
+            return []
+        faulty = run(self._connection, "reading/extraction/faulty_records").fetchall()
+        found = [Rerouted(index, row, text, self._route(index, text, form)) for index, row, text in faulty]
+        others = [line for line in found if line.format is not form]
+        self._delete(others, "staged", "checked_feedback", "pair_sides")
+        return others
+
+    def _repair_surrogates(self, form: Format) -> list[Rerouted]:
+        """Lines that are invalid JSON only because of a lone surrogate, with U+FFFD in its place."""
+        run(self._connection, "reading/extraction/lines_without_record")
+        found = run(self._connection, "reading/extraction/surrogate_lines").fetchall()
+        repaired = [Rerouted(index, row, whole, form) for index, row, text in found if (whole := mended(text)) is not None]
+        self._delete(repaired, "lines_without_record")
+        return repaired
+
+    def _delete(self, lines: Sequence[Rerouted], *tables: str) -> None:
+        if not lines:
+            return
+        places = pa.table({"object": pa.array([line.index for line in lines], pa.int32()),
+                           "row": pa.array([line.row for line in lines], pa.int64())})
+        self._connection.register("rerouted", places)
+        for table in tables:
+            self._connection.execute(sql_text("reading/extraction/delete_rerouted").format(table=table))
+        self._connection.unregister("rerouted")
+
+
+def _arguments_as_text(text: str) -> str:
+    """Tool calls' arguments as JSON strings, as the OpenAI API has them, where a producer wrote objects."""
+    try:
+        value = json.loads(text)
+        for message in value if isinstance(value, list) else [value]:
+            if isinstance(message, dict):
+                for holder in _callers(message):
+                    if "arguments" in holder and not isinstance(holder["arguments"], str):
+                        holder["arguments"] = json_text(holder["arguments"])
+        return json_text(value)
+    except (ValueError, RecursionError):  # too deep, or numbers out of range: no list of messages, so it goes to quarantine
+        return "0"
+
+
+def _callers(message: dict[str, Any]) -> list[dict[str, Any]]:
+    calls = message.get("tool_calls")
+    functions = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return [holder for holder in [*functions, message.get("function_call")] if isinstance(holder, dict)]

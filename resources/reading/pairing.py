@@ -1,0 +1,135 @@
+"""Puts the requests and responses of a batch API together: they lie in different objects and share a `custom_id`.
+
+    folder, stem = pairing_key("s3://logs/batches/2026-06-01/outputs/b1_output.jsonl")     # .../2026-06-01, b1
+
+    pairing = Pairing(connection, extraction)
+    pairs = pairing.pair(form, entries, failed)       # rows into `staged`; pairs.partners: objects that must be read together
+
+Files pair up within a folder; words such as inputs/, outputs/ or _output are left out of path and name. Where a folder has
+several requests with one custom_id, the file name decides. Both keys depend on the uri alone, and all batch files of a folder
+are read in one batch, so the order in which objects arrive does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from resources.reading.extraction import LINES, Extraction
+from resources.reading.formats import Format
+from resources.reading.ledger import Entry
+from resources.sql_files import rows, run, sql_text
+
+SIDES = {f"{word}{plural}" for word in ("input", "output", "request", "response", "result", "error") for plural in ("", "s")}
+"""Words in a path that tell requests from responses."""
+PAIRS_TOGETHER = 20_000
+"""Pairs that are extracted in one go."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What pairing found in a batch, by object index."""
+
+    paired_requests: dict[int, int]
+    """Requests that count as part of their response's record."""
+    partners: dict[int, set[str]]
+    """Uris of the objects that hold the other side of an object's records."""
+
+
+class Pairing:
+    """The pairs of one batch. A format's select fills the table `pair_sides`; `pair` joins them once all objects are read."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, extraction: Extraction):
+        self._connection, self._extraction = connection, extraction
+
+    def pair(self, form: Format, entries: Mapping[int, Entry], failed: Sequence[int]) -> Pairs:
+        """Extracts each pair as one record at the place of its response; sides without a partner go to quarantine.
+
+        `entries` are the batch's objects by index, `failed` those that could not be read: their sides are left out.
+        """
+        self._connection.execute(sql_text("reading/batch/delete_objects").format(table="pair_sides"), {"objects": failed})
+        self._connection.register("places", _places(entries))
+        for query in ("pairing/pair_matches", f"formats/{form.name}/pairs", "pairing/quarantine_unpaired"):
+            run(self._connection, f"reading/{query}")
+        self._connection.unregister("places")
+        paired_requests = dict(run(self._connection, "reading/pairing/paired_requests").fetchall())
+        partners: dict[int, set[str]] = {}
+        for index, other in run(self._connection, "reading/pairing/partners").fetchall():
+            partners.setdefault(index, set()).add(entries[other].uri)
+        for page in self._pages():
+            self._extraction.extract_pairs(form, page)
+        return Pairs(paired_requests, partners)
+
+    def _pages(self) -> Iterator[pa.Table]:
+        begin = 0
+        while page := rows(self._connection, "reading/pairing/page", begin=begin, number=PAIRS_TOGETHER).cast(LINES):
+            yield page
+            begin += PAIRS_TOGETHER
+
+
+def _places(entries: Mapping[int, Entry]) -> pa.Table:
+    objects = sorted(entries)
+    keys = [pairing_key(entries[index].uri) for index in objects]
+    return pa.table({
+        "object": pa.array(objects, pa.int32()),
+        "source": pa.array([entries[index].source for index in objects], pa.string()),
+        "folder": pa.array([folder for folder, _ in keys], pa.string()),
+        "stem": pa.array([stem for _, stem in keys], pa.string()),
+    })
+
+
+def pairing_key(uri: str) -> tuple[str, str]:
+    """The folder and the name of an object, without the words that tell requests from responses."""
+    *folders, name = uri.split("/")
+    words = re.split(r"[_\-. ]+", name.split(".", 1)[0])
+    return (
+        "/".join(folder for folder in folders if folder.lower() not in SIDES),
+        "_".join(word for word in words if word.lower() not in SIDES),
+    )
+
+
+def with_unreadable_partners(
+    entries: Mapping[int, Entry], listed: Collection[str], unreadable: Collection[str]
+) -> dict[int, str]:
+    """Objects that must wait because a partner is gone or cannot be read, each with the reason.
+
+    Read alone, such an object would lose the pairs that are already in the tables. `entries` are readable objects by index,
+    `listed` all uris of this run, `unreadable` uris that failed. An object that waits makes its own partners wait too.
+    """
+    waiting: dict[int, str] = {}
+    lost = set(unreadable)
+    spreading = True
+    while spreading:
+        spreading = False
+        for index, entry in entries.items():
+            missing = [uri for uri in entry.partners if uri not in listed or uri in lost]
+            if index not in waiting and missing:
+                waiting[index] = f"{missing[0]} holds the other side of its request-response pairs and cannot be read"
+                lost.add(entry.uri)
+                spreading = True
+    return waiting
+
+
+def partners_to_reread(paired: Sequence[Entry], wanted: Sequence[Entry]) -> list[Entry]:
+    """Batch files to read again because another file of their folder is being read.
+
+    `paired` are all known batch files, `wanted` the files to be read now. A file whose partners are gone is left out: the
+    rows that were made from it stay.
+    """
+    if not paired:
+        return []
+    chosen = {(entry.source, entry.uri) for entry in wanted}
+    here = {entry.uri for entry in (*paired, *wanted)}
+    while torn := {entry.uri for entry in paired
+                   if entry.uri in here and (entry.source, entry.uri) not in chosen and not here.issuperset(entry.partners)}:
+        here -= torn
+    folders = {(entry.source, pairing_key(entry.uri)[0]) for entry in wanted}
+    return [
+        entry for entry in paired
+        if entry.uri in here and (entry.source, entry.uri) not in chosen
+        and (entry.source, pairing_key(entry.uri)[0]) in folders
+    ]

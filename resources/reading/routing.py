@@ -1,0 +1,180 @@
+"""Chooses the format that reads each record of an object: the recipe's, or the first that recognises the record.
+
+    for part in read_objects(entries, sources):      # in a reading thread: it touches no DuckDB
+        part.index, part.format, part.found          # Records of one format, or a Problem for quarantine
+
+A file whose first records are all of one format is read as that format. A record in which the format's SQL does not find
+what it needs is looked at once more (`format_of_faulty`), so a uniform file costs nothing and an odd line does not become a
+half-empty row. Where no format recognises the first records, the file's first part is searched. Lines of streamed answers
+are joined wherever they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from resources.reading.digested import Digested
+from resources.reading.formats import FORMATS, Format, detect
+from resources.reading.ledger import Entry
+from resources.reading.log_reader import RAW_BYTES, Problem, Records, record_of
+from resources.reading.object_reader import read_object
+from resources.reading.prefetch import Opened, prefetched
+from resources.reading.sources import SourceSettings
+from resources.reading.streams import StreamFold
+
+CHUNKS = FORMATS["chunks"]
+
+
+@dataclass(frozen=True)
+class ObjectPart:
+    """Some of what one object held: Records of a format, or a Problem. The last part of an object has neither: its `found` is
+    None, with the sha256 of the object's bytes, or the OSError that ended the reading."""
+
+    index: int
+    format: Format | None
+    found: Records | Problem | OSError | None
+    content_sha256: str = ""
+
+
+def named_format(entry: Entry, sources: Mapping[str, SourceSettings]) -> Format | None:
+    """The format that the recipe names for the object's source; None for `auto`, where each record is recognised."""
+    return FORMATS.get(sources[entry.source].format)
+
+
+def read_objects(entries: Sequence[Entry], sources: Mapping[str, SourceSettings]) -> Iterator[ObjectPart]:
+    """What the objects hold, in their order, by format."""
+    for index, (entry, opened) in enumerate(prefetched(entries)):
+        try:
+            digest = yield from _read(index, entry, opened, named_format(entry, sources))
+            yield ObjectPart(index, None, None, digest)
+        except OSError as error:  # the caller records the object as failed: it is tried again next time
+            yield ObjectPart(index, None, error)
+
+
+def _read(index: int, entry: Entry, opened: Opened, named: Format | None) -> Generator[ObjectPart, None, str]:
+    """What one object holds; returns the sha256 of its bytes, "" where they were not all read."""
+    router = ObjectRouter(named)
+    with opened() as raw:
+        file = Digested(raw)
+        for found in read_object(file, entry.uri, named is not None and named.plain_text):
+            for form, part in [(None, found)] if isinstance(found, Problem) else router.add(found):
+                yield ObjectPart(index, form, part)
+            if router.hopeless:
+                return file.digest()
+        for form, part in router.rest():
+            yield ObjectPart(index, form, part)
+        return file.digest()
+
+
+class ObjectRouter:
+    """Sorts the records of one object by format, part by part.
+
+    named: the format that the recipe names. `hopeless` is true once no format recognises any record of the first part: the
+    rest of the object need not be read.
+    """
+
+    def __init__(self, named: Format | None):
+        self._named, self._first = named, None
+        self._folds = named is None or (named.rows_as or named.name) == CHUNKS.rows_as
+        self._fold: StreamFold | None = None
+        self._mixed = self.hopeless = False
+
+    def add(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
+        """The part's records by format."""
+        whole = None
+        if self._folds and (part.chunks or self._fold):
+            self._fold = self._fold or StreamFold()
+            whole, part = self._fold.add(part)
+        if len(part.rows):
+            yield from self._others(part)
+        if whole is not None and len(whole.rows):
+            yield CHUNKS, whole
+
+    def rest(self) -> Iterator[tuple[Format | None, Records | Problem]]:
+        """Streamed answers that were still open at the end of the object."""
+        if self._fold:
+            yield CHUNKS, self._fold.rest()
+
+    def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | Problem]]:
+        """Sorts records that are not chunks of a stream."""
+        if self._first is None:
+            self._first, sample = _first_of(part, self._named)
+            if self._first is None and not self._fold:
+                self.hopeless = True
+                yield None, _none_known(part, self._named)
+                return
+            self._first = self._first or self._named or CHUNKS
+            self._mixed = self._named is None and (
+                self._first.streamed or not all(map(self._first.recognises, sample))
+            )
+        if self._mixed:
+            for own, records in by_format(part, self._first):
+                if own is None:
+                    for row, text in zip(records.rows.to_pylist(), records.raw.to_pylist(), strict=True):
+                        yield None, unknown_record(row, text)
+                else:
+                    yield own, records
+        else:
+            yield self._first, part
+
+
+def _first_of(part: Records, named: Format | None) -> tuple[Format | None, list[dict]]:
+    """The format of an object's first records, with these; where none fits, the format of the first record that has one."""
+    def format_of(records: list[dict]) -> Format | None:
+        return detect(records) if named is None else named if any(map(named.accepts, records)) else None
+
+    form = format_of(part.sample)
+    if form is not None:
+        return form, part.sample
+    for text in part.raw:
+        record = record_of(text.as_py())
+        if record is not None and (form := format_of([record])) is not None:
+            return form, [*part.sample, record]
+    return None, part.sample
+
+
+def _none_known(part: Records, named: Format | None) -> Problem:
+    keys = ", ".join(sorted(map(str, part.sample[0]))[:12]) if part.sample else "none"
+    known = f"the format {named.name}" if named else "a known log format"
+    message = f"none of the first {len(part.rows)} records is of {known}; the first one's keys: {keys[:200]}"
+    return Problem(0, "unknown_format", message, part.raw[0].as_py().encode()[:RAW_BYTES])
+
+
+def recognising(record: dict, first: Format) -> Format | None:
+    """The format that recognises a record: `first` where it does, else the first of all that does, else None."""
+    return next((form for form in (first, *FORMATS.values()) if form.recognises(record)), None)
+
+
+def by_format(part: Records, first: Format) -> Iterator[tuple[Format | None, Records]]:
+    """Groups the records of a part by format. A line that is not a JSON object stays with `first`, whose checks reject it."""
+    owners: list[Format | None] = []
+    for text in part.raw.to_pylist():
+        record = record_of(text)
+        owners.append(first if record is None else recognising(record, first))
+    for own in dict.fromkeys(owners):
+        held = pa.array(np.array([owner is own for owner in owners], dtype=bool))
+        sample = part.sample if own is first else []
+        yield own, Records(part.rows.filter(held), part.raw.filter(held), sample)
+
+
+def unknown_record(row: int, text: str, named: Format | None = None) -> Problem:
+    """The quarantine entry of a record that no format recognises, or that is not of the format the recipe names."""
+    record = record_of(text) or {}
+    keys = ", ".join(sorted(map(str, record))[:12])[:200]
+    known = f"not of the format {named.name}" if named else "of no known format"
+    return Problem(row, "unknown_format", f"the record is {known}; its keys: {keys}", text.encode()[:RAW_BYTES])
+
+
+def format_of_faulty(text: str, form: Format, named: bool) -> Format | None:
+    """The format of a record in which `form` did not find what it needs; `form` itself where no other recognises it.
+
+    Where the recipe names the format (`named`), no other format is tried: None if the record is not of it.
+    """
+    record = record_of(text)
+    if named:
+        return form if record is None or form.accepts(record) else None
+    return form if record is None else recognising(record, form)

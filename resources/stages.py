@@ -1,0 +1,128 @@
+"""The stages of the graph, in one table: name, operation, role, what a recipe switches it off with.
+
+    stage("student_model").switch              # "student": the recipe's section that switches the stage off
+    model_chain()                              # stages from base to served model, each starting from the one before
+
+Everything that has to know which stages there are reads this table: the graph, the policy lineage, the evaluation, the
+release's report, `millrace status`, `plan`, `sweep` and the demo's budget. A new stage is one line here and one file of its
+name in assets/. A new model between two others is one line between theirs: what follows starts from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["outside", "table", "dataset", "model", "release", "endpoint"]
+Group = Literal["traffic", "datasets", "models", "drafter", "release"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the graph. An empty text means that the stage has no such thing."""
+
+    name: str
+    """The step, its asset and, unless `module` says otherwise, its file in assets/."""
+    kind: Kind
+    """What it makes. `outside`: nothing, it observes what others write."""
+    group: Group
+    """The part of the graph it is drawn in. Models of the group `models` follow each other from base to served model."""
+    operation: str = ""
+    """What is recorded as `op` in the artefact's manifest; of a stage of the worker, the operation it runs. (A base model from
+    elsewhere has `import_base`.)"""
+    role: str = ""
+    """What other jobs and the evaluation report call its model."""
+    takes_model_as: str = ""
+    """The role under which its job takes the model that it starts from."""
+    section: str = ""
+    """The recipe's section with its settings, where `millrace plan` and `sweep` can work on it."""
+    switch: str = ""
+    """The recipe's key that switches it off: a section with `enabled`, or one that may be left out."""
+    module: str = ""
+    artefact: str = ""
+    """Name of the artefact where it is not the step's own."""
+    may_start_from: tuple[str, ...] = ()
+    """Models that a drafter can begin from, besides its target, if the recipe says so."""
+    is_daily: bool = False
+    """Whether it has a partition for each UTC day and belongs to the job `logs`."""
+    demo_seconds: int | None = None
+    """Budget in `millrace demo`, in seconds on 2 CPU cores."""
+
+    @property
+    def file(self) -> str:
+        """The asset's module in assets/."""
+        return self.module or self.name
+
+    @property
+    def artefact_name(self) -> str:
+        """Name of the dataset, model or release that it makes, without the workload."""
+        return self.artefact or self.name
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("logs", "outside", "traffic"),
+    Stage("interactions", "table", "traffic", is_daily=True, demo_seconds=10),
+    Stage("feedback", "table", "traffic", is_daily=True, module="interactions"),
+    Stage("cleaned_interactions", "table", "traffic", is_daily=True, demo_seconds=8),
+    Stage("judgements", "table", "traffic", switch="curation.judge"),
+    Stage("eval_suite", "dataset", "traffic", "build_eval_suite", demo_seconds=2),
+    Stage("seed_examples", "dataset", "datasets", "import_seeds", demo_seconds=2),
+    Stage("curated_interactions", "dataset", "traffic", "curate", demo_seconds=8),
+    Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", demo_seconds=5),
+    Stage("base_model", "model", "models", "tiny_base", role="base", demo_seconds=165),
+    Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", demo_seconds=175),
+    Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
+          switch="student", demo_seconds=70),
+    Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",
+          demo_seconds=3),
+    Stage("served_answers", "dataset", "drafter", "build_served_answers", switch="speculator", demo_seconds=2),
+    Stage("speculator_dataset", "dataset", "drafter", "generate", switch="speculator", demo_seconds=58),
+    Stage("speculator", "model", "drafter", "speculator", role="speculator", switch="speculator",
+          may_start_from=("base_model", "student_model"), demo_seconds=85),
+    Stage("evaluation_report", "dataset", "release", "evaluate", demo_seconds=85),
+    Stage("release_candidate", "release", "release", "release", artefact="release", demo_seconds=3),
+    Stage("endpoint", "endpoint", "release", demo_seconds=3),
+)
+"""In the order in which they are made."""
+
+
+def stage(name: str) -> Stage:
+    """The stage of a name. Raises KeyError for a name that is not in the table."""
+    for found in STAGES:
+        if found.name == name:
+            return found
+    raise KeyError(f"{name} is no stage; there are {', '.join(found.name for found in STAGES)}")
+
+
+def model_chain() -> tuple[Stage, ...]:
+    """The models from base to served, each starting from the one before where no recipe switches a stage off."""
+    return tuple(found for found in STAGES if found.kind == "model" and found.group == "models")
+
+
+def parent_of(name: str) -> str:
+    """The model that a model of the chain starts from where nothing is switched off; KeyError for the first of them."""
+    names = [found.name for found in model_chain()]
+    index = names.index(name)
+    if index == 0:
+        raise KeyError(f"{name} starts from no other model")
+    return names[index - 1]
+
+
+def last_model() -> str:
+    """The model that is served where nothing is switched off."""
+    return model_chain()[-1].name
+
+
+def artefact_stages() -> tuple[Stage, ...]:
+    """The stages that make a versioned artefact: a dataset, a model or the release."""
+    return tuple(found for found in STAGES if found.kind in ("dataset", "model", "release"))
+
+
+def daily_stages() -> tuple[str, ...]:
+    """Names of the stages that have a partition a day."""
+    return tuple(found.name for found in STAGES if found.is_daily)
+
+
+def sections() -> dict[str, Stage]:
+    """Recipe section -> the stage that trains with its settings, for `millrace plan` and `millrace sweep`."""
+    return {found.section: found for found in STAGES if found.section}

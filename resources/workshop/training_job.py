@@ -1,0 +1,24 @@
+"""What of a training operation decides its artefact's version: its settings, and the file of its code.
+
+    config, counted = training_config("sft", settings)     # all settings for the worker; those that count for the version
+    training_source("sft")                                 # "model_ops/operations/sft.py"
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model_ops.operations.table import settings_of
+from model_ops.settings import Settings
+from model_ops.training.settings import SAME_RESULTS
+
+
+def training_config(operation: str, settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All settings of a job, with nothing left open, and those of them that can change its result."""
+    config = settings_of(operation, settings.resolved().model_dump()).model_dump(mode="json")
+    return config, {key: value for key, value in config.items() if key not in SAME_RESULTS}
+
+
+def training_source(operation: str) -> str:
+    """The file that holds an operation, relative to the project."""
+    return f"model_ops/operations/{operation}.py"

@@ -1,0 +1,55 @@
+"""A plugin of pytest: a test without the mark `slow` fails where it takes more CPU time than `cpu_seconds` in pyproject.toml.
+
+CPU time, of this process and of the children that it waited for, hardly depends on what else the machine does. A test's own
+time is that of its call and of the fixtures made for it alone; those of wider scope belong to nobody.
+"""
+
+import resource
+
+import pytest
+
+_own: pytest.StashKey[float] = pytest.StashKey()
+_shared: pytest.StashKey[float] = pytest.StashKey()
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of its ended children so far."""
+    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in found)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("cpu_seconds", "CPU time that a test without the mark `slow` may take", default="10")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_shared] = 0.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Notes the time of fixtures that several tests share."""
+    before, inside = cpu_seconds(), request.config.stash[_shared]
+    result = yield
+    if fixturedef.scope != "function":
+        request.config.stash[_shared] = inside + cpu_seconds() - before  # with what it asked for itself
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    before, shared = cpu_seconds(), item.config.stash[_shared]
+    result = yield
+    item.stash[_own] = cpu_seconds() - before - (item.config.stash[_shared] - shared)
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    before, shared = cpu_seconds(), item.config.stash[_shared]
+    result = yield
+    spent = item.stash[_own] + cpu_seconds() - before - (item.config.stash[_shared] - shared)
+    most = float(item.config.getini("cpu_seconds"))
+    if spent > most and item.get_closest_marker("slow") is None:
+        pytest.fail(f"{spent:.1f} s of CPU time; a test without the mark `slow` may take {most:g}", pytrace=False)
+    return result

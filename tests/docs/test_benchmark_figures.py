@@ -1,0 +1,218 @@
+"""Every figure in README's and docs/benchmarks.md's tables is the recorded one: number by number, in order."""
+
+import json
+import re
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+README, PAGE = "README.md", "docs/benchmarks.md"
+NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e-\d+)?(?!\w)")
+
+
+class Result:
+    """One recorded run: r("tau", "eagle3") walks its figures."""
+
+    def __init__(self, name: str):
+        recorded = json.loads((PROJECT / f"benchmarks/results/{name}.json").read_text())
+        self.figures, self.command, self.date = recorded["figures"], recorded["command"], recorded["date"][:10]
+        self.machine = {"AMD EPYC": "A", "Intel(R)": "B"}[recorded["hardware"]["cpu"][:8]]
+
+    def __call__(self, *keys):
+        found = self.figures
+        for key in keys:
+            found = found[key]
+        return found
+
+
+def decimals(x: float, digits: int) -> str:
+    """Rounded half up, as people round."""
+    return str(Decimal(str(x)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def tenth(x: float) -> str:
+    return decimals(x, 1)
+
+
+def hundredth(x: float) -> str:
+    return decimals(x, 2)
+
+
+def percent(x: float, digits: int = 1, sign: bool = True) -> str:
+    return f"{Decimal(decimals(Decimal(str(x)) * 100, digits)):{'+' if sign else ''}}"
+
+
+def about(x: float, digits: int = 3) -> str:
+    """Rounded to so many significant digits, with thousands separators."""
+    return f"{float(f'{x:.{digits}g}'):,.0f}"
+
+
+def interval(low: float, high: float, digits: int = 1) -> list[str]:
+    return [percent(low, digits, False), percent(high, digits, False)]
+
+
+def tau(r: Result, drafter: str, temperature: float) -> list[str]:
+    [row] = [row for row in r("acceptance") if (row["drafter"], row["temperature"]) == (drafter, temperature)]
+    return [hundredth(row[key]) for key in ("tau", "tau_low", "tau_high")]
+
+
+def speed(r: Result, target: str, concurrency: int) -> list[str]:
+    rows = {(x["target"], x["temperature"], x["concurrency"]): x["ratio"] for x in r("rows")}
+    return [hundredth(rows[target, temperature, concurrency]) for temperature in (0, 1)]
+
+
+def losses(r: Result, *cells: tuple[str, str]) -> list[str]:
+    return [hundredth(r("tau", drafter, loss, temperature)) for drafter, loss in cells for temperature in ("t0", "t1")]
+
+
+def gains(r: Result) -> list[str]:
+    names = ("medusa", "eagle3", "mlp_speculator")
+    return [n for name in names for n in (percent(r("lk_gain_t1", name)), *interval(*r("lk_gain_t1_interval", name)))]
+
+
+def workload_gains(r: Result) -> list[str]:
+    numbers = []
+    for name in ("math", "airline", "code"):
+        middle, low, high = r("gains", name, "t1")
+        numbers += [percent(middle, 0) if round(100 * middle) else "0", *interval(low, high, 0)]
+    return [*numbers, percent(r("gain"))]
+
+
+def peer(tool: str) -> str:
+    """The name without the version."""
+    return tool.split()[0]
+
+
+def queries(r: Result) -> int:
+    return r("file", "reader_queries") + r("s3", "reader_queries")
+
+
+Claim = tuple[str, str, str, Callable[[Result], list[str]]]
+CLAIMS: list[Claim] = [
+    (PAGE, "records read =", "demo", lambda r: [f"{r('rows', 'read'):,}", f"{r('rows', 'kept'):,}",
+        f"{sum(r('rows', 'dropped').values())}", f"{sum(r('rows', 'quarantined').values())}"]),
+    (PAGE, "held-out loss (nats/token)", "demo", lambda r: [f"{r('loss', name):.3f}" for name in ("base", "sft")]),
+    (PAGE, "student with 7 of 10 layers", "demo", lambda r: [decimals(r("loss", "student"), 3)]),
+    (PAGE, "the same student by plain SFT", "demo", lambda r: [f"{r('loss', 'student_by_plain_sft'):.3f}"]),
+    (PAGE, "recovery of the int8 model", "demo", lambda r: [f"{r('recovery'):.4f}"]),
+    (PAGE, "tau at T = 1, K = 3", "demo", lambda r: tau(r, "eagle3", 1) + tau(r, "ngram", 1)),
+    (PAGE, "tau at T = 0, K = 3", "demo", lambda r: tau(r, "eagle3", 0) + tau(r, "ngram", 0)),
+    (PAGE, "seconds in all; peak memory", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),
+    *((PAGE, stage, "demo", lambda r, stage=stage: [f"{r('seconds', stage):.0f}", str(r("budget", stage))])
+      for stage in ("traffic", "interactions", "cleaned_interactions", "base_model", "sft_model", "student_model",
+                    "speculator_dataset", "speculator", "evaluation_report", "around the steps")),
+    (PAGE, "How long does ingest", "ingest", lambda r: [hundredth(r("ratio")), tenth(r("seconds", "ingest")),
+        about(r("rows_per_second"), 2), tenth(r("peak_mib") / 1024)]),
+    (PAGE, "How fast and how exact are near", "near_duplicates", lambda r: [about(r("docs_per_s")), f"{r('mb_per_s'):.0f}",
+        f"{r('recall'):.3f}", str(r("precision")), str(r("f1"))]),
+    (PAGE, "Does a new day cost", "new_day", lambda r: [hundredth(r("ratio"))]),
+    (PAGE, "How long does the grouping", "new_day", lambda r: [tenth(r("grouping_s_per_100k")), tenth(r("grouping_first_s_per_100k"))]),
+    (PAGE, "How fast are 10,000", "small_objects", lambda r: [hundredth(r("ratio")), f"{r('objects_per_s'):.0f}"]),
+    (PAGE, "How long does listing", "small_objects", lambda r: [f"{r('listing_keys') / r('listing_keys_per_s'):.0f}"]),
+    (PAGE, "Are tables whole", "ingest_faults", lambda r: [str(r("reader_errors")), f"{queries(r):,}", str(r("lost_rows"))]),
+    (PAGE, "How fast are rules", "clean", lambda r: [about(r("rows_per_s"))]),
+    (PAGE, "How exact is the detection", "pii", lambda r: [str(r("precision")), str(r("recall"))]),
+    (PAGE, "millrace", "near_duplicates", lambda r: [f"{r('docs_per_s'):,}", str(r("f1"))]),
+    *((PAGE, tool, "near_duplicates", lambda r, tool=tool: [f"{r('peers', peer(tool), 'docs_per_s'):,}",
+        hundredth(r("peers", peer(tool), "f1"))]) for tool in ("rensa 0.5.0", "datasketch 2.0.0", "text-dedup 0.4.0", "datatrove 0.10.1")),
+    (PAGE, "Tokens/s of fine-tuning", "trainer_vs_trl", lambda r: [tenth(r("ratio_small")),
+        about(r("runs", "small, checkpointing on", "ours", "tokens_per_s"))]),
+    (PAGE, "The same, 103M", "trainer_vs_trl", lambda r: [tenth(r("ratio_large")),
+        about(r("runs", "large, checkpointing on", "ours", "tokens_per_s"))]),
+    (PAGE, "Peak memory, 10M; 103M", "trainer_vs_trl", lambda r: [hundredth(r(f"memory_ratio_{size}")) for size in ("small", "large")]),
+    (PAGE, "Share of the measured bf16", "trainer_vs_trl", lambda r: [hundredth(r(f"rate_share_{size}")) for size in ("small", "large")]),
+    (PAGE, "Held-out loss after the same", "trainer_vs_trl", lambda r: [f"{r('held_out_loss', k):.3f}" for k in ("before", "ours", "trl")]),
+    (PAGE, "Time of a LoRA step", "lora_step", lambda r: [hundredth(r(key)) for key in ("ratio", "ratio_low", "ratio_high")]),
+    (PAGE, "Packing: rows needed", "packing", lambda r: [f"{r('efficiency', name):.3f}" for name in ("gsm8k", "tau_airline")]),
+    (PAGE, "Packing a million", "packing", lambda r: [tenth(r("seconds_per_million"))]),
+    (PAGE, "4 processes in 7 mesh", "parallel", lambda r: ["2e-7", "9e-7"] if r("max_loss_gap") <= 2e-7 and r("max_param_gap") <= 9e-7
+        and len(r("layouts")) == 7 else []),
+    (PAGE, "10 kills with SIGKILL, 7", "resume", lambda r: [str(r("checkpoint_every"))] if r("identical") and r("kills") == 10
+        and r("during_saves") == 7 and r("steps_lost") <= r("checkpoint_every") else []),
+    (PAGE, "Overhead of saving 676 MB every 50", "resume", lambda r: [percent(r("save_overhead"), 1, False)]
+        if (round(r("saved_mb")), r("interval_steps")) == (676, 50) else []),
+    (PAGE, "Predicted peak memory, 15", "plan", lambda r: [percent(r("median_error"), 1, False), percent(r("worst_error"), 1, False)]),
+    (PAGE, "Loss and gradients of a head", "loss_head", lambda r: [tenth(r("over_torch")), tenth(r("over_plain"))]),
+    (PAGE, "Is greedy text in vLLM", "drafter_served", lambda r: [n for form in ("midlayer", "speculators")
+        for n in (f"{r('forms', form, 'greedy_identical_share') * r('prompts'):.0f}", str(r("prompts")))]),
+    (PAGE, "Served tau at", "drafter_served", lambda r: [percent(r("gap_t0")), hundredth(r("forms", "midlayer", "t0", "tau")),
+        percent(r("gap_t1")), hundredth(r("forms", "midlayer", "t1", "tau")),
+        percent(r("forms", "midlayer", "t1", "gap_standard_error"), 1, False)]),
+    (PAGE, "Tokens/s in vLLM with a drafter", "drafter_speed", lambda r: speed(r, "house", 1)),
+    (PAGE, "The same at 8 requests at a time", "drafter_speed", lambda r: speed(r, "house", 8)),
+    (PAGE, "A forward pass that costs", "drafter_speed", lambda r: speed(r, "wide", 1)),
+    (PAGE, "The same at 8 requests at a time for 252M", "drafter_speed", lambda r: speed(r, "wide", 8)),
+    (PAGE, "Tau at T = 0; 1 after 250", "drafter_losses", lambda r: losses(r, *((d, "lk_lambda") for d in ("eagle3", "mlp_speculator", "medusa")))),
+    (PAGE, "Tau at T = 0; 1 without", "drafter_losses", lambda r: losses(r, ("ngram", "untrained"), ("suffix", "untrained"))),
+    (PAGE, "LK-lambda over KL", "drafter_losses", gains),
+    (PAGE, "Tokens/s of EAGLE-3 training", "drafter_peers", lambda r: [tenth(r(peer, "speed_ratio")) for peer in ("speculators", "specforge")]),
+    (PAGE, "Peak memory; tau of the", "drafter_peers", lambda r: [hundredth(r(peer, key)) for key in ("memory_ratio", "tau_ratio")
+        for peer in ("speculators", "specforge")]),
+    (PAGE, "Tau of a drafter trained for", "drafter_workload", workload_gains),
+    (PAGE, "What that drafter loses", "drafter_workload", lambda r: [percent(r("loss_elsewhere"), 0, False)]),
+    (PAGE, "Traffic shifts", "drafter_drift", lambda r: [hundredth(r("taus", run, t, "tau") / r("taus", "from_scratch", t, "tau"))
+        if run else "150" for run, t in (("continued", "t0"), ("continued", "t1"), ("", ""),
+                                         ("from_scratch_in_few_steps", "t0"), ("from_scratch_in_few_steps", "t1"))]),
+    (PAGE, "How does a training step's memory", "drafter_length", lambda r: [hundredth(r("exponent")),
+        *(f"{row['step_mb']:.0f}" for row in r("rows"))]),
+    (README, "How long does the full demo", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),
+    (README, "How fast is ingest", "ingest", lambda r: [about(r("rows_per_second"), 2), hundredth(r("ratio"))]),
+    (README, "Near duplicates", "near_duplicates", lambda r: [about(r("docs_per_s")), str(r("f1")), f"{r('peers', 'rensa', 'docs_per_s'):,}",
+        hundredth(r("peers", "rensa", "f1"))]),
+    (README, "Does a killed ingest", "ingest_faults", lambda r: [str(r("kills")), str(r("lost_rows")), str(r("reader_errors"))]),
+    (README, "Fine-tuning compared", "trainer_vs_trl", lambda r: [tenth(r("ratio_large")), hundredth(r("memory_ratio_large"))]),
+    (README, "Does a killed training", "resume", lambda r: [str(r("kills"))] if r("identical") else []),
+    (README, "EAGLE-3 training", "drafter_peers", lambda r: [tenth(r(peer, "speed_ratio")) for peer in ("speculators", "specforge")]),
+    (README, "Does vLLM 0.32", "drafter_served", lambda r: [str(r("prompts"))] * 2 if r("greedy_identical") else []),
+    (README, "What does a drafter gain", "drafter_speed", lambda r: [speed(r, "wide", 1)[0], "0", speed(r, "wide", 8)[0], "8"]),
+    (README, "What is a drafter for one's", "drafter_workload", lambda r: [percent(r("gain"))]),
+]
+"""Page, beginning of a row, benchmark, and the numbers that the row's figure cells hold, in order."""
+
+
+def rows(page: str) -> list[list[str]]:
+    """The tables' rows in the page's order, without headers and rulers."""
+    lines = (PROJECT / page).read_text().splitlines()
+    table = [line for index, line in enumerate(lines) if line.startswith("|") and not line.startswith("|--")
+             and not lines[min(index + 1, len(lines) - 1)].startswith("|--")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
+
+
+def claimed(page: str) -> list[tuple[str, str]]:
+    """(beginning of the row, its figure cells) of every row that claims a figure."""
+    if page == README:
+        return [(row[0], row[1]) for row in rows(page) if len(row) == 3 and row[0].endswith("?")]
+    return [(row[0], row[2] if len(row) == 5 else " ".join(row[1:])) for row in rows(page)]
+
+
+@pytest.mark.parametrize("page", [README, PAGE])
+def test_every_figure_is_the_recorded_one(page):
+    claims = [claim for claim in CLAIMS if claim[0] == page]
+    found = claimed(page)
+    assert len(found) == len(claims), "a row without a claim here, or a claim without its row"
+    unused = list(found)
+    for _, start, benchmark, expected in claims:
+        row = next(row for row in unused if row[0].startswith(start))
+        unused.remove(row)
+        numbers = expected(Result(benchmark))
+        assert numbers and NUMBER.findall(row[1]) == numbers, f"{benchmark}: {row}"
+
+
+def test_commands_machines_and_dates_are_the_recorded_ones():
+    command, place = "", ""
+    for row in rows(PAGE):
+        if len(row) != 5:
+            continue
+        command, place = (row[3], row[4]) if row[3] != "same" else (command, place)
+        name = re.search(r"benchmarks\.(\w+)", command).group(1)
+        result = Result(name)
+        assert command == f"`{result.command}`" and place == f"{result.machine}, {result.date}", row
+
+
+def test_every_recorded_run_is_on_the_page():
+    text = (PROJECT / PAGE).read_text()
+    missing = [path.stem for path in (PROJECT / "benchmarks/results").glob("*.json") if f"benchmarks.{path.stem}" not in text]
+    assert not missing

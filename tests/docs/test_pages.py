@@ -1,0 +1,69 @@
+"""What the pages show is true of the code: recipes load, commands and options exist, links lead somewhere."""
+
+import re
+import shlex
+
+import pytest
+import typer
+import yaml
+
+from pipelines.contract.recipe import load_recipe
+from tests.docs.pages import PAGES, PROJECT, blocks, commands
+
+RECIPES = [block for block in blocks("yaml") if not block.text.lstrip().startswith("# yaml-language-server")]
+NEEDED = {"workload": "math-tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}},
+          "seeds": {"handmade": {"uri": "seeds.jsonl"}}}
+
+
+@pytest.mark.parametrize("block", RECIPES, ids=str)
+def test_every_yaml_block_is_a_recipe_or_a_part_of_one(block, tmp_path):
+    """A part is completed with the keys that every recipe needs; in the README every block is whole."""
+    content = yaml.safe_load(block.text)
+    for directory in ("Qwen3-0.6B", "embedder"):
+        (tmp_path / "models" / directory).mkdir(parents=True)
+    whole = block.page == "README.md" or "workload" in content
+    recipe = tmp_path / "recipe.yaml"
+    missing = {} if whole else {key: value for key, value in NEEDED.items() if key not in content}
+    recipe.write_text(yaml.safe_dump(missing) * bool(missing) + block.text)
+    assert load_recipe(recipe).workload == content.get("workload", "math-tutor")
+
+
+def shown_commands():
+    return [pytest.param(command, id=f"{block} {command[:40]}") for block in blocks("bash", "console")
+            for command in commands(block.text) if re.match(r"(\S+/)?millrace\s", command)]
+
+
+@pytest.mark.parametrize("command", shown_commands())
+def test_every_shown_command_exists_with_its_options(command):
+    from pipelines.cli import app
+
+    group = typer.main.get_command(app)
+    words = shlex.split(command.split(" > ")[0], comments=True)[1:]
+    if words[0].startswith("--"):
+        assert words[0] in {option for parameter in group.params for option in parameter.opts}
+        return
+    subcommand = group.commands[words[0]]
+    with subcommand.make_context(words[0], [], resilient_parsing=True) as context:
+        subcommand.make_parser(context).parse_args(words[1:])
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that a page's headings get on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"[`*]", "", heading).lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(file.read_text(encoding="utf-8")), f"{page.name}: {target}"
+
+
+def test_the_index_names_every_page():
+    index = (PROJECT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert all(f"({page.name})" in index for page in PAGES if page.parent.name == "docs" and page.name != "README.md")

@@ -1,0 +1,163 @@
+"""The public module: what it exports, how fast it is imported, what it reads, and in what words it refuses."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import millrace
+from resources.artefacts.registry import Registry
+from resources.catalog.build import rebuild
+from resources.lake import Lake
+from resources.tables import SCHEMAS, Tables
+from tests.conftest import PROJECT
+from tests.resources.interaction_rows import interaction, store
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    """A lake with three interactions on two days, and two versions of a dataset."""
+    place = Lake.open(tmp_path_factory.mktemp("public") / "lake")
+    store(Tables(place), "interactions", [interaction(1, "a", "b"), interaction(2, "c", "d", model="large"), interaction(3, "e", "f", day=1)])
+    registry = Registry(place, "tutor")
+    for number in (1, 2):
+        draft = registry.draft("dataset", "sft_dataset", "build_sft_dataset", ("resources/stages.py",), {"n": number}, [])
+        for split, rows in (("train", 3), ("test", 1)):
+            pq.write_table(pa.table({"row": list(range(rows)), "n": [number] * rows}), draft.directory / f"{split}.parquet")
+        registry.finish(draft, {})
+    rebuild(place)
+    return millrace.open_lake(place.root)
+
+
+def test_importing_it_takes_no_library_of_weight():
+    heavy = ["torch", "dagster", "duckdb", "polars", "pyarrow", "pydantic", "numpy", "yaml"]
+    script = f"import sys, json, millrace; dir(millrace); print(json.dumps([name for name in {heavy!r} if name in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_submitting_imports_no_torch_and_no_dagster():
+    script = "import sys, json, millrace; millrace.submit, millrace.open_lake; print('torch' in sys.modules or 'dagster' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_all_that_is_exported_is_there_and_says_what_it_is():
+    for name in millrace.__all__:
+        found = getattr(millrace, name)
+        assert name in dir(millrace) and inspect.getdoc(found), name
+    for name, method in inspect.getmembers(millrace.Lake, inspect.isfunction):
+        assert name.startswith("_") or len(inspect.getdoc(method)) > 40, name
+    with pytest.raises(AttributeError, match="has no attribute 'opne_lake'; there are Error, Lake"):
+        _ = millrace.opne_lake
+
+
+def test_no_module_of_the_project_imports_it():
+    for room in ("pipelines", "assets", "resources", "model_ops"):
+        for path in (PROJECT / room).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            assert "import millrace" not in text and "from millrace" not in text, path
+
+
+def test_sql_gives_polars_or_arrow_and_takes_parameters(lake):
+    query = "select model, count(*) as rows from interactions where workload = ? group by model order by model"
+    frame = lake.sql(query, ["tutor"])
+    assert isinstance(frame, pl.DataFrame) and frame.rows() == [("large", 1), ("m", 2)]
+    table = lake.sql(query, ["tutor"], arrow=True)
+    assert isinstance(table, pa.Table) and table.to_pylist() == frame.to_dicts()
+
+
+def test_tables_are_lazy_and_hold_what_sql_shows(lake):
+    frame = lake.table("interactions")
+    assert isinstance(frame, pl.LazyFrame) and frame.collect_schema().names() == SCHEMAS["interactions"].names
+    seen = frame.filter(pl.col("dt") == pl.date(2026, 6, 2)).select("interaction_id", "workload").collect()
+    assert seen.rows() == [("i3", "tutor")]
+    assert frame.collect().height == lake.sql("select count(*) as n from interactions")["n"][0] == 3
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMAS if name != "decisions"])
+def test_a_table_that_nothing_was_written_to_has_its_columns(lake, name):
+    assert lake.table(name).collect_schema().names() == SCHEMAS[name].names
+
+
+def test_decisions_are_those_in_force_and_their_history_is_a_table_of_its_own(lake):
+    assert lake.table("decisions").collect().columns == lake.sql("from decisions").columns
+    assert lake.table("decisions_history").collect_schema().names() == SCHEMAS["decisions"].names
+
+
+def test_older_files_that_lack_a_column_are_read_with_it(tmp_path):
+    place = Lake.open(tmp_path / "lake")
+    store(Tables(place), "interactions", [interaction(1, "a", "b")])
+    folder = next(place.table("interactions").glob("workload=*/dt=*"))
+    file = next(folder.glob("*.parquet"))
+    pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["cost"]), file)
+    frame = millrace.open_lake(place.root).table("interactions").select("interaction_id", "cost").collect()
+    assert frame.rows() == [("i1", None)]
+
+
+def test_datasets_by_split_and_version(lake):
+    assert lake.dataset("tutor/sft_dataset", split="train").collect().height == 3
+    whole = lake.dataset("tutor/sft_dataset").collect()
+    assert whole.group_by("split").len().sort("split").rows() == [("test", 1), ("train", 3)]
+    assert set(whole["n"]) == {2}
+    first = lake.artefacts().filter(pl.col("is_current").not_())["version"].item()
+    assert set(lake.dataset("tutor/sft_dataset", version=first).collect()["n"]) == {1}
+    assert lake.directory(f"tutor/sft_dataset@{first}").name == first
+
+
+def test_what_is_not_there_is_one_sentence(lake, tmp_path):
+    def said(do, code=2):
+        with pytest.raises(millrace.Error) as refused:
+            do()
+        assert refused.value.exit_code == code and len(str(refused.value).splitlines()) == 1
+        return str(refused.value)
+
+    assert "no lake at" in said(lambda: millrace.open_lake(tmp_path / "none"))
+    assert "no table or view interactionss" in said(lambda: lake.table("interactionss"))
+    assert "has no split valid; there are test, train" in said(lambda: lake.dataset("tutor/sft_dataset", split="valid"))
+    assert "no artefact tutor/none" in said(lambda: lake.lineage("tutor/none"))
+    assert "has the id none" in said(lambda: lake.why("none"), code=1)
+    assert "Referenced column" in said(lambda: lake.sql("select nothing from interactions"))
+    assert "has no run" in said(lambda: lake.run("none"))
+    assert "no lake is named" in said(lambda: millrace.submit(recipe_of({}, tmp_path)))
+
+
+def recipe_of(more, base):
+    return millrace.load_recipe({"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, **more}, base)
+
+
+def test_a_wrong_recipe_says_each_problem(tmp_path):
+    with pytest.raises(millrace.RecipeError) as refused:
+        recipe_of({"sft": {"stps": 3}, "thread": 2}, tmp_path)
+    assert {key: line for key, _, line in refused.value.problems} == {"sft.stps": None, "thread": None}
+    with pytest.raises(millrace.RecipeError, match="the recipe line 3"):
+        millrace.load_recipe("workload: shop\nbase_model: tiny\nsorces: {}\n")
+    with pytest.raises(millrace.RecipeError, match="there is no recipe at this path"):
+        millrace.load_recipe(tmp_path / "none.yaml")
+    assert recipe_of({}, tmp_path).sources["gateway"].uri == str(tmp_path / "logs")
+
+
+def test_bugs_stay_what_they_are(lake, monkeypatch):
+    import resources.catalog.catalog
+
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(resources.catalog.catalog, "query", broken)
+    with pytest.raises(ZeroDivisionError):
+        lake.sql("from relations")
+
+
+def test_lineage_and_verify(lake):
+    assert lake.lineage("tutor/sft_dataset").columns[:3] == ["depth", "child", "parent"]
+    assert lake.verify("tutor/sft_dataset") == []
+    file = lake.directory("tutor/sft_dataset") / "test.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content + b"x")
+    assert any("test.parquet" in problem for problem in lake.verify("tutor/sft_dataset"))
+    file.write_bytes(content)

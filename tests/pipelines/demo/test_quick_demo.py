@@ -1,0 +1,34 @@
+"""`millrace demo --quick` as a newcomer runs it: a release at its end, soon, with nothing left to compile."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+from tests.command import PROJECT
+from tests.cpu_time import cpu_seconds
+
+
+def python(*words, folder, **environment):
+    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "2", **environment})
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_quick_demo_ends_with_a_release_within_its_budget(tmp_path):
+    kernels = tmp_path / "kernels"
+    python("-m", "pipelines.demo.compile_kernels", folder=tmp_path, NUMBA_CACHE_DIR=str(kernels))
+    compiled = {path.name for path in kernels.rglob("*.nbc")}
+    assert len(compiled) > 50
+    before = cpu_seconds()
+    said = python("-m", "pipelines.cli", "demo", "--quick", folder=tmp_path, NUMBA_CACHE_DIR=str(kernels))
+    assert cpu_seconds() - before < 150, "two cores need at least half of it, and hardly more than all of it"
+    assert "Acceptance length" in said and "Time and memory" in said
+    endpoint = Endpoint(Lake.open(tmp_path / "demo" / "quick" / "lake"), "code-assistant")
+    assert endpoint.read().champion is not None
+    assert {path.name for path in kernels.rglob("*.nbc")} == compiled, "a run had to wait for machine code"

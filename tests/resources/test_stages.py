@@ -1,0 +1,125 @@
+"""The table of stages: it agrees with the assets, nothing else lists them, and a new stage is one line and one asset file."""
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+
+import dagster as dg
+import pytest
+
+from resources.stages import STAGES, artefact_stages, daily_stages, model_chain, parent_of, sections, stage
+from tests.conftest import PROJECT
+
+TABLE = PROJECT / "resources" / "stages.py"
+COMMENTS = PROJECT / "resources" / "catalog" / "comments.py"
+"""Says what each relation of the catalog holds: sentences about rows, not stages."""
+NAMES = {found.name for found in STAGES}
+
+
+def asset_files() -> dict[str, set[str]]:
+    """Asset names by the file that defines them."""
+    found = {}
+    for path in (PROJECT / "assets").glob("*.py"):
+        module = import_module(f"assets.{path.stem}")
+        keys = set()
+        for value in vars(module).values():
+            if isinstance(value, dg.AssetsDefinition):
+                keys |= {key.path[-1] for key in value.keys}
+            elif isinstance(value, dg.AssetSpec):
+                keys.add(value.key.path[-1])
+        if keys:
+            found[path.stem] = keys
+    return found
+
+
+def test_every_asset_is_in_the_table_and_lies_in_the_file_that_it_names():
+    assert {name: {found.name for found in STAGES if found.file == name} for name in asset_files()} == asset_files()
+    assert len(NAMES) == len(STAGES)
+
+
+def test_the_table_and_the_assets_agree_on_groups():
+    for found in STAGES:
+        module = import_module(f"assets.{found.file}")
+        specs = [spec for value in vars(module).values() if isinstance(value, dg.AssetsDefinition) for spec in value.specs]
+        specs += [value for value in vars(module).values() if isinstance(value, dg.AssetSpec)]
+        groups = {spec.group_name for spec in specs if spec.key.path[-1] == found.name}
+        assert groups == {found.group}, found.name
+
+
+def test_what_can_be_asked_of_the_table():
+    assert [found.role for found in model_chain()] == ["base", "sft", "student", "quantized"]
+    assert parent_of("student_model") == "sft_model" and stage("quantized_model").switch == "quantize"
+    assert daily_stages() == ("interactions", "feedback", "cleaned_interactions")
+    assert list(sections()) == ["sft", "student"]
+    assert artefact_stages()[-1].artefact_name == "release"
+    with pytest.raises(KeyError, match="base_model starts from no other model"):
+        parent_of("base_model")
+    with pytest.raises(KeyError, match="reward_model is no stage; there are logs, interactions"):
+        stage("reward_model")
+
+
+def literal_lists(tree: ast.AST) -> list[set[str]]:
+    """The texts that each list, tuple, set and dictionary of a file holds itself."""
+    found = []
+    for node in ast.walk(tree):
+        items = node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else node.keys if isinstance(node, ast.Dict) else []
+        found.append({item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)})
+    return found
+
+
+def test_no_other_file_lists_the_models():
+    """An asset names what it reads in `deps`; nothing else writes down which models there are, or guesses by a name's end."""
+    models = {found.name for found in model_chain()}
+    for room in ("assets", "pipelines", "resources", "millrace"):
+        for path in sorted((PROJECT / room).rglob("*.py")):
+            if path in (TABLE, COMMENTS):
+                continue
+            text = path.read_text(encoding="utf-8")
+            assert 'endswith("_model")' not in text, path
+            for names in literal_lists(ast.parse(text)):
+                assert len(names & models) < 2 and len(names & NAMES) < 5, f"{path} lists {sorted(names & NAMES)}"
+
+
+LINE = '    Stage("preference_model", "model", "models", "sft", role="preference", takes_model_as="model"),\n'
+BEFORE = '    Stage("student_model"'
+SCRIPT = """
+import json
+from pathlib import Path
+import pipelines.definitions as definitions
+from pipelines.contract.recipe import load_recipe
+from pipelines.demo.run_demo import BUDGET
+from pipelines.status.lake_status import STEPS
+from resources.releasing.model_policy import ModelPolicy
+
+graph = definitions.demo.resolve_asset_graph()
+read = {key.path[-1]: sorted(parent.path[-1] for parent in graph.get(key).parent_keys) for key in graph.get_all_asset_keys()}
+print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEPS), "budget": list(BUDGET)}))
+"""
+
+
+def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
+    for room in ("assets", "resources"):
+        shutil.copytree(PROJECT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for room in ("pipelines", "model_ops", "sql", "recipes"):
+        (tmp_path / room).symlink_to(PROJECT / room)
+    table = tmp_path / "resources" / "stages.py"
+    table.write_text(table.read_text().replace(BEFORE, LINE + BEFORE, 1))
+    asset = (tmp_path / "assets" / "sft_model.py").read_text().replace("sft_model", "preference_model")
+    (tmp_path / "assets" / "preference_model.py").write_text(asset)
+    done = subprocess.run([sys.executable, "-P", "-c", SCRIPT], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path), "PATH": ""},
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["read"]["preference_model"] == ["sft_dataset", "sft_model"]
+    assert "preference_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
+    assert "preference_model" in seen["read"]["evaluation_report"]
+    assert seen["way"] == ["base_model", "sft_model", "preference_model", "student_model", "quantized_model"]
+    assert "preference_model" in seen["status"] and "preference_model" not in seen["budget"]
+
+
+def test_the_drawn_graph_has_every_stage():
+    page = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert [found.name for found in STAGES if found.name not in page] == []

@@ -1,0 +1,97 @@
+"""The bound on a test's CPU time, and what is made once for all processes of a run."""
+
+import multiprocessing
+import os
+
+import pytest
+
+from tests.cpu_time import cpu_seconds
+from tests.long_files import LONG_FILES, TESTS
+from tests.once import made_once
+
+WORKS = """
+import time, pytest
+
+def work(seconds):
+    before = time.process_time()
+    while time.process_time() - before < seconds:
+        pass
+
+@pytest.fixture(scope="module")
+def shared():
+    work(0.4)
+
+@pytest.fixture
+def alone():
+    work(0.15)
+
+def test_shared(shared): pass
+def test_brief(): work(0.1)
+def test_sleeping(): time.sleep(0.5)
+def test_call(): work(0.4)
+def test_call_and_setup(alone): work(0.15)
+@pytest.mark.slow
+def test_marked(): work(0.4)
+"""
+
+
+def test_a_test_that_works_too_long_fails_unless_it_is_marked(pytester):
+    pytester.makeini("[pytest]\ncpu_seconds = 0.25\nmarkers = slow")
+    pytester.makepyfile(WORKS)
+    result = pytester.runpytest_inprocess("-p", "tests.cpu_time", "-p", "no:xdist", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=4, failed=2)
+    result.stdout.fnmatch_lines([
+        "*_ test_call _*", "0.* s of CPU time; a test without the mark `slow` may take 0.25", "*_ test_call_and_setup _*"])
+
+
+def test_children_count():
+    before = cpu_seconds()
+    child = multiprocessing.get_context("fork").Process(target=lambda: sum(range(3_000_000)))
+    child.start()
+    child.join()
+    assert cpu_seconds() - before > 0.01
+
+
+@pytest.fixture
+def run_folder(tmp_path, monkeypatch):
+    """Stands in for tmp_path_factory: the folder of a process that belongs to a run of several."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+
+    class Factory:
+        def getbasetemp(self):
+            return tmp_path / f"popen-{os.getpid()}"
+
+    return Factory()
+
+
+def test_what_is_made_once_is_made_by_the_first_process_that_asks(run_folder, tmp_path):
+    def make(folder):
+        with (tmp_path / "made").open("a") as made:
+            made.write("once\n")
+        (folder / "file").write_text("x")
+
+    def ask():
+        assert (made_once(run_folder, "thing", make) / "file").read_text() == "x"
+
+    processes = [multiprocessing.get_context("fork").Process(target=ask) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert (tmp_path / "made").read_text() == "once\n"
+
+
+def test_what_could_not_be_made_is_made_by_the_next_who_asks(run_folder):
+    def fails(folder):
+        (folder / "half").touch()
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        made_once(run_folder, "thing", fails)
+    made = made_once(run_folder, "thing", lambda folder: (folder / "whole").touch())
+    assert [path.name for path in made.iterdir()] == ["whole"]
+
+
+def test_the_long_files_are_there():
+    assert [name for name in LONG_FILES if not (TESTS / name).is_file()] == []
