@@ -11,8 +11,8 @@ from model_ops.job import Job
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.shallower import make_student, student_layers
+from model_ops.objectives.distillation import distillation_rows
 from model_ops.operations import distill, sft
-from model_ops.operations.distill import distillation_rows
 from model_ops.progress import Progress
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import held_out_loss, mean_loss

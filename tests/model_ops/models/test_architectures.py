@@ -5,8 +5,8 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.model_directory import load_model, save_model
+from model_ops.objectives.sft import next_token_loss
 from model_ops.progress import Progress
 from model_ops.training.documents import Document, to_batch
 from model_ops.training.packing import PackedPlan

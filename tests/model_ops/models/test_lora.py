@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from model_ops.errors import ModelError
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.adapter_directory import load_adapter, save_adapter
 from model_ops.models.lora import LoraLinear, adapted_layers, add_adapters, merge_adapters
 from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_model, save_model
+from model_ops.objectives.sft import next_token_loss
 from model_ops.progress import Progress
 from model_ops.training.activations import keep_less
 from model_ops.training.documents import Document, to_batch

@@ -19,7 +19,7 @@ from model_ops.parallel.world import World
 from model_ops.progress import Progress
 
 from model_ops.loss import LossOutput
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoConfig
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.lean_layers import make_lean
+from model_ops.objectives.sft import next_token_loss
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.planning.needs import Training, count_weights, needs_of
 from model_ops.planning.step_trace import Traced, trace_micro_batch

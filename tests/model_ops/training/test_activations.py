@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.blocks import blocks_of
 from model_ops.errors import ModelError
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training import activations
 from model_ops.training.activations import OffloadedInputs, keep_less
 from model_ops.training.packing import Document, to_batch

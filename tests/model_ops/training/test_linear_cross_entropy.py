@@ -9,7 +9,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.batch import IGNORED
 from model_ops.losses.chunked_head import Head, chunked_head
-from model_ops.losses.linear_cross_entropy import cross_entropy_rows, next_token_loss, token_nll
+from model_ops.losses.linear_cross_entropy import cross_entropy_rows, token_nll
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training.packing import Document, to_batch
 
 

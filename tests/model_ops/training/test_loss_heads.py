@@ -9,8 +9,8 @@ import torch
 
 from model_ops.errors import ModelError
 from model_ops.losses import loss_heads
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.losses.loss_heads import KERNELS, chosen_kernel, measure
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training.packing import Document, to_batch
 
 CPU = torch.device("cpu")
