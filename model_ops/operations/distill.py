@@ -10,10 +10,11 @@ SFT of the same student on the same rows in the same order: the control that dis
 
 from __future__ import annotations
 
+from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import add_end_of_text
 from model_ops.models.model_directory import load_model, save_model
-from model_ops.models.shallower import make_student, student_layers
+from model_ops.models.shallower import evenly_spaced, make_student
 from model_ops.objectives.distillation import distillation_loss
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
@@ -32,7 +33,11 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     world = World.start(settings.mesh)
     chats = read_chats(job.input("dataset"), place, settings)
     teacher = load_model(place, device=world.device if world.size == 1 else "cpu").requires_grad_(False)
-    layers = student_layers(teacher.config.num_hidden_layers, settings.layers)
+    try:
+        depth = settings.depth(teacher.config.num_hidden_layers)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    layers = evenly_spaced(teacher.config.num_hidden_layers, depth)
     student = make_student(teacher, layers)
     world.place(student, settings.precision)
     teacher.to(world.device)  # whole on every process: it is only read

@@ -34,6 +34,7 @@ from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place
 from model_ops.parallel.place_as_one import place_as_one
+from model_ops.torch_internals import foreach_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +167,7 @@ class World:
         for copies, parts in shares.items():
             held = [part for part in parts if part.numel()]
             if held:
-                squares += torch.stack(torch._foreach_norm(held)).double().square().sum() / copies
+                squares += torch.stack(foreach_norm(held)).double().square().sum() / copies
         dist.all_reduce(squares)
         return math.sqrt(float(squares)) if bool(torch.isfinite(squares)) else math.nan
 
@@ -178,7 +179,8 @@ class World:
 
 def local_part(tensor: Tensor) -> Tensor:
     """The values of a tensor that this process holds, not a copy."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    with torch.no_grad():
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _copies(gradient: Tensor, processes: int) -> int:

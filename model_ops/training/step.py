@@ -14,6 +14,7 @@ from model_ops.errors import ModelError
 from model_ops.loss import Loss, LossOfTerms, LossOutput, Mean
 from model_ops.parallel.world import World, local_part
 from model_ops.progress import Progress
+from model_ops.torch_internals import foreach_multiply
 from model_ops.training.recovery import Recovery, some
 from model_ops.training.settings import TrainingSettings
 
@@ -62,7 +63,7 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     if not recovery.takes(name, numbers["loss"], norm, lambda: _suspicious(micro_batches, minimised, numbers["loss"])):
         optimizer.zero_grad(set_to_none=True)
         return {**numbers, "skipped": 1}
-    torch._foreach_mul_([local_part(gradient) for gradient in gradients],
+    foreach_multiply([local_part(gradient) for gradient in gradients],
                         min(1.0, settings.gradient_clip / (norm + 1e-6)) / divisor)
     optimizer.step()
     return numbers
