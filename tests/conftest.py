@@ -47,6 +47,7 @@ def cli():
 TOY_RECIPE = """
 workload: toy-assistant
 base_model: tiny
+threads: 1
 sources:
   gateway: {uri: traffic/gateway}
   litellm: {uri: traffic/litellm}

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tests.cpu_time import cpu_seconds
+from tests.cpu_time import cpu_seconds, crowding
 from tests.long_files import LONG_FILES, TESTS
 from tests.once import made_once
 
@@ -35,13 +35,30 @@ def test_marked(): work(0.4)
 """
 
 
-def test_a_test_that_works_too_long_fails_unless_it_is_marked(pytester):
+@pytest.fixture
+def outcome(pytester, monkeypatch):
+    """The result of WORKS under a bound of 0.25 s, on a machine of a given load."""
     pytester.makeini("[pytest]\ncpu_seconds = 0.25\nmarkers = slow")
     pytester.makepyfile(WORKS)
-    result = pytester.runpytest_inprocess("-p", "tests.cpu_time", "-p", "no:xdist", "-p", "no:cacheprovider")
+
+    def run(load):
+        monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+        return pytester.runpytest_inprocess("-p", "tests.cpu_time", "-p", "no:xdist", "-p", "no:cacheprovider")
+
+    return run
+
+
+def test_a_test_that_works_too_long_fails_unless_it_is_marked(outcome):
+    result = outcome(load=0.1)
     result.assert_outcomes(passed=4, failed=2)
     result.stdout.fnmatch_lines([
         "*_ test_call _*", "0.* s of CPU time; a test without the mark `slow` may take 0.25", "*_ test_call_and_setup _*"])
+
+
+def test_a_crowded_machine_allows_twice_as_much_and_no_more(outcome):
+    result = outcome(load=100)
+    result.assert_outcomes(passed=6)
+    assert crowding() == 2
 
 
 def test_children_count():

@@ -1,1 +1,1 @@
-"""What a target is asked and how: turns of logged conversations, the parameters they were sampled with, who answers."""
+"""Answers of the target to logged prompts: which turns, with which sampling parameters, generated here or by a server."""

@@ -1,4 +1,4 @@
-"""Who answers: the project's own generator, or an endpoint that holds the same weights.
+"""The two sources of answers: the project's own generator, and an endpoint that serves the same weights.
 
     with answerer(target, settings) as answers:
         replies = answers.answer(asked)               # a Reply for each Asked
@@ -42,7 +42,7 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """What a turn's random numbers are drawn by."""
+        """Seed name of a turn's random numbers."""
         return f"{self.conversation.row_id}#{self.turn}"
 
     @property
@@ -56,7 +56,7 @@ class Answerer(Protocol):
     positions: int
 
     def refused(self, sampling: Sampling) -> list[str]:
-        """Parameters of a request that cannot be done here."""
+        """Parameters of a request that this source does not support."""
 
     def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
         """The turns in the groups in which they are answered; a function of the turns alone."""
@@ -67,7 +67,7 @@ class Answerer(Protocol):
 
 @contextmanager
 def answerer(target: Path, settings: GenerateSettings) -> Iterator[Answerer]:
-    """The one that the settings name. Raises ModelError where it cannot answer."""
+    """The source of answers that the settings name. Raises ModelError where it cannot be used."""
     if settings.endpoint is None:
         yield OwnGenerator(target, settings)
         return
@@ -98,7 +98,7 @@ class OwnGenerator:
         return found
 
     def answer(self, asked: Sequence[Asked]) -> list[Reply]:
-        """All of them sampled alike, as `chunks` gives them."""
+        """Answers to turns with the same sampling parameters, as `chunks` groups them."""
         if self.runner is None:
             self.runner = load_runner(self.target)
         sampling = asked[0].sampling
@@ -139,5 +139,5 @@ class Served:
 
 
 def room_of(asked: Asked, settings: GenerateSettings) -> int:
-    """Tokens that an answer may have: as served, and at most as the settings say."""
+    """Longest answer in tokens: the logged request's limit, at most that of the settings."""
     return min(settings.max_new_tokens, asked.sampling.max_tokens or settings.max_new_tokens)

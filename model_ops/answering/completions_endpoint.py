@@ -32,7 +32,7 @@ class Reply:
 
 
 class CompletionsEndpoint:
-    """May be asked from several threads at once. Raises ModelError where the key's variable is empty."""
+    """A completions API; thread-safe. Raises ModelError where the environment variable of the key is empty."""
 
     def __init__(self, settings: EndpointSettings):
         self.settings = settings

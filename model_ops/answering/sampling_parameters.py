@@ -1,4 +1,4 @@
-"""How a request was sampled, by the parameters its log row kept.
+"""Sampling parameters of a logged request.
 
     sampling = sampling_of('{"temperature": 0.7, "top_p": 0.9}', defaults)
     sampling.temperature, sampling.truncation, sampling.others
@@ -24,7 +24,7 @@ NEUTRAL: dict[str, Any] = {
     "guided_regex": None, "guided_choice": None, "guided_grammar": None, "structured_outputs": None,
     "use_beam_search": False, "typical_p": 1, "allowed_token_ids": [], "length_penalty": 1,
 }
-"""Parameters that change what is sampled, beside temperature and truncation, with the value at which they do not."""
+"""Further parameters that change sampling (besides temperature and truncation), each with its neutral value."""
 
 LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "max_output_tokens")
 
@@ -49,13 +49,13 @@ class Sampling:
         return sorted(json.loads(self.others))
 
     def as_json(self) -> str:
-        """What a row of answers keeps of it."""
+        """The parameters as JSON, for a row of answers."""
         kept = {"temperature": self.temperature, **self.truncation.as_dict(), **json.loads(self.others)}
         return json.dumps(kept, sort_keys=True)
 
 
 def server_defaults(target: Path) -> Sampling:
-    """What a server takes where a request says nothing: the target's generation_config.json."""
+    """The server's defaults, from the target's generation_config.json."""
     path = target / "generation_config.json"
     try:
         content = json.loads(path.read_text()) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""What the log kept of how each answer was served: its parameters, and exact token ids where these very weights gave it.
+"""Logged sampling parameters of each answer, and its exact token ids where this target generated it.
 
     served = ServedAnswers.read(folder / "served.parquet", target, served_as=["tutor-8b"])
     served.sampling("interaction id")      # temperature and what else the request asked for
@@ -30,7 +30,7 @@ COLUMNS = ("interaction_id", "model", "served_model_digest", "params", "finish_r
 
 @dataclass(frozen=True)
 class Exact:
-    """Token ids as the server saw them and gave them."""
+    """Token ids of prompt and answer as the server had them."""
 
     prompt: list[int]
     answer: list[int]

@@ -1,4 +1,4 @@
-"""Acceptance of drafters, a row a prompt, and what the rows add up to: tau, its interval, groups, gains. No torch.
+"""Acceptance statistics of drafters: acceptance length (tau) with its interval, by group, and gains. Imports no torch.
 
     summary = summarize(rows)                             # rows of one drafter and temperature
     gain = paired_gain([kl_rows], [lk_rows])              # two drafters on the same prompts, with a 95 % interval
@@ -64,7 +64,7 @@ GROUPS: dict[str, Callable[[AcceptanceRow], str]] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """tau of the second drafter over tau of the first, less 1, and its 95 % interval."""
+    """Relative gain in tau of the second drafter over the first, with its 95 % interval."""
 
     share: float
     low: float

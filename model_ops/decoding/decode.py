@@ -1,4 +1,4 @@
-"""The exact decoder: the target alone, or a drafter proposing and the target verifying, in batches.
+"""The exact decoder, in batches: the target alone, or a drafter that proposes and the target that verifies.
 
     answers = decode(runner, prompts, row_ids, eos_ids={2}, temperature=1.0, max_new_tokens=128)         # alone
     answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)   # drafting
@@ -33,7 +33,7 @@ COMPACT_BELOW = 0.8
 
 @dataclass
 class Answer:
-    """What one prompt got, and how its drafts fared."""
+    """The answer to one prompt, and counts of its drafts."""
 
     tokens: list[int]
     """Up to the end-of-text token, which is included, or the limit."""

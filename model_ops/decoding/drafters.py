@@ -1,4 +1,4 @@
-"""What the decoder asks of a drafter.
+"""The interface between decoder and drafter.
 
 A drafter lives for one batch: `begin` shows it the prompts, then `propose` and `advance` alternate; `keep` follows the
 rows that stay in the batch. Drafters without weights are in `model_ops.decoding.lookup`, trained ones in
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Proposal:
-    """Drafts of one round. probabilities is None for a drafter that proposes surely.
+    """Drafts of one round. probabilities: None for a deterministic drafter.
 
     tokens are the target's ids; valid marks real proposals. probabilities[row, k] is the distribution over the draft
     vocabulary that draft k was drawn from and draft_index its index there; target_ids maps that vocabulary.
@@ -36,10 +36,10 @@ class Drafter(Protocol):
 
     def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
               captured: Float[Tensor, "rows tokens features"] | None) -> None:
-        """The prompts, the first token the target gave, and the captured states at the prompts' positions."""
+        """Start a batch. first: the target's first token of each answer; captured: its hidden states over the prompts."""
 
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
-        """Drafts of the next `count` tokens."""
+        """Propose the next `count` tokens."""
 
     def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
                 captured: Float[Tensor, "rows tokens features"] | None) -> None:
@@ -47,4 +47,4 @@ class Drafter(Protocol):
         the tokens that went INTO the target in that round."""
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Only these rows go on, in this order."""
+        """Keep only these rows, in this order."""

@@ -27,7 +27,7 @@ from model_ops.errors import ModelError
 from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES, Int8Linear
 
 FINAL = -1
-"""In `capture`: the state after the final norm, beside the boundaries 0 to n."""
+"""Value in `capture` for the state after the final norm; 0 to n are the block boundaries."""
 
 STATIC_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Rotary kinds whose frequencies do not depend on the sequence: one table serves all rows."""

@@ -1,4 +1,4 @@
-"""Drafters that look their drafts up in text, behind the decoder's interface; and their acceptance without decoding.
+"""Drafters that look up drafts in earlier text (n-gram, suffix), and their acceptance computed without decoding.
 
     drafter = LookupDrafter(NgramIndex)                   # prompt lookup; decode(runner, ..., drafter=drafter)
     drafter = LookupDrafter(SuffixCache().open)           # suffix decoding: prompt, answer and past answers
@@ -21,17 +21,17 @@ from model_ops.decoding.drafters import Proposal
 
 
 class LookupIndex(Protocol):
-    """One request's text, as far as it is known."""
+    """The text of one request so far, indexed for lookup."""
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """The answer goes on with these tokens."""
+        """Append these tokens to the answer."""
 
     def propose(self, count: int) -> list[int]:
-        """At most `count` tokens that may follow; none where the text gives no reason for any."""
+        """At most `count` tokens that may follow; none where no earlier text matches."""
 
 
 class Counts(NamedTuple):
-    """How drafts fared: see `decode.Answer`, whose fields these are."""
+    """Counts of drafts; the fields of `decode.Answer`."""
 
     forwards: int
     drafts: int

@@ -1,4 +1,4 @@
-"""Drafters measured over held-out prompts by the exact decoder: a row per prompt, drafter and temperature.
+"""Measures acceptance on held-out prompts with the exact decoder: one row per prompt, drafter and temperature.
 
     measured = measure(runner, baselines() | {"eagle3": model.drafter()}, prompts, temperature=1.0, ...)
     summary = summarize([row for row in measured.rows if row.drafter == "eagle3"])

@@ -1,4 +1,4 @@
-"""What a server does with a drafter: latency, tokens/s and acceptance, measured at its OpenAI-compatible API. No torch.
+"""Measures a server at its OpenAI-compatible API: latency, tokens/s and draft acceptance. Imports no torch.
 
     with ServedModel("http://localhost:8000") as server:
         measured = measure_served(server, prompts, concurrency=8, max_tokens=128)
@@ -61,7 +61,7 @@ class ServedAcceptance:
         return 1 + self.accepted / self.drafts if self.drafts else 1.0
 
     def since(self, before: ServedAcceptance) -> ServedAcceptance:
-        """What was counted after `before`."""
+        """The difference from earlier counters."""
         longest = max(len(self.accepted_at), len(before.accepted_at))
         return ServedAcceptance(
             self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
@@ -93,7 +93,7 @@ class ServedMeasure:
 
 
 class ServedModel:
-    """A server; may be asked from several threads at once. `url` is its address, with or without /v1."""
+    """A server's API; thread-safe. `url` is its address, with or without /v1."""
 
     def __init__(self, url: str, model: str | None = None, api_key: str | None = None, timeout_s: float = 600):
         try:

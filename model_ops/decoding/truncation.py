@@ -25,7 +25,7 @@ class Truncation:
     min_p: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """What is not neutral."""
+        """The options that differ from their neutral value."""
         return {name: value for name, value in asdict(self).items() if value != getattr(NONE, name)}
 
 

@@ -19,8 +19,8 @@ class EvaluateSettings(Settings):
         default_factory=lambda: [0.0, 1.0], description="Sampling temperatures to measure at, 0 is greedy; that of the "
         "drafter's answers is always among them")
     num_speculative_tokens: int = Field(
-        3, ge=1, le=16, description="Tokens drafted per verification; always speculator.num_speculative_tokens, so leave it "
-        "out")
+        3, ge=1, le=16, json_schema_extra={"deprecated": True}, description="No longer needed in a recipe: it is always "
+        "speculator.num_speculative_tokens. Another value is refused")
     batch_size: int = Field(64, ge=1, le=65_536, description="Answers decoded together")
     max_length: int = Field(4_096, ge=16, le=2**24, description="Tokens of the longest held-out row; a longer one is cut")
     seed: Seed = Field(0, description="Seed of the choice of rows and prompts, and of sampling")

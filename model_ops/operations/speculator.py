@@ -2,7 +2,7 @@
 
     {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
 
-ANSWERS is what `generate` wrote. settings.architecture says which drafter (`model_ops.speculators.draft_model`). The
+ANSWERS is what `generate` wrote. settings.architecture names the kind of drafter (`model_ops.speculators.registry`). The
 target's hidden states over the answers are computed once and cached in output/.work, or as they are read
 (settings.hidden_states). A draft vocabulary is counted on the answers; the weights start from the target's, or from an
 input "previous", a drafter of the same target; architecture draft_model begins from an input "draft_model", a small

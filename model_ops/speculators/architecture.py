@@ -33,9 +33,9 @@ Verify = Callable[[Config, Mapping[str, TensorHeader], Config | None], list[Prob
 
 @dataclass(frozen=True)
 class VllmOptions:
-    """How vLLM is told to use the drafter (--speculative-config).
+    """vLLM's options for the drafter (--speculative-config).
 
-    options: fields beside method, model and num_speculative_tokens.
+    options: fields in addition to method, model and num_speculative_tokens.
     hf_overrides: changes of the target's own config that vLLM needs.
     """
 
@@ -46,7 +46,7 @@ class VllmOptions:
 
 @dataclass(frozen=True)
 class SglangOptions:
-    """How SGLang is told to use the drafter. drafts_in_one_step: it takes no number of steps."""
+    """SGLang's options for the drafter. drafts_in_one_step: it takes no number of steps."""
 
     algorithm: str
     drafts_in_one_step: bool = False
@@ -66,7 +66,7 @@ class SpeculatorsLayout:
 
 @dataclass(frozen=True)
 class StartingModel:
-    """The model that a drafter of this architecture begins from, beside its target.
+    """A model, besides the target, that a drafter of this architecture begins from.
 
     key: the recipe key that names it, and the job's input.
     word: the value of the key that means a model of the recipe; that model's role in `resources/stages.py`.
@@ -104,13 +104,13 @@ class Architecture:
     build: a new drafter from resolved settings, the target, and the target's ids of the draft vocabulary.
     model_class: the network's class, which reads config.json (`DraftModel.from_config`).
     recognises: whether a config.json is of this architecture. At most one architecture recognises a config.
-    verify: what can be wrong with a saved drafter although it loads.
+    verify: checks a saved drafter, including errors that load and only cost acceptance.
     color: its line in the plots of an evaluation.
     speculators_layout: the second directory it is saved in, if any.
     check_target: refuses a target (its directory and config) that no such drafter can be built for, with a ModelError.
     fill_from_answers: resolved settings, with keys that follow from the answers (the rows, the size of the target's
         vocabulary, its ends of text).
-    starts_from: the model it begins from beside the target, if any.
+    starts_from: the model, besides the target, that it begins from, if any.
     is_language_model: it is a complete model directory, and is checked as one, too.
     unquantized_layer: a quantized target's config must say that the drafter's layer is not quantized.
     refuses_tiny_base: why base_model `tiny` cannot be used, as the rest of a sentence; empty: it can.

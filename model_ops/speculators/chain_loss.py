@@ -1,4 +1,4 @@
-"""The loss of a chain of drafts over heads and teacher at once, in memory that does not grow with a vocabulary.
+"""The loss of a chain of drafts, computed in pieces so that memory does not grow with the vocabulary.
 
     result = chain_loss("lk_lambda", drafts, teacher, last, weights=[1.0, 0.8, 0.64])
     result.total.backward()                       # result.alphas[k]: acceptance of step k, one number a position

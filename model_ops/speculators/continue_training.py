@@ -1,4 +1,4 @@
-"""A drafter that goes on from a previous one of the same target, when traffic has shifted.
+"""Warm start from a previous drafter of the same target, when traffic has shifted.
 
     previous = read_previous(directory, target, settings)     # refused where it is of other weights
     counts = check_fit(model, previous)                       # model: new, warm-started from the target
@@ -141,7 +141,7 @@ def _fit(model: DraftModel, previous: DraftModel) -> _Fit:
 
 
 def _between(own: Tensor, before: Tensor, share: float) -> Tensor:
-    """A tensor `share` of the way from one to the other; what is no weight is the other's."""
+    """Interpolation by `share`; integer tensors are taken from `before`."""
     before = before.to(own.device, own.dtype)
     return torch.lerp(own, before, share) if own.is_floating_point() else before
 

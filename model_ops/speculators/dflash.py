@@ -59,7 +59,7 @@ def default_mask_token(target: IncrementalModel) -> int:
 
 @dataclass(frozen=True)
 class SharedWeights:
-    """What a drafter uses of its target and no file of it holds."""
+    """Weights that the drafter shares with its target; its files do not hold them."""
 
     embedding: Float[Tensor, "vocab hidden"]
     head: Float[Tensor, "vocab hidden"]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from model_ops.errors import ModelError
 
 CAPTURED = 5
-"""How many of the target's states are read where settings leave it open and the target is deep enough."""
+"""Number of the target's hidden states that are read by default, if the target is deep enough."""
 
 
 def captured_boundaries(layers: int, count: int | None) -> tuple[int, ...]:
@@ -28,7 +28,7 @@ def captured_boundaries(layers: int, count: int | None) -> tuple[int, ...]:
 
 
 class DFlashConfig(BaseModel):
-    """Everything the module's shapes, positions and inputs follow from. layer_ids are boundaries of the target."""
+    """Shapes, positions and inputs of a DFlash drafter. layer_ids are block boundaries of the target."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""DFlash inside the decoder: a block of drafts a round, over a ragged cache of keys and values of the target's states.
+"""Decoding with DFlash: one block of drafts per round, over a ragged cache of keys and values of the target's states.
 
     drafter = load_draft_model(directory).attach(runner).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=7)

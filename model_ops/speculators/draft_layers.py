@@ -1,10 +1,10 @@
-"""The layers of a drafter's body: what all of them are, and the decoder layers of EAGLE-3, which P-EAGLE shares.
+"""Decoder layers of drafters: their common interface, and those of EAGLE-3 and P-EAGLE.
 
     layer = DraftLayer(config, first=True)
     x = layer.reads(hidden, embedding)                             # what attention's projections are given
     hidden = layer.finish(hidden, attended)
 
-The first layer reads the embedding beside the hidden state, each normalised, so its projections are twice as wide; a
+The first layer reads the embedding and the hidden state, each normalised, so its projections are twice as wide; a
 further layer is a plain Llama layer and reads the hidden state alone. Servers name the first `midlayer` (or layers.0),
 further ones layers.1 and so on.
 """
@@ -85,7 +85,7 @@ class BodyLayer(nn.Module, ABC):
         """What attention is given."""
 
     def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
-        """What attention's output is added to: of a layer's input and of what `reads` made of it, the first."""
+        """The tensor that attention's output is added to: by default the layer's input."""
         return hidden
 
     def finish(self, residual: Float[Tensor, "*tokens hidden"],
@@ -96,7 +96,7 @@ class BodyLayer(nn.Module, ABC):
 
 
 class DraftLayer(BodyLayer):
-    """One layer of the body; the first one reads the embedding, too."""
+    """A Llama decoder layer; the first one also reads the embedding."""
 
     def __init__(self, config: LayerShape, first: bool):
         super().__init__()
@@ -116,7 +116,7 @@ class DraftLayer(BodyLayer):
         return torch.cat((self.input_layernorm(embedding), self.hidden_norm(hidden)), dim=-1)
 
     def warm_start(self) -> None:
-        """Random projections, and outputs small enough that the layer begins as a small change of what it is given."""
+        """Initialise: random projections, and small outputs, so that the layer begins close to the identity."""
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if parameter.ndim == 2:

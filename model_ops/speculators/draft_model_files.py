@@ -22,7 +22,7 @@ def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor
 def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[str, Any],
                     metadata: dict[str, str] | None = None) -> None:
     """model.safetensors (with `metadata` in its header) and config.json; the weights appear under their name only when
-    they are whole."""
+    they are complete."""
     directory.mkdir(parents=True, exist_ok=True)
     unfinished = directory / "model.safetensors.unfinished"
     save_file(weights, unfinished, metadata={"format": "pt", **(metadata or {})})

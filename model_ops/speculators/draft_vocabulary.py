@@ -1,4 +1,4 @@
-"""Which of the target's tokens a drafter can propose: the tokens its answers are made of.
+"""Chooses the draft vocabulary: the target's tokens that its answers consist of.
 
     counts = count_answers(rows, vocab=8_192)                       # supervised tokens alone
     ids, coverage = choose_draft_vocabulary(counts, forced_ids(target, tokenizer), size=None, coverage=0.998)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from model_ops.errors import ModelError
 
 CAPTURED = 3
-"""How many boundary states are fused."""
+"""Number of the target's hidden states that are fused."""
 
 
 def default_layer_ids(layers: int) -> tuple[int, int, int]:
@@ -30,10 +30,10 @@ def default_layer_ids(layers: int) -> tuple[int, int, int]:
 
 
 MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
-"""Where vLLM looks for the mask token of a drafter that drafts all tokens in one pass, in its order; EAGLE-3 has none."""
+"""Fields in which vLLM looks for the mask token, in its order; only drafters that draft all tokens in one pass have one."""
 
 MOST_LAYERS = 64
-"""More layers than this are no drafter's but a target's count, copied."""
+"""Above this, the layer count was probably copied from the target."""
 
 
 def speculators_name(name: str) -> str:
@@ -42,12 +42,12 @@ def speculators_name(name: str) -> str:
 
 
 def mask_token(config: Mapping[str, Any]) -> Any:
-    """What a config.json names as the mask token; None for an EAGLE-3."""
+    """The mask token that a config.json names; None for EAGLE-3."""
     return next((config[name] for name in MASK_FIELDS if config.get(name) is not None), None)
 
 
 class Eagle3Config(BaseModel):
-    """Everything the module's shapes and rotary positions follow from. layer_ids are boundaries of the target."""
+    """Shapes and rotary positions of an EAGLE-3 drafter. layer_ids are block boundaries of the target."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""EAGLE-3, or a target's own MTP layer, inside the decoder: a chain of drafts, with the body's own ragged cache.
+"""Decoding with EAGLE-3, or with a target's own MTP layer: a chain of drafts over a ragged cache of its own.
 
     drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)

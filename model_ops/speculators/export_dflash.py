@@ -1,6 +1,6 @@
-"""A DFlash drafter as directories that servers load, and its config read back.
+"""Saves DFlash drafters as directories that servers load, and reads their configs.
 
-    save_dflash(model, directory, num_speculative_tokens=7, dtype=torch.bfloat16)
+    save_dflash(config, tensors, directory, num_speculative_tokens=7, dtype=torch.bfloat16)
     config = read_dflash_config(directory, json.loads((directory / "config.json").read_text()))
 
 directory/               z-lab's layout: vLLM (method dflash) and SGLang (DFLASH)

@@ -1,6 +1,6 @@
-"""An EAGLE-3 head, or a P-EAGLE one, as directories that servers load, and its config read back.
+"""Saves EAGLE-3 and P-EAGLE drafters as directories that servers load, and reads their configs.
 
-    save_eagle3(model, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
+    save_eagle3(config, tensors, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
     config = read_midlayer_config(directory, json.loads((directory / "config.json").read_text()))
 
 directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)

@@ -110,7 +110,7 @@ class HiddenStates:
         return sum(bytes_of(row, len(self.layer_ids), hidden_size) for row in self.rows)
 
     def bytes_there(self) -> int:
-        """What an earlier run of the same rows has left on the disk already."""
+        """Bytes that an earlier run with the same rows left on disk."""
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0
 
     def compute(self, runner: IncrementalModel, progress: Progress, phase: str = "hidden states",
@@ -191,7 +191,7 @@ def run_target(runner: IncrementalModel, documents: Sequence[AnswerRow], layer_i
 
 
 def bytes_of(row: AnswerRow, captured: int, hidden_size: int) -> int:
-    """What the states of one answer take, in bfloat16."""
+    """Bytes that the states of one answer take, in bfloat16."""
     return 2 * hidden_size * (captured * len(row.ids) + row.window + 1)
 
 

@@ -1,4 +1,4 @@
-"""Drafters that read the target's last state and nothing before it, inside the decoder: MEDUSA and MLP speculators.
+"""Decoding with drafters that read only the target's last hidden state: MEDUSA and MLP speculators.
 
     drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)

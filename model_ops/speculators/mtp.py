@@ -42,7 +42,7 @@ from model_ops.speculators.training_time_test import unroll
 from model_ops.speculators.verify_mtp import MTP, is_mtp
 
 SMALLEST_NORM = 1e-3
-"""Weights of the final norm nearer to 0 than this are not divided by: such a channel tells the layer nothing."""
+"""Weights of the final norm below this are not divided by; such a channel carries no information."""
 
 
 class MtpConfig(BaseModel):
@@ -66,7 +66,7 @@ class MtpConfig(BaseModel):
 
     @property
     def num_layers(self) -> int:
-        """Of the layer that drafts, each with keys and values."""
+        """Number of layers with keys and values."""
         return 1
 
     def qwen2(self) -> Any:

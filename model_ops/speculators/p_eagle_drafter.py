@@ -1,4 +1,4 @@
-"""P-EAGLE inside the decoder: all drafts of a round from one pass over mask entries.
+"""Decoding with P-EAGLE: all drafts of a round from one pass over mask entries.
 
     drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
@@ -22,7 +22,7 @@ from model_ops.speculators.masked_drafts import MaskedBody
 
 class PEagleDrafter(Eagle3Drafter):
     """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature:
-    each draft by itself, for none knows what the others became."""
+    each draft independently, since none sees the tokens of the others."""
 
     model: MaskedBody
 

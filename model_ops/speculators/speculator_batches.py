@@ -1,4 +1,4 @@
-"""Batches for the drafter: answers with their cached hidden states, similar lengths together.
+"""Batches for training a drafter: answers of similar length, with their hidden states.
 
 A step takes the next answers of a seeded shuffle until it holds tokens_per_step tokens, sorts them by length and cuts
 them into micro-batches of padded documents. Which rows a step holds is a function of (seed, step) alone, so a killed

@@ -102,7 +102,7 @@ def speculator_loss(kind: LossKind, draft_logits: Float[Tensor, "*positions draf
 
 @dataclass(frozen=True)
 class TargetRows:
-    """What a loss reads of the target at some positions: p over the draft vocabulary, its sum, and sum p log p."""
+    """The target's probabilities at some positions: p over the draft vocabulary, its sum, and sum p log p."""
 
     probabilities: Float[Tensor, "positions draft_vocab"]
     mass: Float[Tensor, "positions 1"]

@@ -3,7 +3,8 @@
     model = StandaloneModel.from_directory(directory)
     hidden = model.unroll(documents, steps=1)
 
-It reads the text and nothing of the target, and is served beside it (vLLM's method `draft_model`, SGLang's STANDALONE).
+It reads only the text, none of the target's states, and is served next to the target (vLLM's method `draft_model`,
+SGLang's STANDALONE).
 Training goes over the target's own answers, against the target's distribution, as for every other drafter: distillation
 on what will be served, for acceptance itself (Zhou et al. 2023, DistillSpec, arXiv 2310.08461, with the losses of
 `model_ops.speculators.speculator_losses`). At index j of a document its state at x[j+1] predicts x[j+2]. Draft k is fed
@@ -28,6 +29,7 @@ from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import headers, load_model, load_tokenizer, read_config, save_model
 from model_ops.models.target_digest import target_digest
+from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_model import DraftModel
 
@@ -36,7 +38,7 @@ PREFIX = "language_model."
 
 
 class StandaloneConfig(BaseModel):
-    """What it shares with its target. Everything else is in the language model's own config."""
+    """The vocabulary size, shared with the target; everything else is in the language model's config."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -98,7 +100,7 @@ class StandaloneModel(DraftModel):
 
 
 def check_draft_model(directory: Path, target: Path) -> None:
-    """A language model that can draft for this target, as servers take one. Raises ModelError naming what stands against it."""
+    """Checks that a language model can draft for a target in a server. Raises ModelError with the reason if not."""
     config, served = read_config(directory), read_config(target)
     if config.get("quantization_config") is not None:
         raise ModelError(f"draft_model: {directory} is quantized, and its weights are to be trained: give the model that it "

@@ -1,4 +1,4 @@
-"""Whether a drafter's hidden states go to a disk cache or are computed as they are read, and what that takes.
+"""Decides whether the target's hidden states are cached on disk or computed with each batch.
 
     choice = choose_states(settings, rows, captured=3, hidden_size=4096, folder=work)      # raises where over budget
     choice.mode, choice.reason
@@ -28,7 +28,7 @@ DISK_SHARE = 0.8
 
 @dataclass(frozen=True)
 class StateChoice:
-    """Where hidden states come from, and why."""
+    """The decision, and its reason."""
 
     mode: Literal["online", "cache"]
     reason: str
@@ -68,7 +68,7 @@ def _binary(count: float) -> str:
 
 
 def reads(settings: SpeculatorSettings, rows: Sequence[AnswerRow]) -> float:
-    """How often the average answer is read in a training of these settings."""
+    """Number of times that the average answer is read during training."""
     if settings.steps is None:
         return float(settings.epochs)
     return settings.steps * settings.tokens_per_step / max(1, sum(len(row.ids) for row in rows))

@@ -1,6 +1,6 @@
-"""A drafter says in its config.json which target it was trained for: target_digest and target_vocabulary_digest.
+"""Records in a drafter's config.json which target it was trained for: target_digest and target_vocabulary_digest.
 
-    stamp(directory, target)                       # writes both into config.json, and into that of the twin
+    stamp(directory, target)                       # writes both into config.json, and into that of the speculators layout
     sentences = mismatches(config, target)         # [] where the drafter belongs to these very weights
 
 Servers ignore the two fields. A drafter of another revision of its target loads without an error and drafts badly.
@@ -27,7 +27,7 @@ def stamp(directory: Path, target: Path) -> None:
 
 
 def mismatches(config: Mapping[str, Any], target: Path) -> list[str]:
-    """What says that a drafter is not this target's, one sentence each; nothing where it names no target."""
+    """Evidence that a drafter was trained for another target, one sentence each; empty if it names no target."""
     found = []
     for name, digest, what in ((WEIGHTS, target_digest, "weights"), (VOCABULARY, vocabulary_digest, "vocabulary")):
         trained_for = config.get(name)

@@ -1,4 +1,4 @@
-"""The target as a drafter's teacher: its distribution from its last hidden states, a piece of positions at a time.
+"""The target's output distribution as the drafter's teacher, computed from its last hidden states in pieces.
 
     teacher = Teacher(head.weight, model.target_ids)
     piece = teacher.logits(last[:200])            # logits of the draft vocabulary, and the full vocabulary's normaliser
@@ -25,7 +25,7 @@ FULL_LOGITS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 
 @dataclass(frozen=True)
 class TeacherLogits:
-    """A piece of positions. normaliser: log-sum-exp over the full vocabulary; None where that is the draft vocabulary."""
+    """Logits of a piece of positions. normaliser: log-sum-exp over the full vocabulary; None for a full draft vocabulary."""
 
     logits: Float[Tensor, "positions draft_vocab"]
     normaliser: Float32[Tensor, "positions 1"] | None
@@ -68,7 +68,7 @@ class Teacher:
     @torch.no_grad()
     def logits(self, last: Float[Tensor, "positions hidden"],
                labels: Int[Tensor, " positions"] | None = None) -> TeacherLogits:
-        """Of a piece of positions; products in the head's dtype. labels are draft ids."""
+        """Teacher logits of a piece of positions, in the head's dtype. labels are draft ids."""
         last, vocab = last.to(self.head.dtype), self.head.shape[0]
         with torch.autocast(last.device.type, enabled=False):
             if self.whole:
@@ -90,5 +90,5 @@ class Teacher:
             return TeacherLogits(kept, total.log_().add_(highest), labels)
 
     def probabilities(self, last: Float[Tensor, "positions hidden"]) -> Float32[Tensor, "positions draft_vocab"]:
-        """All of them at once: for a few positions, as in tests."""
+        """Probabilities of all positions at once; for few positions."""
         return self.logits(last).rows(slice(None)).probabilities

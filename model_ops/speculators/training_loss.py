@@ -1,18 +1,17 @@
-"""What a drafter is trained on, and what is told of it while it is trained.
+"""The training loss of a drafter, and the metrics reported during training.
 
     loss = SpeculatorLoss(teacher, settings)                        # the trainer's loss
     numbers = measure_alpha(model, teacher, rows, states, drafts=3) # on held-out answers
 
-Every token that the target generated is supervised, at each draft step where its index exists. Of every step of the
-training is told: alpha_k, the mean probability that draft k is accepted where the text before it is the target's own;
-draft_mass, the mean of what the target gives to the draft vocabulary, which no alpha can exceed; expected_tau, tokens per
-target forward that these alphas make, 1 + alpha_0 + alpha_0 alpha_1 + ..., position by position.
+Every token that the target generated is supervised, at each draft step where its index exists. Each training step reports
+alpha_k: mean probability that draft k is accepted after the target's own text
+draft_mass: mean probability that the target gives to the draft vocabulary, an upper bound of alpha
+expected_tau: tokens per target forward that follow from the alphas, 1 + alpha_0 + alpha_0 alpha_1 + ..., per position
 
-LK-lambda's lambda of a draft step is exp(-eta alpha_k), alpha_k followed from optimizer step to optimizer step (FOLLOWED of
-what it was, the rest of what the step had; it begins at 0, with KL alone). So every position of a step gets the same mixture,
-and training goes over to TV as a whole when the drafts become acceptable. With a lambda of its own for each position
-(`lambda_of: position`) the gradients of the least acceptable positions, KL's, are the largest, and a training spends itself
-on what no draft can foretell: benchmarks/LOG.md has the figures.
+LK-lambda's lambda of a draft step is exp(-eta alpha_k), where alpha_k is a running mean over optimizer steps (weight FOLLOWED
+on the past). It begins at 0, with KL alone. All positions of a draft step use the same mixture, so training moves from KL to TV
+as drafts become acceptable. With one lambda per position (`lambda_of: position`) the least predictable positions, where KL
+dominates, have the largest gradients, and training spends its steps on them: benchmarks/LOG.md has the figures.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ FOLLOWED = 0.9
 class SpeculatorLoss:
     """The trainer's loss: the sum over draft steps of their weight times the loss at every supervised index.
 
-    The count is that of step 0, so a step deeper in the chain, which has fewer indices, weighs accordingly less.
+    The count is that of step 0, so a later draft step, which has fewer indices, weighs less.
     """
 
     def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
@@ -57,17 +56,17 @@ class SpeculatorLoss:
         self._alphas = [0.0] * settings.ttt_steps
 
     def after_step(self, numbers: Mapping[str, float]) -> None:
-        """Hears what the whole optimizer step told, the same on every process."""
+        """Update the running acceptance from an optimizer step's metrics; they are the same on every process."""
         told = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
         self._alphas = [FOLLOWED * before + (1 - FOLLOWED) * now if math.isfinite(now) else before
                         for before, now in zip(self._alphas, told, strict=True)]
 
     def state(self) -> dict[str, list[float]]:
-        """What a checkpoint keeps of it."""
+        """State for a checkpoint."""
         return {"alphas": self._alphas}
 
     def resume(self, state: Mapping[str, list[float]]) -> None:
-        """Goes on from what a checkpoint kept."""
+        """Restore the state of a checkpoint."""
         self._alphas = list(state["alphas"])
 
     def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:

@@ -25,7 +25,7 @@ from model_ops.speculators.repeated_body import RepeatedBody
 
 
 def unroll(model: RepeatedBody, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-    """The body's outputs (before the final norm) of every step, inside the window; zeros after a window's end."""
+    """Outputs of the layers (before the final norm) for every step, inside the window; zeros after a window's end."""
     lines = Lines.of(documents)
     cos, sin = lines.rotary(model, steps)
     output, streams = first_step(model, lines, cos, sin)
@@ -71,7 +71,7 @@ class Lines:
 
     @property
     def in_padded(self) -> Int[Tensor, " queries"]:
-        """Where the entries of the windows stand among [documents * window]; ascending."""
+        """Indices of the windows' entries in [documents * window]; ascending."""
         row = self.row[self.of_query]
         return row * self.documents.window + self.index - self.documents.start[row]
 

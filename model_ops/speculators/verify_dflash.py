@@ -1,4 +1,4 @@
-"""What must hold of a DFlash drafter, as vLLM 0.32 and SGLang read it: mistakes that load without an error among them.
+"""Checks a saved DFlash drafter as vLLM 0.32 and SGLang read it, including errors that load and only cost acceptance.
 
 target_layer_ids are layers whose output is read, and both servers add 1; aux_hidden_state_layer_ids of the speculators
 layout are boundaries. vLLM reads a top-level eagle_aux_hidden_state_layer_ids first, as boundaries, and an eagle_config over
@@ -80,7 +80,7 @@ def verify_dflash_in_speculators_layout(config: Mapping[str, Any], tensors: Tens
 
 def _verify_all(config: Mapping[str, Any], tensors: Tensors, target: Mapping[str, Any] | None, outputs: list[int], block: Any,
                 mask: Any) -> list[Problem]:
-    """What both layouts share. config: that of the layers."""
+    """Checks that both layouts share. config: the config of the layers."""
     problems = compare_shapes(_shapes(config, len(outputs)), tensors) + verify_dtype(config, tensors)
     if config.get("model_type") != "qwen3":
         problems.append(_problem(f"model_type is {config.get('model_type')!r}; servers read the layers of a DFlash as qwen3"))

@@ -1,5 +1,4 @@
-"""What must hold of a drafter: the mistakes that load without an error and cost acceptance. Here those of EAGLE-3 and
-P-EAGLE.
+"""Checks a saved EAGLE-3 or P-EAGLE drafter, including errors that load and only cost acceptance.
 
 Layer ids name boundaries in one place and blocks in another (one apart); d2t is an offset; a short
 max_position_embeddings ruins long answers; a flag left out means different things to different servers; a flag that

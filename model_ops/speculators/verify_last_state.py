@@ -1,9 +1,8 @@
-"""What must hold of MEDUSA heads and MLP speculators, as vLLM and TGI read them.
+"""Checks saved MEDUSA heads and MLP speculators as vLLM and TGI read them.
 
 vLLM takes any key of a MEDUSA config that holds `num` and `heads` or `layers` for the number of heads or of residual
-layers. A draft vocabulary it took with one output matrix for all heads; vLLM 0.32 takes none, whatever the form. An MLP
-speculator's config is refused where top_k_tokens_per_head does not count its steps; output matrices that steps share are
-written once for each of them.
+layers. vLLM 0.32 loads no draft vocabulary of MEDUSA heads. vLLM refuses an MLP speculator's config whose
+top_k_tokens_per_head does not have one number per step; output matrices that steps share are written once per step.
 """
 
 from __future__ import annotations

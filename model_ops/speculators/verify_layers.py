@@ -1,4 +1,4 @@
-"""What must hold of a drafter made of decoder layers, whichever it is, beside its target and in a server's own words.
+"""Checks that all drafters made of decoder layers share: positions, the target, and the speculators layout.
 
 Its positions are the target's: base and length. The speculators layout names the target and the number of drafts.
 """
@@ -19,7 +19,7 @@ SPECULATORS_LAYOUT = "speculators"
 """Folder, inside a drafter's directory, of its second form: the speculators layout."""
 
 TRAINED_WITH = "trained_with"
-"""In the weights' file: what of the config they were trained with and no tensor tells, as JSON."""
+"""Header field of the weights' file: config values that they were trained with and no tensor shows, as JSON."""
 
 
 def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
@@ -40,7 +40,7 @@ def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHe
 
 
 def verify_rope(config: Mapping[str, Any]) -> list[Problem]:
-    """Servers of two generations read the base, and what scales positions, in two places each; they must agree."""
+    """Rotary base and scaling stand in two places, for servers with transformers 4 and 5; the places must agree."""
     modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
     if legacy is None or modern.get("rope_theta", legacy) != legacy:
         return [Problem("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
@@ -70,7 +70,7 @@ def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] |
 
 
 def verify_proposals(config: Mapping[str, Any]) -> list[Problem]:
-    """What a server reads of speculators_config."""
+    """The fields of speculators_config that servers read."""
     speculators, problems = config.get("speculators_config"), []
     try:
         tokens = speculators["proposal_methods"][0]["speculative_tokens"]

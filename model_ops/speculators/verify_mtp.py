@@ -1,4 +1,4 @@
-"""What must hold of a directory of one multi-token-prediction layer, as vLLM 0.32 reads MiMo's beside a target.
+"""Checks a saved multi-token-prediction layer as vLLM 0.32 reads MiMo's.
 
 vLLM takes the layer's sizes, rotary base and quantization from the target's config, not from this directory's: what differs
 is another layer than the one that was trained, and a target that is quantized must say that this layer is not.
@@ -15,7 +15,7 @@ from model_ops.speculators.verify_layers import NUMBERS, verify_against_target, 
 from model_ops.tensor_files import TensorHeader
 
 MTP = "MiMoForCausalLM"
-"""What vLLM calls the model whose multi-token-prediction layer a directory holds."""
+"""Architecture name under which vLLM loads such a layer."""
 
 def is_mtp(config: Mapping[str, Any]) -> bool:
     """Whether a config.json is of a drafter of this kind."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.environment import check_devices, check_endpoints, check_packages, check_person
-from pipelines.checks.finding import Check, Finding, ok, run_checks
+from pipelines.checks.finding import Check, Finding, ok, run_checks, warning
 from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.place import check_disk, check_lake
 from pipelines.contract.base_choice import BaseModelError, look_at_base
@@ -52,6 +52,8 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     read."""
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
+    report.findings += [warning("recipe", f"{key} is no longer needed: {why}", "remove the key")
+                        for key, why in recipe.unneeded]
     looks: dict[str, FirstLook] = {}
     inputs = [Check(f"source {name}", partial(check_source, "source", name, source, looks))
               for name, source in recipe.sources.items()]

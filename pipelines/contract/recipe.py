@@ -48,6 +48,14 @@ class Recipe(RecipeFields):
             self.quantize.mtp_layer = True
         return self
 
+    @property
+    def unneeded(self) -> list[tuple[str, str]]:
+        """Keys that were given, are still accepted, and should be removed: (key, why)."""
+        given = self._content.get("evaluation") or {}
+        if "num_speculative_tokens" not in given:
+            return []
+        return [("evaluation.num_speculative_tokens", "it is always speculator.num_speculative_tokens")]
+
     def as_text(self) -> str:
         """The recipe as JSON that any folder can hold: what was given, with every path absolute. Reading it gives the same
         recipe."""

@@ -1,4 +1,4 @@
-"""A directory that this process works in, told to others by the kernel: it knows when the process is gone, however it went.
+"""Locks on directories: who works in one holds it, and the kernel lets go of it when the process ends, however it ends.
 
     hold(directory)             # from now on, until let_go(directory) or the end of this process
     with taken(directory): ...  # alone; raises InUse where any process holds it

@@ -69,7 +69,10 @@ class Registry:
     def draft(
         self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input]
     ) -> Draft:
-        """Names the artefact that (op, sources, config, inputs) determine and makes its directory."""
+        """Names the artefact that (op, sources, config, inputs) determine, and makes its directory.
+
+        sources: the files that hold the operation; what they use counts too (source_digest.py).
+        """
         version = artefact_version(op, source_digest(*sources), config, inputs)
         directory = self._home(kind, name) / version
         finished = read_manifest(directory) if (directory / "manifest.json").exists() else None

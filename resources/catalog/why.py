@@ -68,7 +68,7 @@ def history_of(lake: Lake, identifier: str) -> History:
     except UnicodeEncodeError:
         raise UnknownIdError(f"{identifier!r} is not UTF-8 text, as ids and names in tables are: nothing has that id") from None
     with open_catalog(lake) as connection:
-        meant = rows(connection, "why/meant", identifier=identifier).to_pylist()
+        meant = rows(connection, "why/interactions_with_id", identifier=identifier).to_pylist()
         if meant:
             if meant[0]["telling"] == 5 and len(meant) > 1:
                 several = ", ".join(row["interaction_id"][:16] for row in meant[:5])
@@ -134,7 +134,7 @@ def _line(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, item: d
         elif came["stage"] == "feedback":
             about = f"about {came['about']}{UNTIED.get(came['tie'], '')}"
             steps.append(_step("feedback", came["rule"], f"{came['detail']}, {about}", True))
-            named = rows(connection, "why/meant", identifier=came["about"]).to_pylist()
+            named = rows(connection, "why/interactions_with_id", identifier=came["about"]).to_pylist()
             ids += [other["interaction_id"] for other in named if other["interaction_id"] not in ids]
     return _told(connection, lake, asked, f"line {row} of {uri}", ids, steps)
 

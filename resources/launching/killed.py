@@ -1,4 +1,4 @@
-"""What is said of a process that something outside ended with a signal, and how near the machine's memory was.
+"""Error messages for a process that was killed by a signal, with the memory that was in use.
 
     killed_sentence("the worker", "SIGKILL") + memory_sentence(peak_mb=21_500)
 """

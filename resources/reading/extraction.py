@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from resources.reading.formats import Format
 from resources.reading.json_text import json_text, mended
-from resources.reading.otlp import call_told_by
+from resources.reading.otlp import model_call_of
 from resources.reading.responses_api import chat_of
 from resources.sql_files import run, sql_text
 
@@ -63,7 +63,7 @@ class Extraction:
         route: Callable[[int, str, Format], Format | None],
     ):
         self._connection, self._workload, self._workloads, self._route = connection, workload, list(workloads), route
-        connection.create_function("call_told_by", call_told_by, ["VARCHAR"], "VARCHAR")
+        connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
         for macro in MACROS:

@@ -1,6 +1,6 @@
 """Turns a span or log record of OTLP JSON into a model call: OpenAI messages, usage, times, evaluations.
 
-    call_told_by('{"traceId": ..., "attributes": [{"key": "gen_ai.operation.name", ...}]}')    # JSON text
+    model_call_of('{"traceId": ..., "attributes": [{"key": "gen_ai.operation.name", ...}]}')    # JSON text
 
 Attribute names: the GenAI semantic conventions (messages in parts, as JSON text or structured), their older names and message
 events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls it for items with one of these names. It never
@@ -30,7 +30,7 @@ _NUMBERED_PART = re.compile(r"contents\.(\d+)\.message_content\.text")
 _ROLE_OF_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
 
 
-def call_told_by(text: str) -> str:
+def model_call_of(text: str) -> str:
     """The record of one span or log record, as JSON text."""
     try:
         item = json.loads(text)

@@ -4,15 +4,15 @@
 -- makes: macro log_lines_in(artefact) as rows (artefact, dataset, split, row_id, interaction_id, source, source_uri,
 --     source_row, user_hash, ts)
 create macro log_lines_in(artefact) as table
-with asked as (
+with wanted_artefacts as (
     select node, kind from artefacts
     where name = split_part(artefact, '@', 1) and starts_with(version, split_part(artefact, '@', 2))
 ),
 sources as (
-    select asked.node as made, asked.kind, lineage.ancestor as node
-    from asked join lineage on lineage.artefact = asked.node
+    select wanted_artefacts.node as made, wanted_artefacts.kind, lineage.ancestor as node
+    from wanted_artefacts join lineage on lineage.artefact = wanted_artefacts.node
     union
-    select node, kind, node from asked
+    select node, kind, node from wanted_artefacts
 ),
 found as (
     select distinct made, dataset_rows.node as dataset, split, row_id, interaction_id

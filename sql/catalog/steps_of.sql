@@ -4,7 +4,7 @@
 -- needs: artefacts, cleaned_interactions, dataset_rows, decisions_history, interactions, judgements, lineage
 -- makes: macro steps_of(ids) as rows (interaction_id, step, stage, name, version, rule, kept, detail, kept_id, current)
 create macro steps_of(ids) as table
-with meant as (
+with subjects as (
     select interaction_id, session_id, source_uri, source_row, source, source_format, model, ts
     from interactions
     where list_contains(ids, interaction_id)
@@ -39,9 +39,9 @@ placed as (
 repeating as (
     select facts.interaction_id, dataset_rows.node, dataset_rows.split, count(distinct dataset_rows.row_id) as later_rows
     from facts
-    join meant using (interaction_id)
+    join subjects using (interaction_id)
     join dataset_rows on dataset_rows.session_id = facts.session_id and dataset_rows.origin = 'interaction'
-    join interactions as later on later.interaction_id = dataset_rows.row_id and later.ts > meant.ts
+    join interactions as later on later.interaction_id = dataset_rows.row_id and later.ts > subjects.ts
     where not exists (
         from placed where placed.interaction_id = facts.interaction_id and placed.node = dataset_rows.node
     )
@@ -75,7 +75,7 @@ steps as (
     select
         interaction_id, 1, 'interactions', null, null, 'read', true,
         printf('%s:%d', source_uri, source_row), null, true, 0
-    from meant
+    from subjects
     union all
     select interaction_id, 2, 'clean', null, null, rule, kept, concat_ws('; ', detail, nullif(words, '')), kept_id, true, 0
     from decided

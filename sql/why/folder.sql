@@ -4,17 +4,17 @@
 -- parameters: $ending, $spellings
 -- makes: rows (objects, first_uri)
 with known as (
-    select distinct uri, nfc_normalize(uri) as told from objects
+    select distinct uri, nfc_normalize(uri) as path from objects
 ),
 
 inside as (
     select uri, true as is_exact
     from known
-    where len(list_filter($spellings, lambda folder: starts_with(told, folder))) > 0
+    where len(list_filter($spellings, lambda folder: starts_with(path, folder))) > 0
     union all
     select uri, false
     from known
-    where contains(told, $ending)
+    where contains(path, $ending)
 )
 
 select count(distinct uri) as objects, min(uri) as first_uri

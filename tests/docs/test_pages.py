@@ -67,3 +67,20 @@ def test_links_lead_to_files_and_headings(page):
 def test_the_index_names_every_page():
     index = (PROJECT / "docs" / "README.md").read_text(encoding="utf-8")
     assert all(f"({page.name})" in index for page in PAGES if page.parent.name == "docs" and page.name != "README.md")
+
+
+def named_files() -> list[tuple[str, str]]:
+    """(page, path) of every project path that a page names in backticks; an architecture's own paths may be relative to a room."""
+    folders = "assets|benchmarks|millrace|model_ops|pipelines|recipes|resources|sql|tests"
+    names = re.compile(rf"`((?:{folders})/[\w./-]*)`")
+    return sorted({(page.name, match) for page in PAGES for match in names.findall(page.read_text(encoding="utf-8"))})
+
+
+EXAMPLES = {"acme", "mydrafter", "myobjective", "traffic_report", "NAME"}
+"""Names of what docs/extending.md adds, and placeholders."""
+
+
+@pytest.mark.parametrize("page, path", named_files())
+def test_files_that_pages_name_exist(page, path):
+    invented = any(example in path for example in EXAMPLES)
+    assert invented or (PROJECT / path).exists(), f"{page} names {path}"

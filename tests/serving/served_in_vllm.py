@@ -14,6 +14,7 @@ from model_ops.decoding.served import measure_served
 from model_ops.decoding.target import load_runner
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.speculators.factory import load_draft_model
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
 
 PROMPTS, NEW_TOKENS, K = 40, 48, 3

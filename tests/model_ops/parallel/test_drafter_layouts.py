@@ -34,7 +34,7 @@ sys.path.insert(0, "tests/model_ops")
 from tiny_models import write_dataset, write_target
 from benchmarks.parallel import on_processes
 from model_ops.speculators.registry import speculator_settings
-from model_ops import generate, speculator
+from model_ops.operations import generate, speculator
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped

@@ -4,8 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.speculators.registry import speculator_settings
-from model_ops.training.settings import MeshSettings, TrainingSettings
+from model_ops.training.settings import TrainingSettings
 
 
 def test_nothing_said_is_one_process():

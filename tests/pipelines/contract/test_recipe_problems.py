@@ -44,7 +44,16 @@ def said(folder, more):
     ("speculator: none", "speculator: it holds 'none'; write `speculator: {enabled: false}` to switch it off"),
     ("evals: {gsm8k: ./gsm8k.jsonl}", "evals.gsm8k: it holds './gsm8k.jsonl'; write `gsm8k: {uri: ...}`"),
     ("seeds: {a: s3://b/c}", "seeds.a: it holds a text that is not accepted; write `a: {uri: ...}`"),
-    ("speculator: {draft_model: 7}", "speculator.draft_model: it holds 7; give text, in quotes"),
+    ("speculator: {architecture: draft_model, draft_model: 7}", "speculator.draft_model: it holds 7; give text, in quotes"),
+    ("speculator: {block_size: 4}", "speculator: block_size is set, but architecture is eagle3 and only dflash has it: leave it out"),
+    ("speculator: {architecture: medusa, num_layers: 2}", "speculator: num_layers is set, but architecture is medusa and eagle3, "
+     "eagle3.1, p_eagle, dflash have it: leave it out"),
+    ("speculator: {architecture: eagle4}", "speculator.architecture: it holds 'eagle4'; give one of eagle3, eagle3.1, p_eagle, "
+     "dflash, medusa, mlp_speculator, mtp, draft_model; did you mean eagle3?"),
+    ("speculator: {architecture: null}", "speculator.architecture: is empty; give one of eagle3, eagle3.1, p_eagle, dflash, "
+     "medusa, mlp_speculator, mtp, draft_model, or leave the key out"),
+    ("speculator: {architecture: dflash, blocksize: 4}", "speculator.blocksize: there is no such key; did you mean block_size?"),
+    ("speculator: {architecture: dflash, anchors: 0}", "speculator.anchors: it holds 0; give a whole number of at least 1"),
     ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),
     ("judge: {model: m}", "judge: there is no such key; did you mean curation.judge?"),
     ("steps: 3", "steps: there is no such key; did you mean tiny.steps, sft.steps, student.steps or speculator.steps?"),
@@ -145,6 +154,7 @@ def test_a_sentence_about_a_section_stands_at_the_line_of_the_key_it_names(tmp_p
     "release: {gates: {recovery: null}}",
     "sft: &t {steps: 3}\nstudent: {<<: *t, layers: 7}",
     "automation: {retrain: {cron: 0 3 * * mon-fri}}",
+    "speculator: {architecture: medusa, block_size: null, num_layers: null}",
     "speculator: {enabled: false}\nrelease: {gates: {acceptance_length: 9}}",
 ])
 def test_what_is_right_loads(tmp_path, more):

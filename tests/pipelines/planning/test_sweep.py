@@ -17,7 +17,7 @@ from tests.model_ops.tiny_models import write_dataset, write_target
 def recipe(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("workload: shop\nbase_model: tiny\nsources: {logs: {uri: .}}\n"
-                    "sft: {steps: 40, learning_rate: 1.0e-3, tokens_per_step: 512, max_length: 256}\n")
+                    "threads: 1\nsft: {steps: 40, learning_rate: 1.0e-3, tokens_per_step: 512, max_length: 256}\n")
     return load_recipe(path)
 
 

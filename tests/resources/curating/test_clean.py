@@ -1,4 +1,4 @@
-"""Per-row facts: verdicts, placeholders, feedback, signatures; the same whatever days are cleaned together."""
+"""Per-row facts: statuses, placeholders, feedback, signatures; the same whatever days are cleaned together."""
 
 import json
 from datetime import date, timedelta
@@ -27,7 +27,7 @@ def cleaned(tables, rows, settings=None, feedback=()):
     return report, {row["interaction_id"]: row for row in read(tables, "cleaned_interactions")}
 
 
-def test_each_row_gets_a_verdict_and_one_decision(tables):
+def test_each_row_gets_a_status_and_one_decision(tables):
     rows = [
         interaction(1, TEXT, "It marks and sweeps."),
         interaction(2, TEXT, "", error="upstream timeout", status="failure"),
@@ -51,8 +51,8 @@ def test_each_row_gets_a_verdict_and_one_decision(tables):
         interaction(12, TEXT, "x", completion=None, error="connection reset"),
     ]
     report, found = cleaned(tables, rows)
-    verdicts = {name: row["status"] for name, row in found.items()}
-    assert verdicts == {
+    statuses = {name: row["status"] for name, row in found.items()}
+    assert statuses == {
         "i1": "ok",
         "i2": "error",
         "i3": "truncated",

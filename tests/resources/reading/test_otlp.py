@@ -9,7 +9,7 @@ from test_example_formats import FIXTURES, fixture, said
 from test_trace_formats import decided
 
 from resources.reading.formats import detect
-from resources.reading.otlp import call_told_by
+from resources.reading.otlp import model_call_of
 
 TRACE = "5b8efff798038103d269b633813fc60c"
 
@@ -99,4 +99,4 @@ values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_si
 
 @given(st.dictionaries(st.sampled_from(["attributes", "events", "status", "startTimeUnixNano", "eventName", "body"]), values))
 def test_no_span_raises_whatever_it_holds(item):
-    assert json.loads(call_told_by(json.dumps(item)))["kind"]
+    assert json.loads(model_call_of(json.dumps(item)))["kind"]

@@ -7,6 +7,8 @@ import pytest
 
 from assets.presentation import shown
 from model_ops.speculators.registry import speculator_settings
+from resources.artefacts.manifest import ManifestError
+from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.workshop.workshop import Workshop
 

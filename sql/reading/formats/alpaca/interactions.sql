@@ -15,7 +15,7 @@ with parsed as (
     from records
 ),
 
-asked as (
+requests as (
     select
         *,
         concat_ws(
@@ -54,4 +54,4 @@ select
         when question = '' then 'the example has neither instruction nor input'
         when len(answers) <> 1 then 'the example has no text as its output or response'
     end as message
-from asked
+from requests

@@ -23,13 +23,13 @@ with parsed as (
 ),
 
 -- Only of generations, the text and, where the text is a JSON list or object, that
-spoken_of as (
+texts as (
     select
         *,
         coalesce(record.type, 'TRACE') as kind,
         record.level = 'ERROR' as failed,
-        case when record.type = 'GENERATION' then nullif(record.input ->> '$', '') end as asked_text,
-        case when record.type = 'GENERATION' then nullif(record.output ->> '$', '') end as said_text,
+        case when record.type = 'GENERATION' then nullif(record.input ->> '$', '') end as request_text,
+        case when record.type = 'GENERATION' then nullif(record.output ->> '$', '') end as response_text,
         moment(record.start_time) as start_ts,
         moment(record.end_time) as end_ts,
         moment(record.completion_start_time) as first_ts,
@@ -41,25 +41,25 @@ spoken_of as (
 documents as (
     select
         *,
-        case when regexp_matches(asked_text, '^\s*[\[{]') then try_cast(asked_text as json) end as asked,
-        case when regexp_matches(said_text, '^\s*[\[{]') then try_cast(said_text as json) end as said
-    from spoken_of
+        case when regexp_matches(request_text, '^\s*[\[{]') then try_cast(request_text as json) end as request_json,
+        case when regexp_matches(response_text, '^\s*[\[{]') then try_cast(response_text as json) end as response_json
+    from texts
 ),
 
 conversations as (
     select
         *,
         case
-            when json_type(asked) = 'ARRAY' then asked
-            when json_type(asked, '$.messages') = 'ARRAY' then json_extract(asked, '$.messages')
-            when json_type(asked, '$.role') = 'VARCHAR' then to_json([asked])
-            when json_type(asked, '$.input') = 'ARRAY' then json_extract(asked, '$.input')
-            when json_type(asked, '$.prompt') = 'VARCHAR' or json_type(asked, '$.input') = 'VARCHAR' then to_json([
-                struct_pack("role" := 'user', "content" := coalesce(asked ->> '$.prompt', asked ->> '$.input'))
+            when json_type(request_json) = 'ARRAY' then request_json
+            when json_type(request_json, '$.messages') = 'ARRAY' then json_extract(request_json, '$.messages')
+            when json_type(request_json, '$.role') = 'VARCHAR' then to_json([request_json])
+            when json_type(request_json, '$.input') = 'ARRAY' then json_extract(request_json, '$.input')
+            when json_type(request_json, '$.prompt') = 'VARCHAR' or json_type(request_json, '$.input') = 'VARCHAR' then to_json([
+                struct_pack("role" := 'user', "content" := coalesce(request_json ->> '$.prompt', request_json ->> '$.input'))
             ])
         end as turns_said,
-        asked ->> '$.instructions' as instructions,
-        coalesce(json_extract(asked, '$.tools'), case json_type(record.tool_definitions)
+        request_json ->> '$.instructions' as instructions,
+        coalesce(json_extract(request_json, '$.tools'), case json_type(record.tool_definitions)
             when 'ARRAY' then record.tool_definitions
             when 'OBJECT' then to_json(list_transform(
                 json_keys(record.tool_definitions),
@@ -72,8 +72,8 @@ conversations as (
             ))
         end) as tools_said,
         case
-            when json_type(said, '$.choices') = 'ARRAY' then json_extract(said, '$.choices[*]')
-            when json_type(said, '$[0].message') = 'OBJECT' then try_cast(said as json[])
+            when json_type(response_json, '$.choices') = 'ARRAY' then json_extract(response_json, '$.choices[*]')
+            when json_type(response_json, '$[0].message') = 'OBJECT' then try_cast(response_json as json[])
         end as choices
     from documents
 ),
@@ -98,29 +98,29 @@ answered as (
         *,
         choices[part + 1] as choice,
         case
-            when asked_text is null then null
-            when asked is null then to_json([struct_pack("role" := 'user', "content" := asked_text)])
+            when request_text is null then null
+            when request_json is null then to_json([struct_pack("role" := 'user', "content" := request_text)])
             when turns_said is null then null
             when len(turns) > 0 and len(list_filter(turns, lambda each: each is null)) = 0
                 then to_json(case
                     when instructions is null then turns
                     else list_prepend(to_json(struct_pack("role" := 'system', "content" := instructions)), turns)
                 end)
-            when json_type(asked) = 'ARRAY' then to_json([struct_pack("role" := 'user', "content" := asked_text)])
+            when json_type(request_json) = 'ARRAY' then to_json([struct_pack("role" := 'user', "content" := request_text)])
         end as messages,
         case
             when choices is not null then json_extract(choices[part + 1], '$.message')
-            when json_type(said, '$.role') = 'VARCHAR' or json_type(said, '$.tool_calls') = 'ARRAY'
-                or (json_type(said, '$.content') in ('VARCHAR', 'ARRAY')) then said
-            when json_type(said) = 'ARRAY' and json_array_length(said) = 1 and json_type(said, '$[0].role') = 'VARCHAR'
-                then json_extract(said, '$[0]')
-            when said_text is not null then to_json(struct_pack("content" := said_text))
+            when json_type(response_json, '$.role') = 'VARCHAR' or json_type(response_json, '$.tool_calls') = 'ARRAY'
+                or (json_type(response_json, '$.content') in ('VARCHAR', 'ARRAY')) then response_json
+            when json_type(response_json) = 'ARRAY' and json_array_length(response_json) = 1 and json_type(response_json, '$[0].role') = 'VARCHAR'
+                then json_extract(response_json, '$[0]')
+            when response_text is not null then to_json(struct_pack("content" := response_text))
             when len(calls) > 0 then to_json(struct_pack("content" := cast(null as varchar)))
         end as answer
     from messaged
 ),
 
-called_upon as (
+with_calls as (
     select
         *,
         case when answer is not null then json_merge_patch(
@@ -196,14 +196,14 @@ select
     case when failed then 'failure' else 'success' end as status,
     case
         when kind <> 'GENERATION' then 'skipped'
-        when asked_text is null then 'missing_field'
+        when request_text is null then 'missing_field'
         when messages is null then 'wrong_type'
         when completion is null and not coalesce(failed, false) then 'missing_field'
     end as error_code,
     case
         when kind <> 'GENERATION' then concat('langfuse_', lower(kind))
-        when asked_text is null then 'the generation has no input; export the field group io'
+        when request_text is null then 'the generation has no input; export the field group io'
         when messages is null then 'input is JSON, but neither messages nor a prompt'
         when completion is null and not coalesce(failed, false) then 'the generation has no output'
     end as message
-from called_upon
+from with_calls

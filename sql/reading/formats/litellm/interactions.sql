@@ -43,12 +43,12 @@ responses as (
             when 'VARCHAR' then to_json([struct_pack("role" := 'user', "content" := record.messages ->> '$')])
             when 'OBJECT' then to_json([record.messages])
             when 'ARRAY' then record.messages
-        end as asked
+        end as request_messages
     from parsed
 ),
 
 -- OpenAI's Responses API has items where the chat API has messages
-told as (
+shaped as (
     select
         *,
         case when record.call_type in ('responses', 'aresponses') then json_transform(
@@ -68,9 +68,9 @@ kinds as (
         coalesce(len(response.choices), 0) = 0 and not regexp_full_match(
             record.call_type, 'a?(text_)?completion|a?responses|anthropic_messages|a?generate_content(_stream)?'
         ) as other_kind,
-        json_array_length(asked) = 1 and (asked ->> '$[0].content') = 'redacted-by-litellm' as redacted,
+        json_array_length(request_messages) = 1 and (request_messages ->> '$[0].content') = 'redacted-by-litellm' as redacted,
         unnest(range(greatest(coalesce(len(response.choices), 0), 1))) as part
-    from told
+    from shaped
 ),
 
 chosen as (
@@ -97,8 +97,8 @@ answered as (
         end as answer,
         case
             when chat.messages is not null then chat.messages
-            when asked is null and failed then '[]'
-            else asked
+            when request_messages is null and failed then '[]'
+            else request_messages
         end as conversation
     from chosen
 )

@@ -33,7 +33,7 @@ answers as (
 ),
 
 -- a conversation that ends with the user is a prompt, unless it teaches an answer and holds nothing for a grader
-asked as (
+requests as (
     select
         *,
         coalesce(
@@ -48,7 +48,7 @@ turned as (
         *,
         unnest(case when len(taught) > 0 then taught else [null] end) as answer,
         unnest(range(greatest(len(taught), 1))) as part
-    from asked
+    from requests
 )
 
 select

@@ -40,7 +40,7 @@ with parsed as (
 ),
 
 -- OpenAI's Responses API has items where the chat API has messages
-told as (
+shaped as (
     select
         *,
         case when record.request.messages is null and json_type(raw, '$.response.output') = 'ARRAY' then json_transform(
@@ -65,7 +65,7 @@ choices as (
         record.response as response,
         coalesce(error_text(record.response.error), error_text(record.error)) as failure,
         unnest(range(greatest(coalesce(len(record.response.choices), 0), 1))) as part
-    from told
+    from shaped
 ),
 
 -- Of a record that lacks something, what: one case, so that only such records are looked through once more

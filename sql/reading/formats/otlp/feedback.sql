@@ -1,5 +1,5 @@
 -- Feedback in OpenTelemetry GenAI evaluation events.
--- needs: call_told_by(), otlp_items(), records
+-- needs: model_call_of(), otlp_items(), records
 -- makes: rows (object, row, part, extra, request_id, trace_id, workload_name, name, written_value, label, source, comment,
 --     written_ts)
 with documents as (
@@ -13,12 +13,12 @@ items as (
     from documents
 ),
 
-told as (
+calls as (
     select
         object,
         row,
         place,
-        json_transform(call_told_by(cast(sent.item as varchar)), '{
+        json_transform(model_call_of(cast(sent.item as varchar)), '{
             "kind": "VARCHAR", "trace_id": "VARCHAR", "workload": "VARCHAR",
             "evaluations": [{"name": "VARCHAR", "value": "DOUBLE", "label": "VARCHAR", "comment": "VARCHAR",
                              "response_id": "VARCHAR", "written_ts": "VARCHAR"}]
@@ -29,7 +29,7 @@ told as (
 
 evaluations as (
     select object, row, place, call, unnest(case when call.kind in ('call', 'evaluation') then call.evaluations end) as evaluation
-    from told
+    from calls
 )
 
 select

@@ -1,5 +1,5 @@
 -- Interactions in OpenTelemetry GenAI spans and log records.
--- needs: call_told_by(), otlp_items(), records
+-- needs: model_call_of(), otlp_items(), records
 -- makes: rows (object, row, part, format, request_id, alias_id, trace_id, choice_index, written_ts, workload_name, client,
 --     session_id, user_id, model, provider, messages, tools, params, completion, reasoning, finish_reason, error,
 --     prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, latency_ms, ttft_ms, status, error_code, message)
@@ -18,7 +18,7 @@ items as (
 ),
 
 -- Items that mention no convention of calls are not taken apart
-told as (
+calls as (
     select
         object,
         row,
@@ -28,7 +28,7 @@ told as (
             case
                 when sent.item is null then '{"kind": "passed over", "rule": "otlp_no_span_or_event"}'
                 when regexp_matches(sent.item, '"(gen_ai\.|llm\.|openinference\.)')
-                    then call_told_by(cast(sent.item as varchar))
+                    then model_call_of(cast(sent.item as varchar))
                 else '{"kind": "passed over", "rule": "otlp_other"}'
             end,
             '{
@@ -51,7 +51,7 @@ choices as (
             when call.kind = 'evaluation' then []
             else range(greatest(coalesce(len(call.choices), 0), 1))
         end) as choice_index
-    from told
+    from calls
 ),
 
 numbered as (

@@ -39,7 +39,7 @@ dialects as (
 ),
 
 -- ms-swift's messages end with the preferred answer
-asked as (
+prompts as (
     select
         object,
         row,
@@ -59,21 +59,21 @@ asked as (
 sides as (
     select
         *,
-        unnest([better, worse]) as said,
+        unnest([better, worse]) as answer_json,
         unnest([0, 1]) as part
-    from asked
+    from prompts
 ),
 
-told as (
+conversations as (
     select
         *,
         case
-            when json_type(said) = 'VARCHAR' and len(prompt) = 0 then transcript_messages(said ->> '$')
+            when json_type(answer_json) = 'VARCHAR' and len(prompt) = 0 then transcript_messages(answer_json ->> '$')
             -- a list that opens with a user or system message is the whole conversation, prompt and all
-            when json_type(said) = 'ARRAY' and coalesce(openai_messages(said, 'assistant')[1] ->> '$.role', '') in (
+            when json_type(answer_json) = 'ARRAY' and coalesce(openai_messages(answer_json, 'assistant')[1] ->> '$.role', '') in (
                 'user', 'system', 'developer'
-            ) then openai_messages(said, 'assistant')
-            else list_concat(prompt, openai_messages(said, 'assistant'))
+            ) then openai_messages(answer_json, 'assistant')
+            else list_concat(prompt, openai_messages(answer_json, 'assistant'))
         end as conversation
     from sides
 )
@@ -97,13 +97,13 @@ select
     'stop' as finish_reason,
     'success' as status,
     case
-        when said is null or len(conversation) < 2 then 'missing_field'
+        when answer_json is null or len(conversation) < 2 then 'missing_field'
         when coalesce(conversation[-1] ->> '$.role', '') <> 'assistant' then 'wrong_type'
     end as error_code,
     case
-        when said is null and part = 0 then 'the example has no preferred answer'
-        when said is null then 'the example has no rejected answer'
+        when answer_json is null and part = 0 then 'the example has no preferred answer'
+        when answer_json is null then 'the example has no rejected answer'
         when len(conversation) < 2 then 'the example has no prompt before its answers'
         when coalesce(conversation[-1] ->> '$.role', '') <> 'assistant' then 'an answer is not the assistant''s'
     end as message
-from told
+from conversations

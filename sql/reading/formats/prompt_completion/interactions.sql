@@ -16,15 +16,15 @@ with parsed as (
     from records
 ),
 
-told as (
+conversations as (
     select
         *,
         case when record.prompt is not null then coalesce(record.completion, record.response) else record.answer end
-            as said,
+            as answer_json,
         list_concat(
             case when record.system <> '' then openai_messages(to_json(record.system), 'system') else [] end,
             openai_messages(coalesce(record.prompt, record.question), 'user'),
-            openai_messages(said, 'assistant')
+            openai_messages(answer_json, 'assistant')
         ) as conversation
     from parsed
 )
@@ -42,23 +42,23 @@ select
     record.workload_id as workload_name,
     coalesce(record.session_id, record.id || ':' || digest[:16]) as session_id,
     record.model as model,
-    to_json(case when said is null then conversation else conversation[:-2] end) as messages,
+    to_json(case when answer_json is null then conversation else conversation[:-2] end) as messages,
     openai_tools(record.tools) as tools,
-    case when said is null then json_merge_patch('{}', to_json(struct_pack("item" := json_merge_patch(raw, '{
+    case when answer_json is null then json_merge_patch('{}', to_json(struct_pack("item" := json_merge_patch(raw, '{
         "id": null, "session_id": null, "timestamp": null, "workload_id": null, "model": null, "system": null,
         "prompt": null, "question": null, "tools": null
     }')))) end as params,
-    case when said is not null then conversation[-1] end as completion,
-    case when said is not null then 'stop' end as finish_reason,
-    case when said is null then 'prompt' else 'success' end as status,
+    case when answer_json is not null then conversation[-1] end as completion,
+    case when answer_json is not null then 'stop' end as finish_reason,
+    case when answer_json is null then 'prompt' else 'success' end as status,
     case
         when len(openai_messages(coalesce(record.prompt, record.question), 'user')) = 0 then 'missing_field'
-        when said is not null and coalesce(conversation[-1] ->> '$.role', '') <> 'assistant' then 'missing_field'
+        when answer_json is not null and coalesce(conversation[-1] ->> '$.role', '') <> 'assistant' then 'missing_field'
     end as error_code,
     case
         when len(openai_messages(coalesce(record.prompt, record.question), 'user')) = 0
             then 'prompt is neither a text nor a list of messages'
-        when said is not null and coalesce(conversation[-1] ->> '$.role', '') <> 'assistant'
+        when answer_json is not null and coalesce(conversation[-1] ->> '$.role', '') <> 'assistant'
             then 'the completion is neither a text nor a list of messages that ends with the assistant''s'
     end as message
-from told
+from conversations

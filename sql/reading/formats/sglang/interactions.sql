@@ -29,7 +29,7 @@ whole as (
         record.event = 'request.received' as repeated,
         record.obj.text ->> '$' as prompt,
         json_type(record.obj.text) as prompt_type,
-        record.out.text as said,
+        record.out.text as answer_text,
         case when len(list_filter(record.obj.input_ids, lambda id: id is null)) = 0 and len(record.obj.input_ids) > 0
             then record.obj.input_ids end as prompt_token_ids,
         case when len(list_filter(record.out.output_ids, lambda id: id is null)) = 0 and len(record.out.output_ids) > 0
@@ -39,17 +39,17 @@ whole as (
     from parsed
 ),
 
-asked as (
+examined as (
     select
         *,
         ended = 'abort' as failed,
-        (length(prompt) = 2051 and prompt[1025:1027] = '...') or (length(said) = 2051 and said[1025:1027] = '...') as cut,
+        (length(prompt) = 2051 and prompt[1025:1027] = '...') or (length(answer_text) = 2051 and answer_text[1025:1027] = '...') as cut,
         coalesce(json_type(record.obj.image_data), json_type(record.obj.video_data), json_type(record.obj.audio_data),
                  'NULL') <> 'NULL' as multimodal,
-        nullif(prompt, '') is null and said is null and prompt_token_ids is not null
+        nullif(prompt, '') is null and answer_text is null and prompt_token_ids is not null
             and completion_token_ids is not null as only_tokens,
         case when not repeated and prompt_type = 'VARCHAR' then templated_messages(prompt) end as turns,
-        regexp_replace(said, '(<\|im_end\|>|<\|eot_id\|>|</s>)\s*$', '') as answer
+        regexp_replace(answer_text, '(<\|im_end\|>|<\|eot_id\|>|</s>)\s*$', '') as answer
     from whole
 ),
 
@@ -58,7 +58,7 @@ thought as (
         *,
         contains(answer, '</think>')
             and (starts_with(answer, '<think>') or regexp_matches(prompt, '<think>\s*$')) as has_thought
-    from asked
+    from examined
 ),
 
 answered as (
@@ -121,7 +121,7 @@ select
         when multimodal then 'missing_field'
         when only_tokens then null
         when nullif(prompt, '') is null then 'missing_field'
-        when said is null and not coalesce(failed, false) then 'missing_field'
+        when answer_text is null and not coalesce(failed, false) then 'missing_field'
     end as error_code,
     case
         when repeated then 'sglang_received'
@@ -131,6 +131,6 @@ select
         when only_tokens then null
         when nullif(prompt, '') is null
             then 'the log holds neither text nor token ids; run SGLang with --log-requests-level 3'
-        when said is null and not coalesce(failed, false) then 'the answer has no text'
+        when answer_text is null and not coalesce(failed, false) then 'the answer has no text'
     end as message
 from answered

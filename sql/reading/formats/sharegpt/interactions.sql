@@ -23,7 +23,7 @@ conversations as (
         list_concat(
             case when record.system <> '' then openai_messages(to_json(record.system), 'system') else [] end,
             openai_messages(coalesce(record.conversations, record.conversation), 'user')
-        ) as told,
+        ) as all_messages,
         record_digest(raw) as digest,
         coalesce(
             record.session_id, record.conversation_id, record.id || ':' || digest[:16], 'conversation:' || digest
@@ -34,11 +34,11 @@ conversations as (
 answered as (
     select
         *,
-        len(list_filter(told, lambda message: message ->> '$.role' is null)) as nobody,
+        len(list_filter(all_messages, lambda message: message ->> '$.role' is null)) as nobody,
         list_filter(
-            range(2, len(told) + 1),
-            lambda place: told[place] ->> '$.role' = 'assistant'
-                and coalesce(told[place] ->> '$.weight', '1') not in ('0', '0.0')
+            range(2, len(all_messages) + 1),
+            lambda place: all_messages[place] ->> '$.role' = 'assistant'
+                and coalesce(all_messages[place] ->> '$.weight', '1') not in ('0', '0.0')
         ) as answers
     from conversations
 ),
@@ -64,17 +64,17 @@ select
     record.workload_id as workload_name,
     session as session_id,
     record.model as model,
-    to_json(told[:answer - 1]) as messages,
+    to_json(all_messages[:answer - 1]) as messages,
     openai_tools(record.tools) as tools,
-    told[answer] as completion,
-    case when (told[answer] -> '$.tool_calls') is null then 'stop' else 'tool_calls' end as finish_reason,
+    all_messages[answer] as completion,
+    case when (all_messages[answer] -> '$.tool_calls') is null then 'stop' else 'tool_calls' end as finish_reason,
     'success' as status,
     case
-        when len(told) = 0 or nobody > 0 then 'wrong_type'
+        when len(all_messages) = 0 or nobody > 0 then 'wrong_type'
         when answer is null then 'missing_field'
     end as error_code,
     case
-        when len(told) = 0 then 'conversations is not a list of messages'
+        when len(all_messages) = 0 then 'conversations is not a list of messages'
         when nobody > 0 then 'a message is of a speaker that is not known, or a function_call that is no JSON with a name'
         when answer is null then 'conversations has no answer of the assistant to learn from after its first message'
     end as message

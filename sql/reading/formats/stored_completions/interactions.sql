@@ -48,7 +48,7 @@ parsed as (
 choices as (
     select
         *,
-        coalesce(record.messages, record.request.messages, record.input) as asked,
+        coalesce(record.messages, record.request.messages, record.input) as request_messages,
         unnest(case when len(record.choices) > 0 then record.choices else [null] end) as choice,
         unnest(range(greatest(coalesce(len(record.choices), 0), 1))) as place
     from parsed
@@ -69,7 +69,7 @@ select
     coalesce(record.metadata.user_id, record.user, record.input_user) as user_id,
     record.model as model,
     record.metadata.served_model_digest as served_model_digest,
-    asked as messages,
+    request_messages as messages,
     openai_tools(coalesce(record.tools, record.request.tools)) as tools,
     json_merge_patch('{}', to_json(struct_pack(
         temperature := record.temperature, top_p := record.top_p, max_tokens := record.max_tokens,
@@ -89,14 +89,14 @@ select
     record.usage.completion_tokens_details.reasoning_tokens as reasoning_tokens,
     'success' as status,
     case
-        when asked is null or choice is null or json_type(asked) <> 'ARRAY' then 'missing_field'
+        when request_messages is null or choice is null or json_type(request_messages) <> 'ARRAY' then 'missing_field'
     end as error_code,
     case
         when on_page = 0 then 'the page lists no completions'
         when record.choices is null and record.role is not null
             then 'this is a message of a stored completion; write it into its completion, in a list `messages`'
         when choice is null then 'the stored completion has no choices'
-        when asked is null or json_type(asked) <> 'ARRAY' then 'the stored completion does not hold its messages: get them with '
+        when request_messages is null or json_type(request_messages) <> 'ARRAY' then 'the stored completion does not hold its messages: get them with '
             || 'GET /chat/completions/{id}/messages and put them beside it as `messages`'
     end as message
 from choices

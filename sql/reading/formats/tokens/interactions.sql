@@ -27,7 +27,7 @@ with parsed as (
 sided as (
     select
         *,
-        coalesce(record.prompt_token_ids, record.prompt) as asked,
+        coalesce(record.prompt_token_ids, record.prompt) as prompt_ids,
         coalesce(record.completion_token_ids, record.answer, record.completion) as answered
     from parsed
 ),
@@ -38,11 +38,11 @@ streams as (
         row,
         digest,
         record,
-        coalesce(record.token_ids, record.input_ids, list_concat(asked, answered)) as written_ids,
+        coalesce(record.token_ids, record.input_ids, list_concat(prompt_ids, answered)) as written_ids,
         coalesce(
             record.labels,
             case when record.token_ids is null and record.input_ids is null
-                then list_concat(list_transform(asked, lambda each: -100::bigint), answered) end
+                then list_concat(list_transform(prompt_ids, lambda each: -100::bigint), answered) end
         ) as written_labels,
         coalesce(record.loss_mask, record.completion_mask, record.assistant_masks) as mask,
         record.attention_mask as attention,

@@ -1,0 +1,21 @@
+"""Counts of records: from manifests of this version and of earlier ones, and what does not add up."""
+
+import pytest
+
+from resources.artefacts.manifest import Manifest
+from resources.curating.record_counts import CountsError, RecordCounts
+
+COUNTS = {"read": 4, "kept": 2, "dropped": {"clean: error": 1}, "quarantined": {"ingest: wrong_type": 1}}
+
+
+@pytest.mark.parametrize("name", ["records", "fates"])
+def test_counts_are_read_from_manifests_of_this_version_and_of_earlier_ones(name):
+    counts = RecordCounts.of(Manifest.model_construct(metrics={"read": 3, name: COUNTS}))
+    assert counts.adds_up and (counts.read, counts.kept) == (4, 2)
+    assert counts.as_rows() == [{"stage and rule": "clean: error", "records": 1},
+                                {"stage and rule": "ingest: wrong_type", "records": 1}]
+
+
+def test_a_record_that_is_lost_is_an_error():
+    with pytest.raises(CountsError, match="5 records were read, but 2 kept"):
+        RecordCounts(**{**COUNTS, "read": 5}).check()
