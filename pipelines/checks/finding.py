@@ -52,6 +52,10 @@ class Check:
     look: Callable[[], Sequence[Finding]]
 
 
+_unanswered: list[threading.Thread] = []
+"""Checks that got no answer in time and may still wait for one."""
+
+
 def run_checks(
     checks: Sequence[Check], seconds: float = SECONDS, tell: Callable[[str], None] = lambda name: None
 ) -> list[Finding]:
@@ -74,6 +78,7 @@ def run_checks(
         tell(check.name)
         thread.join(seconds)
         if thread.is_alive():
+            _unanswered.append(thread)
             results[place] = [warning(check.name, f"could not be checked: no answer within {seconds:g} s",
                                       "see whether its place can be reached from this machine")]
     return [finding for place in range(len(checks)) for finding in results[place]]
@@ -81,7 +86,7 @@ def run_checks(
 
 def leave(code: int) -> NoReturn:
     """Ends the process. One in which a check still waits for a server ends at once, without waiting for it too."""
-    if any(thread.daemon and thread.is_alive() for thread in threading.enumerate() if thread is not threading.main_thread()):
+    if any(thread.is_alive() for thread in _unanswered):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
