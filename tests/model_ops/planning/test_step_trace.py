@@ -33,12 +33,12 @@ def measured(layers, tokens, length, checkpointing, **changes):
     batch = to_batch([Document(f"r{i}", generator.integers(3, vocab, length), np.ones(length, dtype=bool))
                       for i in range(tokens // length)])
     with torch.autocast("cpu", torch.bfloat16):  # indices that attention remembers exist before counting begins
-        next_token_loss(model, batch).sum.backward()
+        next_token_loss(model, batch).terms["loss"].sum.backward()
     model.zero_grad(set_to_none=True)
     gc.collect()
     with LiveBytes() as live:
         with torch.autocast("cpu", torch.bfloat16):
-            loss = next_token_loss(model, batch).sum
+            loss = next_token_loss(model, batch).terms["loss"].sum
         loss.backward()
     return live.peak
 

@@ -306,7 +306,7 @@ def test_optimizer_state_that_is_no_tensor_comes_back_as_it_was(tmp_path):
     world = World.alone(torch.device("cpu"))
     writing = Checkpoints(tmp_path, model, optimizer, run_of, settings(), world, Progress())
     for done in (1, 2, 3):
-        loss(model, Plan(3).step(done)[0]).sum.backward()
+        loss(model, Plan(3).step(done)[0]).terms["loss"].sum.backward()
         optimizer.step()
         writing.after_step(done, {"kept": [done, 0.1]})
     writing.wait()
