@@ -108,7 +108,7 @@ def _train(config: Any, method: str, length: int, per_step: int, setup: Any, whe
     """Trains, and returns the lines of metrics.jsonl."""
     import numpy as np
 
-    from model_ops.losses.linear_cross_entropy import next_token_loss
+    from model_ops.objectives.sft import next_token_loss
     from model_ops.operations.sft_settings import SftSettings
     from model_ops.progress import Progress
     from model_ops.training.packing import Document, PackedPlan

@@ -69,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         home = (given.home or Path(folder)).resolve()
         recipes = {size: _prepared(home / f"lake-{size}", size) for size in (10, large)}
-        for recipe in recipes.values():
+        for recipe in [*recipes.values()] * 2:  # the first run makes what is left, the second finds that it is as it should be
             _run(recipe)
         costs: dict[int, list[Cost]] = {size: [] for size in recipes}
         for _ in range(3):

@@ -35,10 +35,10 @@ from benchmarks.sft_material import LARGE, MAX_LENGTH, gsm8k
 from model_ops.batch import IGNORED
 from model_ops.errors import ModelError
 from model_ops.heap import keep_freed_memory
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.lean_layers import make_lean
 from model_ops.models.lora import add_adapters
 from model_ops.models.model_directory import load_tokenizer
+from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
 from model_ops.training.conversations import tokenize

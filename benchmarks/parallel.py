@@ -33,7 +33,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from benchmarks.record import record
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.gather import whole_tensors
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.world import World

@@ -126,9 +126,9 @@ def _train(case: Case) -> None:
     from transformers import AutoModelForCausalLM
 
     import model_ops.models.attention  # noqa: F401  registers "packed"
-    from model_ops.losses.linear_cross_entropy import next_token_loss
     from model_ops.models.lora import add_adapters
     from model_ops.models.lora_settings import LoraSettings
+    from model_ops.objectives.sft import next_token_loss
     from model_ops.operations.sft_settings import SftSettings
     from model_ops.progress import Progress
     from model_ops.training.packing import Document, PackedPlan

@@ -35,7 +35,7 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.parallel import documents, tiny
 from benchmarks.record import record
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.training.checkpoint import Checkpoints

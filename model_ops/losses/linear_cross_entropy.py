@@ -1,13 +1,12 @@
-"""The loss of supervised training: cross-entropy of the tokens that are to be predicted, and of those alone.
+"""Cross-entropy of the tokens that are to be predicted at a model's head, and of those alone.
 
-    output = next_token_loss(model, batch)                # LossOutput of a causal language model
-    output = next_token_loss(model, batch, z_loss=1e-4)   # holds the softmax's normaliser near 1
-    nll, kept = token_nll(model, batch)                   # the same per token, for evaluation
+    rows = cross_entropy_rows(labels, weights, z_loss=1e-4)     # a RowsLoss for chunked_head
+    nll, kept = token_nll(model, batch)                         # per token, for evaluation
 
 Positions without a label are dropped before the head; what is left goes through it in chunks
 (`model_ops.losses.chunked_head`), so that memory does not grow with tokens times vocabulary. The formula is
 logsumexp(h W^T) - h W_y per token, its gradient softmax - onehot. z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311,
-section 5). Beside the loss: token_accuracy, the share of labels that had the highest logit.
+section 5).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.batch import IGNORED, Batch, LossOutput
+from model_ops.batch import IGNORED, Batch
 from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
 from model_ops.losses.vocabulary_shards import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
 from model_ops.parallel.context_parallel import pad
@@ -26,29 +25,6 @@ from model_ops.parallel.context_parallel import pad
 HeadLoss = Callable[[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"], Int[Tensor, " rows"], Float[Tensor, " rows"]],
                     Float[Tensor, ""]]
 """(hidden, the head's weight, labels, weights) -> the weighted sum of cross-entropies, differentiable in the first two."""
-
-
-def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel: HeadLoss | None = None) -> LossOutput:
-    """Weighted cross-entropy of the labels; count is the sum of their weights.
-
-    With a `kernel` (model_ops.losses.loss_heads) the head is that one's, and no accuracy is told.
-    """
-    kept = (batch.labels != IGNORED).nonzero()[:, 0]
-    labels, weights = batch.labels[kept], batch.weights[kept]
-    if kernel is not None:
-        hidden = last_hidden(model, batch)[kept]
-        return LossOutput(kernel(hidden, model.get_output_embeddings().weight, labels, weights), weights.sum())
-    hits = torch.zeros_like(weights)
-    head, shard = local_head(Head.of(model))
-    if head is not None:
-        rows = cross_entropy_rows(labels, weights, z_loss, hits, shard)
-        total, _ = chunked_head(last_hidden(model, batch)[kept], head, rows)
-    else:
-        logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float()
-        losses = nn.functional.cross_entropy(logits, labels, reduction="none") + z_loss * logits.logsumexp(-1).square()
-        total = (losses * weights).sum()
-        hits = (logits.detach().argmax(-1) == labels).float()
-    return LossOutput(total, weights.sum(), {"token_accuracy": (hits * weights).sum()})
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """A shallower copy of a model: evenly spaced layers of it, with their weights.
 
-    student = make_student(teacher, student_layers(teacher.config.num_hidden_layers, 0.5))
+    student = make_student(teacher, evenly_spaced(teacher.config.num_hidden_layers, 14))
 """
 
 from __future__ import annotations
@@ -13,15 +13,8 @@ from transformers import PreTrainedModel
 from model_ops.errors import ModelError
 
 
-def student_layers(teacher_layers: int, wanted: float) -> list[int]:
-    """Which layers of the teacher the student keeps: evenly spaced, the first and the last among them.
-
-    `wanted` below 1 is a share, else a number. Raises ModelError where it is more than the teacher has.
-    """
-    count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
-    if count > teacher_layers:
-        raise ModelError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to at "
-                         f"most {teacher_layers}, or to a share below 1")
+def evenly_spaced(teacher_layers: int, count: int) -> list[int]:
+    """Indices of the `count` layers that a student keeps: the first and the last among them; of a single one, the last."""
     if count == 1:
         return [teacher_layers - 1]
     return [round(i * (teacher_layers - 1) / (count - 1)) for i in range(count)]

@@ -23,3 +23,11 @@ class StudentSettings(TrainingSettings):
         if self.layers >= 1 and self.layers != int(self.layers):
             raise ValueError(f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers")
         return self
+
+    def depth(self, teacher_layers: int) -> int:
+        """Number of layers of the student. Raises ValueError where its teacher has fewer."""
+        count = max(1, round(teacher_layers * self.layers)) if self.layers < 1 else int(self.layers)
+        if count > teacher_layers:
+            raise ValueError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to "
+                             f"at most {teacher_layers}, or to a share below 1")
+        return count

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 from model_ops.job import Job
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.losses.loss_heads import chosen_kernel
 from model_ops.models.end_of_text import add_end_of_text
+from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress

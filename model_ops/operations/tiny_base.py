@@ -21,8 +21,8 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.job import Job
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.model_directory import save_model, training_device
+from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.progress import Progress
 from model_ops.standard_library import modules

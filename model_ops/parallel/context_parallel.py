@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from model_ops.batch import IGNORED, Batch
+from model_ops.batch import Batch
 from model_ops.parallel.collectives import heads_to_tokens, tokens_to_heads
 
 
@@ -48,35 +48,21 @@ class Context:
         return heads_to_tokens(attended.transpose(1, 2), self.group).transpose(1, 2), None
 
 
-@dataclass(frozen=True)
-class CutBatch(Batch):
-    """Some tokens of a batch; document_lengths are still those of the whole row."""
-
-    context: Context | None = None
-
-    @property
-    def model_inputs(self) -> dict[str, object]:
-        return {**super().model_inputs, "context_parallel": self.context}
-
-
 def pad(batch: Batch, multiple: int) -> Batch:
     """The batch with a document of nothing to predict at its end, so that its tokens are a multiple."""
     missing = -batch.tokens % multiple
     if missing == 0:
         return batch
-    zeros = {name: F.pad(value, (*(0, 0) * (value.ndim - 1), 0, missing)) for name, value in batch.extras.items()}
-    return replace(
-        batch, input_ids=F.pad(batch.input_ids, (0, missing)), labels=F.pad(batch.labels, (0, missing), value=IGNORED),
-        position_ids=torch.cat([batch.position_ids, torch.arange(missing, device=batch.position_ids.device)]),
-        weights=F.pad(batch.weights, (0, missing)), document_lengths=[*batch.document_lengths, missing], extras=zeros,
-    )
+    streams = {name: getattr(batch, name) for name in batch.paddings()}
+    padded = {name: F.pad(value, (*(0, 0) * (value.ndim - 1), 0, missing), value=batch.paddings()[name])
+              for name, value in streams.items()}
+    padded["position_ids"] = torch.cat([batch.position_ids, torch.arange(missing, device=batch.position_ids.device)])
+    return replace(batch, **padded, document_lengths=[*batch.document_lengths, missing])
 
 
-def cut(batch: Batch, context: Context) -> CutBatch:
-    """This process's tokens of a batch that was padded to a multiple of the context's processes."""
+def cut(batch: Batch, context: Context) -> Batch:
+    """This process's tokens of a batch that was padded to a multiple of the context's processes; document_lengths are still
+    those of the whole row."""
     share = batch.tokens // context.size
     mine = slice(context.rank * share, (context.rank + 1) * share)
-    values = {field.name: getattr(batch, field.name) for field in fields(Batch)}
-    streams = {name: value[mine] for name, value in values.items() if isinstance(value, Tensor)}
-    return CutBatch(**{**values, **streams, "extras": {name: value[mine] for name, value in batch.extras.items()}},
-                    context=context)
+    return replace(batch, **{name: getattr(batch, name)[mine] for name in batch.paddings()}, context=context)

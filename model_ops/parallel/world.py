@@ -26,13 +26,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from model_ops.batch import Batch, Loss, LossOutput
+from model_ops.batch import Batch
 from model_ops.errors import ModelError
+from model_ops.loss import Loss, LossOutput, Mean
 from model_ops.parallel.context_parallel import cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place
 from model_ops.parallel.place_as_one import place_as_one
+from model_ops.torch_internals import foreach_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +103,18 @@ class World:
         """
         if self.mesh is None:
             return loss(model, batch)
-        batch = pad(batch, self.mesh.multiple)
-        if self.mesh.context is not None:
-            batch = cut(batch, self.mesh.context)
         task = self._task(model)
         if self.mesh.sizes["dp_replicate"] > 1:
             task.set_requires_all_reduce(last)
-        return LossOutput(*task(_as_tuple, loss, model, batch))
+        terms, metrics = task(_as_tuples, loss, model, self.part_of(batch))
+        return LossOutput(*({name: Mean(*mean) for name, mean in means.items()} for means in (terms, metrics)))
+
+    def part_of(self, batch: Batch) -> Batch:
+        """The tokens of a batch that this process computes: all of them, unless context parallelism cuts the rows."""
+        if self.mesh is None:
+            return batch
+        batch = pad(batch, self.mesh.multiple)
+        return batch if self.mesh.context is None else cut(batch, self.mesh.context)
 
     def evaluate(self, model: nn.Module, work: Callable[[], Any]) -> Any:
         """What `work` returns; it may read and call the model, without gradients, on every process alike."""
@@ -160,7 +167,7 @@ class World:
         for copies, parts in shares.items():
             held = [part for part in parts if part.numel()]
             if held:
-                squares += torch.stack(torch._foreach_norm(held)).double().square().sum() / copies
+                squares += torch.stack(foreach_norm(held)).double().square().sum() / copies
         dist.all_reduce(squares)
         return math.sqrt(float(squares)) if bool(torch.isfinite(squares)) else math.nan
 
@@ -172,7 +179,8 @@ class World:
 
 def local_part(tensor: Tensor) -> Tensor:
     """The values of a tensor that this process holds, not a copy."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    with torch.no_grad():
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _copies(gradient: Tensor, processes: int) -> int:
@@ -184,6 +192,7 @@ def _copies(gradient: Tensor, processes: int) -> int:
     return processes // parts
 
 
-def _as_tuple(loss: Loss, model: nn.Module, batch: Batch) -> tuple[Any, ...]:
+def _as_tuples(loss: Loss, model: nn.Module, batch: Batch) -> tuple[dict[str, tuple], dict[str, tuple]]:
+    """A loss's output in containers that FSDP looks into: it needs the tensors that the backward pass begins from."""
     output = loss(model, batch)
-    return output.sum, output.count, output.metrics, output.metric_counts
+    return tuple({name: (mean.sum, mean.count) for name, mean in means.items()} for means in (output.terms, output.metrics))

@@ -5,7 +5,7 @@
     live.peak, live.now
 
 Counted are storages that come into being inside the block; each once, however many tensors look at it, and no longer
-than the last of them lives. With fake tensors (torch._subclasses.FakeTensorMode) this is the memory of a step that is
+than the last of them lives. With fake tensors (model_ops.torch_internals.FakeTensorMode) this is the memory of a step that is
 never computed.
 """
 
@@ -15,8 +15,8 @@ import weakref
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from model_ops.torch_internals import TorchDispatchMode, tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):

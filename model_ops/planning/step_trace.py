@@ -28,7 +28,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from model_ops.blocks import blocks_of
@@ -40,6 +39,7 @@ from model_ops.models.lean_layers import make_lean
 from model_ops.models.lora import add_adapters
 from model_ops.models.lora_settings import LoraSettings
 from model_ops.planning.live_bytes import LiveBytes
+from model_ops.torch_internals import FakeTensorMode, unset_fake_temporarily
 from model_ops.training.activations import keep_less
 from model_ops.training.settings import ActivationCheckpointing
 

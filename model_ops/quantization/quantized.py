@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from model_ops.errors import ModelError
 from model_ops.tensor_files import TensorFileError, read_directory
+from model_ops.torch_internals import int8_matmul
 
 LINEAR_SUFFIXES = tuple(f"{name}_proj.weight" for name in ("q", "k", "v", "o", "gate", "up", "down"))
 """The Linear layers of Llama, Mistral, Qwen2 and Qwen3 blocks."""
@@ -42,7 +43,7 @@ def quantize_symmetric(values: Float[Tensor, "*rows width"]) -> tuple[Int8[Tenso
 def int8_product(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:
     """left @ right.T as exact int32 sums: torch's int8 kernel on CPU, else an equal sum of exact float32 products."""
     if left.device.type == "cpu":
-        return torch._int_mm(left, right.t())
+        return int8_matmul(left, right.t())
     return int8_product_portable(left, right)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from model_ops.batch import IGNORED, Batch
@@ -33,8 +34,26 @@ PADDING_ALLOWED = 1.5
 """A micro-batch's longest document may be this many times its shortest."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DraftBatch(Batch):
+    """Padded documents laid end to end, and what a drafter and its teacher read of them. A window is what is supervised of a
+    document: from `start` on, `windows` positions."""
+
+    ids: Int[Tensor, "documents longest"]
+    captured: Float[Tensor, "documents longest captured_hidden"]
+    """The target's hidden states that the drafter reads."""
+    start: Int[Tensor, " documents"]
+    windows: Int[Tensor, " documents"]
+    final: Float[Tensor, "documents longest_window hidden"]
+    """The target's last hidden state at each position of the windows."""
+    last: Float[Tensor, "entries hidden"]
+    """The teacher's states of all windows, laid end to end."""
+    order: Int[Tensor, " entries"]
+    """A random rank of each of those entries."""
+
+
 class SpeculatorPlan:
-    """See `model_ops.batch.BatchPlan`. settings are resolved."""
+    """See `model_ops.batch.BatchSource`. settings are resolved."""
 
     def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings):
         self.rows, self.states, self.seed = rows, states, settings.seed
@@ -45,15 +64,15 @@ class SpeculatorPlan:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
-        """This rank's rows of step `index`; see BatchPlan."""
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[DraftBatch]:
+        """This rank's rows of step `index`; see BatchSource."""
         shares = self._groups(index, ranks)
         batches = [make_batch(self.rows, self.states, group, (self.seed, index, number * ranks + rank))
                    for number, group in enumerate(shares[rank])]
         missing = max(map(len, shares)) - len(batches)
         return batches + [self._silent(index)] * missing if missing else batches
 
-    def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> DraftBatch:
         """This rank's micro-batch that takes most memory: by its padded tokens and, more, by what it drafts, for prompts leave
         little to the backward pass; the longest documents decide where several weigh as much."""
         groups = [group for index in range(len(self.steps)) for group in self._groups(index, ranks)[rank]]
@@ -73,7 +92,7 @@ class SpeculatorPlan:
         return [micro_batches(self.rows, sorted(mine, key=lambda row: (lengths[row], row)), self.micro_batch_tokens)
                 if mine else [] for mine in share(self.steps[index], lengths, ranks)]
 
-    def _silent(self, index: int) -> Batch:
+    def _silent(self, index: int) -> DraftBatch:
         """The step's shortest row without a voice: it keeps a rank in step with others that have more micro-batches."""
         shortest = min(self.steps[index], key=lambda row: len(self.rows[row].ids))
         batch = make_batch(self.rows, self.states, [shortest])
@@ -121,10 +140,8 @@ def micro_batches(rows: Sequence[AnswerRow], members: list[int], limit: int = MI
 
 
 def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int],
-               drawn_by: tuple[int, int, int] = (0, 0, 0)) -> Batch:
-    """One micro-batch. The streams are the padded documents laid end to end; extras hold what the drafter reads:
-    ids, captured, start, window lengths, `last`, the teacher's states of all windows laid end to end, and `order`, a random
-    rank of each of their entries, drawn by (seed, step, number of the micro-batch)."""
+               drawn_by: tuple[int, int, int] = (0, 0, 0)) -> DraftBatch:
+    """One micro-batch; its `order` is drawn by (seed, step, number of the micro-batch)."""
     chosen = [rows[row] for row in members]
     longest = max(len(row.ids) for row in chosen)
     found = states.of(members)
@@ -138,14 +155,13 @@ def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int
         captured[place, :len(tokens)] = row_captured
         final[place, :row.window] = last[:-1]
         labels[place, row.start + 1:row.start + 1 + row.window] = tokens[row.start + 2:]
-    return Batch(
+    return DraftBatch(
         input_ids=ids.flatten(), position_ids=torch.arange(longest).repeat(len(chosen)), labels=labels.flatten(),
         weights=(labels != IGNORED).flatten().float(), document_lengths=[longest] * len(chosen),
         row_ids=[row.row_id for row in chosen],
-        extras={"ids": ids, "captured": captured, "start": torch.tensor([row.start for row in chosen]),
-                "windows": torch.tensor([row.window for row in chosen]),
-                "final": final, "last": torch.cat([last[1:] for _, last in found]),
-                "order": _random_order(sum(row.window for row in chosen), drawn_by)})
+        ids=ids, captured=captured, start=torch.tensor([row.start for row in chosen]),
+        windows=torch.tensor([row.window for row in chosen]), final=final, last=torch.cat([last[1:] for _, last in found]),
+        order=_random_order(sum(row.window for row in chosen), drawn_by))
 
 
 def _random_order(entries: int, drawn_by: tuple[int, int, int]) -> Tensor:
@@ -153,11 +169,9 @@ def _random_order(entries: int, drawn_by: tuple[int, int, int]) -> Tensor:
     return torch.randperm(entries, generator=generator)
 
 
-def documents_of(batch: Batch) -> Documents:
+def documents_of(batch: DraftBatch) -> Documents:
     """The batch as the training-time test reads it."""
-    extras = batch.extras
-    return Documents(extras["ids"], extras["captured"], extras["start"], int(extras["windows"].max()), extras["final"],
-                     extras["windows"])
+    return Documents(batch.ids, batch.captured, batch.start, int(batch.windows.max()), batch.final, batch.windows)
 
 
 def chosen_anchors(windows: Tensor, order: Tensor, count: int) -> Tensor:

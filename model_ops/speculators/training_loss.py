@@ -23,7 +23,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from model_ops.batch import IGNORED, Batch, LossOutput
+from model_ops.batch import IGNORED
+from model_ops.loss import LossOutput, Mean
 from model_ops.parallel.world import World
 from model_ops.speculators.chain_loss import ChainLoss, Draft, chain_loss
 from model_ops.speculators.draft_model import DraftModel
@@ -31,6 +32,7 @@ from model_ops.speculators.hidden_states import AnswerRow
 from model_ops.speculators.masked_drafts import sampled_entries
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.speculator_batches import (
+    DraftBatch,
     StateSource,
     chosen_anchors,
     documents_of,
@@ -69,20 +71,19 @@ class SpeculatorLoss:
         """Restore the state of a checkpoint."""
         self._alphas = list(state["alphas"])
 
-    def __call__(self, model: DraftModel, batch: Batch) -> LossOutput:
-        settings, windows = self.settings, batch.extras["windows"]
+    def __call__(self, model: DraftModel, batch: DraftBatch) -> LossOutput:
+        settings, windows = self.settings, batch.windows
         drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps),
                            settings.positions_per_answer)
-        result = chain_loss(settings.loss, drafts, self.teacher, batch.extras["last"], settings.weights_of_steps(len(drafts)),
+        result = chain_loss(settings.loss, drafts, self.teacher, batch.last, settings.weights_of_steps(len(drafts)),
                             batch.labels[batch.labels != IGNORED], settings.eta,
                             None if settings.lambda_of == "position" else self._kl_shares(len(drafts)))
         chains = whole_chains(result, drafts)
         entries = {f"alpha_{step}": alpha for step, alpha in enumerate(result.alphas)}
         entries |= {"expected_tau": expected_acceptance_length(chains), "draft_mass": result.mass}
         heard = int(bool(batch.row_ids))  # a silent batch goes the same way through the model, and counts for nothing
-        return LossOutput(heard * result.total, heard * int(windows.sum()),
-                          {name: heard * values.sum() for name, values in entries.items()},
-                          {name: heard * len(values) for name, values in entries.items()})
+        return LossOutput({"loss": Mean(heard * result.total, heard * int(windows.sum()))},
+                          {name: Mean(heard * values.sum(), heard * len(values)) for name, values in entries.items()})
 
     def _kl_shares(self, steps: int) -> list[float]:
         return [math.exp(-self.settings.eta * alpha) for alpha in self._alphas[:steps]]
@@ -102,7 +103,7 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
     for members in micro_batches(rows, order)[world.data_rank::world.data_ranks]:
         batch = make_batch(rows, states, members).to(device)
         steps = drafts_of(model, batch, drafts)
-        result = chain_loss("tv", steps, teacher, batch.extras["last"])
+        result = chain_loss("tv", steps, teacher, batch.last)
         for step, alpha in enumerate(result.alphas):
             sums[step] += alpha.sum().cpu()
             counts[step] += len(alpha)
@@ -115,17 +116,17 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 
 
-def drafts_of(model: DraftModel, batch: Batch, steps: int, shares: Sequence[float] = (),
+def drafts_of(model: DraftModel, batch: DraftBatch, steps: int, shares: Sequence[float] = (),
               anchors: int | None = None) -> list[Draft]:
     """What each draft step's head reads at every supervised index, and the teacher's position of each. shares: at a sample
-    of these indices; anchors: at so many of each window's; both drawn by batch.extras["order"]."""
-    windows, documents, drafts = batch.extras["windows"], documents_of(batch), []
+    of these indices; anchors: at so many of each window's; both drawn by batch.order."""
+    windows, documents, drafts = batch.windows, documents_of(batch), []
     of_a_sample = anchors is not None or any(share < 1 for share in shares)
     if anchors is not None:
-        documents = replace(documents, anchors=chosen_anchors(windows, batch.extras["order"], anchors))
+        documents = replace(documents, anchors=chosen_anchors(windows, batch.order, anchors))
     indices = [supervised(windows, step, documents.anchors) for step in range(steps)]
     if any(share < 1 for share in shares):
-        kept = sampled_entries(windows, shares, batch.extras["order"])
+        kept = sampled_entries(windows, shares, batch.order)
         chosen = [torch.searchsorted(rows, at + step) for step, (at, (_, rows)) in enumerate(zip(kept, indices, strict=True))]
         indices = [(entries[at], rows[at]) for at, (entries, rows) in zip(chosen, indices, strict=True)]
         documents = replace(documents, kept=[entries for entries, _ in indices])

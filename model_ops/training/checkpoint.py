@@ -12,9 +12,9 @@
 
 Saved are the parameters that are trained (of a LoRA run: the adapters) and what the optimizer keeps for them. The step is
 the position of schedule and data alike, since both are functions of it, and so is all randomness: the trainer seeds every
-generator with (seed, step). state.json holds the step, the run's settings, what the recovery policy and a loss that learns
-remember, versions, and length and digest of every file. Before a checkpoint is used all of it is compared; one that is torn
-or changed is named and the one before it is taken. No file is ever unpickled.
+generator with (seed, step). state.json holds the step, the run's settings, the state of the recovery policy, of a loss that
+learns and of a source of batches that has one, versions, and length and digest of every file. Before a checkpoint is used
+all of it is compared; one that is torn or changed is named and the one before it is taken. No file is ever unpickled.
 
 Saving costs the run a look at its tensors: a thread writes them while the next step computes, and what is not written when
 the next update begins is copied then (model_ops.training.shards). One save is in flight at most; a due one waits for it.
@@ -145,6 +145,7 @@ class Checkpoints:
     def _save(self, step: int, state: dict[str, Any]) -> None:
         self.wait()
         tensors, numbers = self._tensors()
+        state = json.loads(json.dumps(state))  # of this moment: the thread that writes it runs beside the next steps
         described = {"format": FORMAT, "step": step, "run": self.run, "state": state, "numbers": numbers,
                      "processes": self.world.size, "versions": {"torch": str(torch.__version__)}}
         self._snapshot = Snapshot(tensors)

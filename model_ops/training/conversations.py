@@ -166,7 +166,7 @@ def split_document(document: Document, max_length: int) -> list[Document]:
     """
     starts = range(0, max(1, len(document) - 1), max_length - 1)
     return [Document(document.row_id, document.input_ids[start:start + max_length], document.targets[start:start + max_length],
-                     {name: stream[start:start + max_length] for name, stream in document.extras.items()})
+                     {name: stream[start:start + max_length] for name, stream in document.streams.items()})
             for start in starts]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
@@ -20,18 +20,20 @@ from model_ops.batch import IGNORED, Batch
 
 GATHERED_AT_ONCE = 4_096
 
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
+
 
 @dataclass(frozen=True)
 class Document:
     """One document: its tokens, which of them are to be predicted, and any further streams of one value per token.
 
-    `extras` streams are aligned with `input_ids` and reach the loss as `batch.extras`.
+    `streams` are aligned with `input_ids`: a batch has them where its class declares streams of these names.
     """
 
     row_id: str
     input_ids: Shaped[np.ndarray, " tokens"]
     targets: Bool[np.ndarray, " tokens"]
-    extras: dict[str, Shaped[np.ndarray, " tokens ..."]] = field(default_factory=dict)
+    streams: dict[str, Shaped[np.ndarray, " tokens ..."]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -43,7 +45,7 @@ class Document:
 
 
 class Documents(Sequence[Document]):
-    """Many documents without extras: five bytes a token and a row id each. A document is made when it is asked for."""
+    """Many documents without further streams: five bytes a token and a row id each. A document is made when it is asked for."""
 
     def __init__(self, row_ids: list[str], lengths: Int[np.ndarray, " documents"], input_ids: Int[np.ndarray, " tokens"],
                  targets: Bool[np.ndarray, " tokens"]):
@@ -95,8 +97,8 @@ def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, 
             np.array([document.target_tokens for document in documents], dtype=np.int64))
 
 
-def to_batch(documents: Sequence[Document]) -> Batch:
-    """Documents end to end, labels shifted so that labels[t] is what position t predicts."""
+def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> AnyBatch:
+    """Documents end to end, labels shifted so that labels[t] is what position t predicts; `kind` declares their streams."""
     lengths = [len(document) for document in documents]
     input_ids = np.concatenate([document.input_ids for document in documents]).astype(np.int64)
     labels = np.full(len(input_ids), IGNORED, dtype=np.int64)
@@ -104,13 +106,13 @@ def to_batch(documents: Sequence[Document]) -> Batch:
     for document, length in zip(documents, lengths, strict=True):
         labels[start:start + length - 1] = np.where(document.targets[1:], document.input_ids[1:], IGNORED)
         start += length
-    return Batch(
+    return kind(
         input_ids=torch.from_numpy(input_ids),
         position_ids=torch.from_numpy(np.concatenate([np.arange(length) for length in lengths])),
         labels=torch.from_numpy(labels),
         weights=torch.ones(len(input_ids)),
         document_lengths=lengths,
         row_ids=[document.row_id for document in documents],
-        extras={name: torch.from_numpy(np.concatenate([document.extras[name] for document in documents]))
-                for name in (documents[0].extras if documents else {})},
+        **{name: torch.from_numpy(np.concatenate([document.streams[name] for document in documents]))
+           for name in (documents[0].streams if documents else {})},
     )

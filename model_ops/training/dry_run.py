@@ -14,8 +14,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from model_ops.batch import IGNORED, Batch, BatchPlan, Loss
+from model_ops.batch import IGNORED, Batch, BatchSource
 from model_ops.errors import ModelError
+from model_ops.loss import Loss
 from model_ops.parallel.world import World
 from model_ops.training.optimizers import state_bytes
 from model_ops.training.settings import TrainingSettings
@@ -23,13 +24,13 @@ from model_ops.training.settings import TrainingSettings
 
 @runtime_checkable
 class WeighedPlan(Protocol):
-    """A BatchPlan that knows which of its micro-batches takes most memory."""
+    """A BatchSource that knows which of its micro-batches takes most memory."""
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
         """Of data rank `rank` of `ranks`. Every rank gets one."""
 
 
-def dry_run(model: nn.Module, plan: BatchPlan, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings,
+def dry_run(model: nn.Module, plan: BatchSource, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings,
             world: World) -> Batch | None:
     """Forward and backward of the heaviest micro-batch, which is returned; None where the plan cannot say which it is.
 
@@ -63,7 +64,7 @@ def _forward_and_backward(model: nn.Module, batch: Batch, loss: Loss, optimizer:
     held = torch.empty(state_bytes(optimizer), dtype=torch.uint8, device=world.device)
     with torch.autocast(world.device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
         output = world.run(loss, model, batch)
-    output.sum.backward()
+    sum(term.sum for term in output.terms.values()).backward()
     del held
 
 

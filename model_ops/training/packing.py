@@ -1,6 +1,6 @@
 """Documents into rows, rows into steps: what a training run sees, and when.
 
-    plan = PackedPlan(documents, settings)         # a BatchPlan (model_ops.batch)
+    plan = PackedPlan(documents, settings)         # a BatchSource (model_ops.batch)
     plan.step(0)                                   # the micro-batches of the first step
     to_batches(documents)                          # every document once, for an evaluation
 
@@ -48,7 +48,7 @@ of logits, for a dozen and more such vectors in every layer that a token keeps f
 
 
 class PackedPlan:
-    """A BatchPlan over packed documents: `steps` of them, or `epochs` passes; tokens_per_step is met on average."""
+    """A BatchSource over packed documents: `steps` of them, or `epochs` passes; tokens_per_step is met on average."""
 
     def __init__(self, documents: Sequence[Document], settings: TrainingSettings):
         self.documents = documents
@@ -71,7 +71,7 @@ class PackedPlan:
         return self.steps
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
-        """This rank's rows of step `index`, laid together into micro-batches; see BatchPlan."""
+        """This rank's rows of step `index`, laid together into micro-batches; see BatchSource."""
         cut = self._positions(index, ranks)
         batches = [self._batch(part) for part in cut[rank]]
         missing = max(len(parts) for parts in cut) - len(batches)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from model_ops.batch import Batch, Loss
+from model_ops.batch import Batch
 from model_ops.errors import ModelError
+from model_ops.loss import Loss, LossOfTerms, LossOutput, Mean
 from model_ops.parallel.world import World, local_part
 from model_ops.progress import Progress
+from model_ops.torch_internals import foreach_multiply
 from model_ops.training.recovery import Recovery, some
 from model_ops.training.settings import TrainingSettings
 
@@ -19,48 +22,103 @@ from model_ops.training.settings import TrainingSettings
 def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, optimizer: torch.optim.Optimizer,
                    settings: TrainingSettings, world: World, name: str,
                    recovery: Recovery | None = None) -> dict[str, float]:
-    """One update from all micro-batches; returns the step's loss, grad_norm and metrics.
+    """One update from all micro-batches; returns the step's loss, grad_norm and metrics, and loss_<term> of several terms.
 
-    The gradient is that of (sum of all losses) / (sum of all counts), clipped to `settings.gradient_clip`.
+    The gradient is that of the sum over terms of (sum of all sums) / (sum of all counts), clipped to `settings.gradient_clip`.
     Where loss or gradient are not finite, or a spike, `recovery` decides before any weight changes: a skipped step has
     "skipped" among its numbers, else it raises ModelError naming `name` and the rows (what no `recovery` does as well).
     """
     device = micro_batches[0].input_ids.device
     optimizer.zero_grad(set_to_none=True)
-    sums, count, metrics, own_counts = [], 0.0, {}, {}
+    known = _counts_of_terms(loss, micro_batches, world)
+    minimised, terms, metrics = [], Totals(), Totals()
     for place, batch in enumerate(micro_batches, 1):
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
             output = world.run(loss, model, batch, last=place == len(micro_batches))
-        output.sum.backward()
-        sums.append(output.sum.detach())
-        count = count + output.count
-        for key, value in output.metrics.items():
-            value = value.detach() if isinstance(value, Tensor) else value
-            metrics[key] = metrics.get(key, 0.0) + value
-        for key, value in output.metric_counts.items():
-            own_counts[key] = own_counts.get(key, 0.0) + value
-    totals = torch.stack(sums).double()
-    loss_sum, count, *values = world.totals([float(totals.sum()), float(count), *map(float, metrics.values()),
-                                             *own_counts.values()])
-    if count <= 0:
+        objective = _objective(output, known)
+        objective.backward()
+        minimised.append(objective.detach())
+        terms.add(output.terms, double=True)
+        metrics.add(output.metrics)
+    minimised = torch.stack(minimised).double()
+    means = _over_all_processes([terms, metrics], world)
+    counts = {name: count for name, (_, count) in means[0].items()}
+    if max(counts.values()) <= 0:
         mine = [row for batch in micro_batches for row in batch.row_ids]
         rows = dict.fromkeys(row for rows in world.gather(mine) for row in rows)
         raise ModelError(f"{name}: rows {some(list(rows))} hold no token to predict")
+    if known is not None and any(not math.isclose(counts[term], known[term], rel_tol=1e-5) for term in known):
+        raise ModelError(f"{name}: the loss divides its terms by {known} and counted {counts}: its counts() are not those of "
+                         "its terms")
+    divisor = 1.0 if known is not None else next(iter(counts.values()))  # several terms were divided before the backward pass
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = world.norm(gradients) / count
-    divisors = dict(zip(own_counts, values[len(metrics):], strict=True))
-    numbers = {"loss": loss_sum / count, "grad_norm": norm,
-               **{key: _mean(value, divisors.get(key, count)) for key, value in zip(metrics, values, strict=False)}}
+    norm = world.norm(gradients) / divisor
+    of_terms = {term: _mean(*mean) for term, mean in means[0].items()}
+    numbers = {"loss": sum(value for term, value in of_terms.items() if counts[term]), "grad_norm": norm,
+               **({f"loss_{term}": value for term, value in of_terms.items()} if known is not None else {}),
+               **{key: _mean(*mean) for key, mean in means[1].items()}}
     if not (math.isfinite(numbers["loss"]) and math.isfinite(norm)):
         _refuse_broken_weights(model, world, name)
     recovery = recovery or Recovery(settings, world, Progress())
-    if not recovery.takes(name, numbers["loss"], norm, lambda: _suspicious(micro_batches, totals, loss_sum)):
+    if not recovery.takes(name, numbers["loss"], norm, lambda: _suspicious(micro_batches, minimised, numbers["loss"])):
         optimizer.zero_grad(set_to_none=True)
         return {**numbers, "skipped": 1}
-    torch._foreach_mul_([local_part(gradient) for gradient in gradients],
-                        min(1.0, settings.gradient_clip / (norm + 1e-6)) / count)
+    foreach_multiply([local_part(gradient) for gradient in gradients],
+                        min(1.0, settings.gradient_clip / (norm + 1e-6)) / divisor)
     optimizer.step()
     return numbers
+
+
+class Totals:
+    """Sums and counts of named means, added up over micro-batches in the precision that they come in."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor | float] = {}
+        self.counts: dict[str, Tensor | float] = {}
+
+    def add(self, means: Mapping[str, Mean], double: bool = False) -> None:
+        """`double`: sums are added in double precision."""
+        for name, mean in means.items():
+            value = mean.sum.detach() if isinstance(mean.sum, Tensor) else mean.sum
+            value = value.double() if double and isinstance(value, Tensor) else value
+            self.sums[name] = self.sums.get(name, 0.0) + value
+            self.counts[name] = self.counts.get(name, 0.0) + mean.count
+
+
+def _counts_of_terms(loss: Loss, micro_batches: list[Batch], world: World) -> dict[str, float] | None:
+    """The step's count of each term of a loss of several, before anything is computed; None for a loss of one term."""
+    if not isinstance(loss, LossOfTerms):
+        return None
+    counts: dict[str, float] = {}
+    for batch in micro_batches:
+        for term, count in loss.counts(world.part_of(batch)).items():
+            counts[term] = counts.get(term, 0.0) + float(count)
+    return dict(zip(counts, world.totals(list(counts.values())), strict=True))
+
+
+def _objective(output: LossOutput, known: Mapping[str, float] | None) -> Float[Tensor, ""]:
+    """What a micro-batch goes backward from: a single term's sum, to be divided after the last backward pass; of several terms
+    the sum of their parts, each divided by its step's count. Raises ModelError where the terms are others than their counts."""
+    if known is None:
+        if len(output.terms) != 1:
+            raise ModelError(f"the loss has the terms {', '.join(output.terms)} and no method counts(): with several terms it "
+                             "needs one (model_ops.loss.LossOfTerms)")
+        return next(iter(output.terms.values())).sum
+    if output.terms.keys() != known.keys():
+        raise ModelError(f"the loss has the terms {', '.join(output.terms)}, its counts() those of {', '.join(known)}")
+    return sum(mean.sum / known[term] if known[term] else mean.sum * 0.0 for term, mean in output.terms.items())
+
+
+def _over_all_processes(groups: list[Totals], world: World) -> list[dict[str, tuple[float, float]]]:
+    """(sum, count) of every name, over the micro-batches of all processes."""
+    names = [(place, name) for place, group in enumerate(groups) for name in group.sums]
+    mine = [number for place, name in names
+            for number in (float(groups[place].sums[name]), float(groups[place].counts[name]))]
+    totals = iter(world.totals(mine))
+    found: list[dict[str, tuple[float, float]]] = [{} for _ in groups]
+    for place, name in names:
+        found[place][name] = (next(totals), next(totals))
+    return found
 
 
 def _mean(total: float, count: float) -> float:
@@ -77,7 +135,7 @@ def _refuse_broken_weights(model: nn.Module, world: World, name: str) -> None:
                          "is none either; get the model again")
 
 
-def _suspicious(micro_batches: list[Batch], totals: Float64[Tensor, " micro_batches"], loss_sum: float) -> list[str]:
+def _suspicious(micro_batches: list[Batch], totals: Float64[Tensor, " micro_batches"], loss: float) -> list[str]:
     """Ids of this process's rows whose loss is not finite; of all its rows where the loss of the whole step is."""
-    wanted = torch.ones_like(totals) if math.isfinite(loss_sum) else ~torch.isfinite(totals)
+    wanted = torch.ones_like(totals) if math.isfinite(loss) else ~torch.isfinite(totals)
     return [row for batch, so in zip(micro_batches, wanted.tolist(), strict=True) if so for row in batch.row_ids]

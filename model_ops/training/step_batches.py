@@ -3,9 +3,10 @@
     steps = StepBatches(plan, world, first=0)
     data = steps.take(index)        # data.batches, data.tokens, data.waited_s
 
-On an accelerator the next step's batches are made by a thread while this step computes: what a step holds is a function
-of its index alone, so that changes nothing but the time. On a CPU the same cores would do both, and one step's batches
-more would be held; there they are made when they are asked for.
+On an accelerator the next step's batches are made by a thread while this step computes: of a source without state a step is a
+function of its index alone, so that changes nothing but the time. On a CPU the same cores would do both, and one more step's
+batches would be held; there they are made when they are asked for. So are those of a source with state everywhere, since they
+may depend on the weights that this step updates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from model_ops.batch import IGNORED, Batch, BatchPlan
+from model_ops.batch import IGNORED, Batch, BatchSource, StatefulSource
 from model_ops.parallel.world import World
 
 
@@ -34,9 +35,9 @@ class StepData:
 class StepBatches:
     """Takes steps in order; `ahead` (open: on accelerators) makes one step more than was asked for."""
 
-    def __init__(self, plan: BatchPlan, world: World, first: int, ahead: bool | None = None):
+    def __init__(self, plan: BatchSource, world: World, first: int, ahead: bool | None = None):
         self._plan, self._world = plan, world
-        self._ahead = world.device.type != "cpu" if ahead is None else ahead
+        self._ahead = (world.device.type != "cpu" if ahead is None else ahead) and not isinstance(plan, StatefulSource)
         self._next: tuple[int, Future[list[Batch]]] | None = None
         if self._ahead and first < len(plan):
             self._begin(first)

@@ -1,11 +1,11 @@
-"""The training loop. It knows no algorithm: a plan gives the batches of a step, a loss says what to minimise.
+"""The training loop. It knows no algorithm: a source gives the batches of a step, a loss says what to minimise.
 
     result = train(model, plan, loss, settings, work=output / ".work", progress=progress, phase="sft")
 
-- A plan is a pure function of the step's index, so a run that was killed needs only that index to continue, and ends
-  with the same weights, bit for bit, as one that was not.
-- A loss returns a sum and the count it is to be divided by. Sums and counts are added over all micro-batches of a step
-  before the division, so the gradient does not depend on how a step is cut into micro-batches.
+- A run that was killed continues and ends with the same weights, bit for bit, as one that was not: a source of batches is a
+  pure function of the step's index, or a checkpoint keeps its state (model_ops.batch.StatefulSource).
+- A loss returns named terms, each with its own sum and count (model_ops.loss). Both are added over all micro-batches of a
+  step before the division, so the gradient does not depend on how a step is cut into micro-batches.
 - Master weights, gradients and the optimizer are float32; products run in `settings.precision`.
 - metrics.jsonl (beside the work folder) gets one line a step; checkpoints lie under `work`.
 """
@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from model_ops.batch import BatchPlan, LearningLoss, Loss
+from model_ops.batch import BatchSource, StatefulSource
 from model_ops.errors import ModelError
 from model_ops.heap import give_back_memory
+from model_ops.loss import LearningLoss, Loss
 from model_ops.models.lean_layers import make_lean
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
@@ -79,7 +80,7 @@ class TrainingResult:
 
 def train(
     model: nn.Module,
-    batches: BatchPlan,
+    batches: BatchSource,
     loss: Loss,
     settings: TrainingSettings,
     work: Path,
@@ -122,6 +123,9 @@ def train(
     learning = loss if isinstance(loss, LearningLoss) else None
     if learning is not None and "learned" in state:
         learning.resume(state["learned"])
+    stateful = batches if isinstance(batches, StatefulSource) else None
+    if stateful is not None and "source" in state:
+        stateful.resume(state["source"])
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or max(1, math.ceil(steps / 4))
     validation: dict[str, float] = {}
@@ -153,7 +157,8 @@ def train(
                 numbers.update(validation)
             log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
             progress.report(phase, done, steps, "steps", **shown, **measured)
-            remembered = recovery.state() if learning is None else {**recovery.state(), "learned": learning.state()}
+            remembered = {**recovery.state(), **({} if learning is None else {"learned": learning.state()}),
+                          **({} if stateful is None else {"source": stateful.state()})}
             if checkpoints.after_step(done, remembered, stop=progress.stop_requested):
                 raise Stopped
     if first == steps and validate is not None:

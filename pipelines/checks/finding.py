@@ -44,16 +44,16 @@ def problem(check: str, message: str, remedy: str) -> Finding:
     return Finding(check, "problem", message, remedy)
 
 
-THREAD = "check of "
-"""How the name of a check's thread begins."""
-
-
 @dataclass(frozen=True)
 class Check:
     """name: of the findings that say the check itself did not work."""
 
     name: str
     look: Callable[[], Sequence[Finding]]
+
+
+_unanswered: list[threading.Thread] = []
+"""Checks that got no answer in time and may still wait for one."""
 
 
 def run_checks(
@@ -70,7 +70,7 @@ def run_checks(
             results[place] = [warning(check.name, f"could not be checked: {type(error).__name__}{': ' if said else ''}{said}",
                                       "look at it by hand; if it is right, this is a defect of millrace check")]
 
-    threads = [threading.Thread(target=look, args=(place, check), daemon=True, name=f"{THREAD}{check.name}")
+    threads = [threading.Thread(target=look, args=(place, check), daemon=True, name=check.name)
                for place, check in enumerate(checks)]
     for thread in threads:
         thread.start()
@@ -78,17 +78,15 @@ def run_checks(
         tell(check.name)
         thread.join(seconds)
         if thread.is_alive():
+            _unanswered.append(thread)
             results[place] = [warning(check.name, f"could not be checked: no answer within {seconds:g} s",
                                       "see whether its place can be reached from this machine")]
     return [finding for place in range(len(checks)) for finding in results[place]]
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process; at once if a check still waits for a server.
-
-    Only the checks' own threads count: a program that runs the command in its own process has others.
-    """
-    if any(thread.is_alive() and thread.name.startswith(THREAD) for thread in threading.enumerate()):
+    """Ends the process. One in which a check still waits for a server ends at once, without waiting for it too."""
+    if any(thread.is_alive() for thread in _unanswered):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

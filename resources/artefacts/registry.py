@@ -15,6 +15,7 @@ import importlib.metadata
 import json
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -134,9 +135,13 @@ class Registry:
         return home if kind == "release" else home / name
 
     def _point(self, manifest: Manifest) -> None:
-        write_json(
-            self._home(manifest.kind, manifest.name.split("/", 1)[1]) / "current.json", {"version": manifest.version}
-        )
+        """Makes a version the current one. A pointer that names it already stays untouched: to what follows the lake, a file
+        that was written is news."""
+        pointer = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / "current.json"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if json.loads(pointer.read_text())["version"] == manifest.version:
+                return
+        write_json(pointer, {"version": manifest.version})
 
 
 @cache

@@ -120,7 +120,7 @@ def test_the_teacher_is_the_targets_distribution_at_the_supervised_token(place):
     states.compute(runner, Progress())
     members = [0, 5, 9]
     batch = make_batch(rows, states, members)
-    windows = batch.extras["windows"]
+    windows = batch.windows
     longest = int(windows.max())
     for step in range(3):
         entries, teacher_rows = supervised(windows, step)
@@ -130,7 +130,7 @@ def test_the_teacher_is_the_targets_distribution_at_the_supervised_token(place):
             row = rows[members[document]]
             j = row.start + a
             assert j + 2 + step < len(row.ids) and j + 2 + step >= row.prompt_tokens
-            found.setdefault(document, {})[j] = batch.extras["last"][teacher]
+            found.setdefault(document, {})[j] = batch.last[teacher]
         for document, states_of_it in found.items():
             row = rows[members[document]]
             hidden, _ = runner.forward(torch.tensor([row.ids]), runner.new_cache(1))

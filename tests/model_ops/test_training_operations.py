@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.models.shallower import make_student, student_layers
+from model_ops.models.shallower import evenly_spaced, make_student
+from model_ops.objectives.distillation import distillation_rows
 from model_ops.operations import distill, sft
-from model_ops.operations.distill import distillation_rows
+from model_ops.operations.distill_settings import StudentSettings
 from model_ops.progress import Progress
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import held_out_loss, mean_loss
@@ -55,11 +55,11 @@ def test_held_out_loss_is_each_rows_own(tuned, chats):
 
 
 def test_students_layers_are_evenly_spaced_with_first_and_last():
-    assert student_layers(10, 0.7) == [0, 2, 3, 4, 6, 8, 9]
-    assert student_layers(4, 2) == [0, 3]
-    assert student_layers(5, 5) == [0, 1, 2, 3, 4]
-    with pytest.raises(ModelError, match="cannot keep 6 layers"):
-        student_layers(5, 6)
+    assert evenly_spaced(10, StudentSettings(layers=0.7).depth(10)) == [0, 2, 3, 4, 6, 8, 9]
+    assert evenly_spaced(4, 2) == [0, 3] and evenly_spaced(4, 1) == [3]
+    assert evenly_spaced(5, StudentSettings(layers=5).depth(5)) == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="cannot keep 6 layers"):
+        StudentSettings(layers=6).depth(5)
 
 
 def test_a_student_of_all_layers_is_its_teacher(tuned):

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.parallel import documents, tiny
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.progress import Progress
 from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings

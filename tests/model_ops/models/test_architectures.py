@@ -5,8 +5,8 @@ import pytest
 import torch
 from architectures import ARCHITECTURES, build
 
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.model_directory import load_model, save_model
+from model_ops.objectives.sft import next_token_loss
 from model_ops.progress import Progress
 from model_ops.training.documents import Document, to_batch
 from model_ops.training.packing import PackedPlan
@@ -80,9 +80,9 @@ def test_the_loss_is_the_plain_formula_on_unpacked_eager_logits(name):
         labels = torch.from_numpy(row.input_ids).long()[1:][kept]
         total = total + torch.nn.functional.cross_entropy(alone(eager, row)[:-1][kept], labels, reduction="sum")
         count += int(kept.sum())
-    assert float(output.count) == count
-    torch.testing.assert_close(output.sum, total, rtol=1e-5, atol=1e-3)
-    output.sum.backward()
+    assert float(output.terms["loss"].count) == count
+    torch.testing.assert_close(output.terms["loss"].sum, total, rtol=1e-5, atol=1e-3)
+    output.terms["loss"].sum.backward()
     total.backward()
     for (parameter, one), other in zip(packed.named_parameters(), eager.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3 * float(other.grad.abs().max()),
@@ -96,10 +96,10 @@ def test_a_few_steps_lower_the_loss(name, precision, tmp_path):
     settings = TrainingSettings(steps=12, learning_rate=1e-2, tokens_per_step=300, max_length=256, precision=precision,
                                 warmup_share=0.0).resolved()
     rows = documents()
-    before = float(next_token_loss(model, to_batch(rows)).sum.detach())
+    before = float(next_token_loss(model, to_batch(rows)).terms["loss"].sum.detach())
     result = train(model, PackedPlan(rows, settings), next_token_loss, settings, tmp_path / ".work", Progress(), name)
     assert result.steps == 12
-    assert float(next_token_loss(model, to_batch(rows)).sum.detach()) < 0.8 * before
+    assert float(next_token_loss(model, to_batch(rows)).terms["loss"].sum.detach()) < 0.8 * before
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from model_ops.errors import ModelError
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.adapter_directory import load_adapter, save_adapter
 from model_ops.models.lora import LoraLinear, adapted_layers, add_adapters, merge_adapters
 from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_model, save_model
+from model_ops.objectives.sft import next_token_loss
 from model_ops.progress import Progress
 from model_ops.training.activations import keep_less
 from model_ops.training.documents import Document, to_batch
@@ -90,9 +90,9 @@ def test_adapters_learn_and_nothing_frozen_moves(name, tmp_path):
     counts = add_adapters(model, SETTINGS)
     settings = TrainingSettings(steps=12, learning_rate=3e-2, tokens_per_step=200, max_length=256).resolved()
     rows = documents()
-    first = float(next_token_loss(model, to_batch(rows)).sum.detach())
+    first = float(next_token_loss(model, to_batch(rows)).terms["loss"].sum.detach())
     train(model, PackedPlan(rows, settings), next_token_loss, settings, tmp_path / ".work", Progress(), "sft")
-    assert float(next_token_loss(model, to_batch(rows)).sum.detach()) < 0.9 * first
+    assert float(next_token_loss(model, to_batch(rows)).terms["loss"].sum.detach()) < 0.9 * first
     after = model.state_dict()
     assert all(torch.equal(value, after[key]) and value.dtype == after[key].dtype for key, value in before.items())
     adapted = {key: value for key, value in after.items() if key not in before}
@@ -161,7 +161,7 @@ def test_checkpointed_blocks_give_the_same_gradients(checkpointing):
         model = stirred(build("qwen3")).train()
         keep_less(model, kept)
         with torch.autocast("cpu", torch.bfloat16):
-            next_token_loss(model, batch).sum.backward()
+            next_token_loss(model, batch).terms["loss"].sum.backward()
         gradients.append([p.grad for p in model.parameters() if p.requires_grad])
     for one, other in zip(*gradients, strict=True):
         assert torch.equal(one, other)

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings

@@ -17,8 +17,9 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.batch import LossOutput
-from model_ops.losses.linear_cross_entropy import next_token_loss
+
+from model_ops.loss import LossOutput
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings
@@ -41,7 +42,7 @@ def draws(mesh):
     def loss(model, batch):
         output = next_token_loss(model, batch)
         drawn.append(float(torch.rand(())))
-        return LossOutput(output.sum, output.count)
+        return LossOutput(output.terms)
     train(model, PackedPlan(documents(40, 64, 130), settings), loss, settings, folder / str(mesh.tp) / ".work", Progress(),
           "x", world=world)
     return [drawn[0], drawn[-1]]

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoConfig
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.models.lean_layers import make_lean
+from model_ops.objectives.sft import next_token_loss
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.planning.needs import Training, count_weights, needs_of
 from model_ops.planning.step_trace import Traced, trace_micro_batch
@@ -33,12 +33,12 @@ def measured(layers, tokens, length, checkpointing, **changes):
     batch = to_batch([Document(f"r{i}", generator.integers(3, vocab, length), np.ones(length, dtype=bool))
                       for i in range(tokens // length)])
     with torch.autocast("cpu", torch.bfloat16):  # indices that attention remembers exist before counting begins
-        next_token_loss(model, batch).sum.backward()
+        next_token_loss(model, batch).terms["loss"].sum.backward()
     model.zero_grad(set_to_none=True)
     gc.collect()
     with LiveBytes() as live:
         with torch.autocast("cpu", torch.bfloat16):
-            loss = next_token_loss(model, batch).sum
+            loss = next_token_loss(model, batch).terms["loss"].sum
         loss.backward()
     return live.peak
 

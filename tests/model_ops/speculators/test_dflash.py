@@ -77,7 +77,7 @@ def documents_at(batch, anchors):
     """The batch's documents, with blocks at these entries of each window."""
     if anchors is None:
         return documents_of(batch)
-    marked = torch.zeros(len(anchors), int(batch.extras["windows"].max()), dtype=torch.bool)
+    marked = torch.zeros(len(anchors), int(batch.windows.max()), dtype=torch.bool)
     for place, entries in enumerate(anchors):
         marked[place, entries] = True
     return replace(documents_of(batch), anchors=marked)
@@ -104,7 +104,7 @@ def test_training_computes_the_dense_model(material, anchors, explicit_up_to, mo
                 assert all(not output[place, entry].any() for output in outputs)
                 continue
             expected = block_by_definition(model, runner.embedding, target.lm_head.weight, row.ids,
-                                           batch.extras["captured"][place].float(), row.start + entry, 3)
+                                           batch.captured[place].float(), row.start + entry, 3)
             for step in range(3):
                 torch.testing.assert_close(logits_of(model, outputs[step][place, entry], step), expected[step], atol=2e-4,
                                            rtol=1e-4)
@@ -124,7 +124,7 @@ def test_gradients_are_those_of_the_dense_model(material):
     state = model.state_dict
     model.state_dict = lambda: parameters  # the dense model reads its weights there
     expected = sum((block_by_definition(model, runner.embedding, target.lm_head.weight, rows[[0, 2][row]].ids,
-                                        batch.extras["captured"][row].float(), rows[[0, 2][row]].start + entry, 3)
+                                        batch.captured[row].float(), rows[[0, 2][row]].start + entry, 3)
                     * drawn[number]).sum() for number, (row, entry) in enumerate(where))
     theirs = torch.autograd.grad(expected, parameters.values())
     model.state_dict = state
@@ -177,10 +177,10 @@ def test_the_loss_is_the_weighted_sum_over_the_anchors_blocks(material, loss):
                                   lambda_of="position").resolved()
     batch, teacher = make_batch(rows, source, [0, 1, 2], (5, 6, 7)), Teacher(target.lm_head.weight, model.target_ids)
     found = SpeculatorLoss(teacher, settings)(model, batch)
-    p = (batch.extras["last"].float() @ teacher.head.T).softmax(-1)
+    p = (batch.last.float() @ teacher.head.T).softmax(-1)
     labels = torch.cat([torch.tensor(row.ids[row.prompt_tokens:] if row.prompt_tokens > 1 else row.ids[2:]) for row in rows])
-    assert len(labels) == len(p) == found.count == 26
-    chosen = [entries.nonzero().flatten().tolist() for entries in chosen_anchors(batch.extras["windows"], batch.extras["order"], 4)]
+    assert len(labels) == len(p) == found.terms["loss"].count == 26
+    chosen = [entries.nonzero().flatten().tolist() for entries in chosen_anchors(batch.windows, batch.order, 4)]
     assert [len(entries) for entries in chosen] == [4, 3, 4]
     total, firsts = 0, [0, 9, 12]
     outputs = model.unroll(documents_at(batch, chosen), 3)
@@ -194,9 +194,9 @@ def test_the_loss_is_the_weighted_sum_over_the_anchors_blocks(material, loss):
                     losses.append(speculator_loss(loss, logits, p[at, None], labels[at, None], 3.0).sum())
             # what was drafted at some positions of an answer stands for all of it that have a teacher
             total = total + weight * sum(losses) / len(losses) * (row.window - step)
-    torch.testing.assert_close(found.sum, total)
+    torch.testing.assert_close(found.terms["loss"].sum, total)
     weights = list(model.parameters())
-    for one, other in zip(torch.autograd.grad(found.sum, weights), torch.autograd.grad(total, weights), strict=True):
+    for one, other in zip(torch.autograd.grad(found.terms["loss"].sum, weights), torch.autograd.grad(total, weights), strict=True):
         torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-3)
 
 
@@ -206,11 +206,10 @@ def test_an_answer_weighs_by_its_tokens_whatever_shares_its_micro_batch(material
     settings = speculator_settings(architecture="dflash", anchors=2).resolved()
     loss = SpeculatorLoss(Teacher(target.lm_head.weight, model.target_ids), settings)
     together = make_batch(rows, source, [0, 1, 2], (5, 6, 7))
-    orders = together.extras["order"].split(together.extras["windows"].tolist())
+    orders = together.order.split(together.windows.tolist())
     alone = [make_batch(rows, source, [place]) for place in range(3)]
-    for batch, order in zip(alone, orders, strict=True):
-        batch.extras["order"] = order
-    torch.testing.assert_close(loss(model, together).sum, sum(loss(model, batch).sum for batch in alone))
+    alone = [replace(batch, order=order) for batch, order in zip(alone, orders, strict=True)]
+    torch.testing.assert_close(loss(model, together).terms["loss"].sum, sum(loss(model, batch).terms["loss"].sum for batch in alone))
 
 
 def test_anchors_are_chosen_anew_each_step_and_again_the_same(material):
@@ -219,8 +218,8 @@ def test_anchors_are_chosen_anew_each_step_and_again_the_same(material):
     plans, seen = [SpeculatorPlan(rows, source, settings) for _ in range(2)], set()
     for step in range(6):
         for one, other in zip(*(plan.step(step) for plan in plans), strict=True):
-            windows = one.extras["windows"]
-            marked, again = (chosen_anchors(windows, batch.extras["order"], 5) for batch in (one, other))
+            windows = one.windows
+            marked, again = (chosen_anchors(windows, batch.order, 5) for batch in (one, other))
             assert one.row_ids == other.row_ids and torch.equal(marked, again)
             assert marked.sum(1).tolist() == windows.clamp(max=5).tolist()
             assert not (marked & (torch.arange(marked.shape[1]) >= windows[:, None])).any()
@@ -235,7 +234,7 @@ def test_what_is_told_of_validation_is_the_mean_over_all_positions(material):
     alphas = [[], []]
     for member in range(3):
         batch = make_batch(rows, source, [member])
-        p = (batch.extras["last"].float() @ teacher.head.T).softmax(-1)
+        p = (batch.last.float() @ teacher.head.T).softmax(-1)
         for step, draft in enumerate(drafts_of(model, batch, 2)):
             alphas[step] += acceptance(draft.states @ draft.head.T, p[draft.rows]).tolist()
     assert told["validation_alpha_0"] == pytest.approx(sum(alphas[0]) / len(alphas[0]), rel=1e-3)

@@ -44,6 +44,7 @@ def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_
         for j in range(start, length - 2):
             tokens = ids[d, 1:j + 2]
             hidden, positions = fused[d, :j + 1], torch.arange(j + 1)
+            out = hidden
             for step in range(min(steps, length - 2 - j)):
                 if step > 0:
                     tokens = torch.cat((tokens, ids[d, j + 1 + step, None]))
@@ -68,6 +69,7 @@ def test_ragged_windows_and_long_rows_equal_a_plain_decoder(kv_heads, num_layers
             for entry in range(window):
                 j = start + entry
                 tokens, hidden, positions = ids[d, 1:j + 2], fused[d, :j + 1], torch.arange(j + 1)
+                out = hidden
                 for step in range(min(steps, window - entry)):
                     if step > 0:
                         tokens = torch.cat((tokens, ids[d, j + 1 + step, None]))

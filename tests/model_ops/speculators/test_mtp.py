@@ -66,6 +66,7 @@ def test_training_and_drafting_run_the_published_layer_on_its_own_output(tmp_pat
         outputs = model.unroll(Documents(text, captured, torch.tensor([start]), 12 - start), 3)
         for j in range(start, 12):
             tokens, fed, positions = text[0, 1:j + 2], states[0, :j + 1], torch.arange(j + 1)
+            out = fed
             for step in range(min(3, 12 - j)):
                 if step:
                     tokens = torch.cat((tokens, text[0, j + 1 + step, None]))

@@ -61,22 +61,22 @@ def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
     settings = speculator_settings(ttt_steps=STEPS, loss=loss, eta=2.0, lambda_of="position",
                                   step_weights=[1.0, 0.25, 0.5]).resolved()
     found = SpeculatorLoss(teacher, settings)(model, batch)
-    p = (batch.extras["last"].float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
+    p = (batch.last.float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
     labels = torch.cat([torch.tensor(row.ids[row.prompt_tokens:]) for row in rows])
-    assert len(labels) == len(p) == found.count == 25
+    assert len(labels) == len(p) == found.terms["loss"].count == 25
     drafted = {int(target): draft for draft, target in enumerate(teacher.target_ids)}
     labels = torch.tensor([drafted.get(int(label), -1) for label in labels])
     total, alphas = 0, []
     for weight, hidden, step in zip([1.0, 0.25, 0.5], model.unroll(documents_of(batch), STEPS), range(STEPS), strict=True):
-        entries, at = supervised(batch.extras["windows"], step)
+        entries, at = supervised(batch.windows, step)
         logits = model.logits(hidden.flatten(0, 1)[entries])
         total = total + weight * speculator_loss(loss, logits, p[at], labels[at], 2.0).sum()
         alphas.append(acceptance(logits, p[at]).detach())
-    torch.testing.assert_close(found.sum, total)
+    torch.testing.assert_close(found.terms["loss"].sum, total)
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for one, other in zip(torch.autograd.grad(found.sum, weights), torch.autograd.grad(total, weights), strict=True):
+    for one, other in zip(torch.autograd.grad(found.terms["loss"].sum, weights), torch.autograd.grad(total, weights), strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
-    means = {name: float(value) / found.metric_counts[name] for name, value in found.metrics.items()}
+    means = {name: float(mean.sum) / mean.count for name, mean in found.metrics.items()}
     for step, alpha in enumerate(alphas):
         assert means[f"alpha_{step}"] == pytest.approx(float(alpha.mean()), rel=1e-4)
     assert means["draft_mass"] == pytest.approx(float(p.sum(-1).mean()), rel=1e-4) and means["alpha_0"] <= means["draft_mass"]
@@ -95,7 +95,7 @@ def test_lambda_of_a_draft_step_follows_its_mean_alpha(material):
     model, teacher, _, batch = material
     losses = {kind: SpeculatorLoss(teacher, speculator_settings(ttt_steps=STEPS, loss=kind, step_decay=1.0).resolved())
               for kind in ("kl", "tv", "lk_lambda")}
-    torch.testing.assert_close(losses["lk_lambda"](model, batch).sum, losses["kl"](model, batch).sum)
+    torch.testing.assert_close(losses["lk_lambda"](model, batch).terms["loss"].sum, losses["kl"](model, batch).terms["loss"].sum)
     for loss in losses.values():
         loss.after_step({"alpha_0": 0.5, "alpha_1": 0.25, "alpha_2": float("nan"), "loss": 3.0})
         loss.after_step({"alpha_0": 0.7, "alpha_1": 0.35})
@@ -106,7 +106,7 @@ def test_lambda_of_a_draft_step_follows_its_mean_alpha(material):
         torch.testing.assert_close(mixed, share * kl + (1 - share) * tv)
     resumed = SpeculatorLoss(teacher, losses["lk_lambda"].settings)
     resumed.resume(json.loads(json.dumps(losses["lk_lambda"].state())))
-    torch.testing.assert_close(resumed(model, batch).sum, losses["lk_lambda"](model, batch).sum, rtol=0, atol=0)
+    torch.testing.assert_close(resumed(model, batch).terms["loss"].sum, losses["lk_lambda"](model, batch).terms["loss"].sum, rtol=0, atol=0)
 
 
 def _of_step(loss, model, batch, step):
@@ -155,11 +155,11 @@ def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(mate
     def found(ratio, order):
         settings = speculator_settings(architecture="p_eagle", num_speculative_tokens=STEPS, loss=loss, cod_ratio=ratio,
                                       cod_floor=0.01, lambda_of="position").resolved()
-        output = SpeculatorLoss(teacher, settings)(model, replace(batch, extras={**batch.extras, "order": order}))
-        assert output.count == 25
-        return output.sum.detach(), torch.autograd.grad(output.sum, model.mask_hidden)[0]
+        output = SpeculatorLoss(teacher, settings)(model, replace(batch, order=order))
+        assert output.terms["loss"].count == 25
+        return output.terms["loss"].sum.detach(), torch.autograd.grad(output.terms["loss"].sum, model.mask_hidden)[0]
 
-    total, gradient = found(1.0, batch.extras["order"])
+    total, gradient = found(1.0, batch.order)
     plain = sum(
         weight * speculator_loss(loss, logits, p, labels, 3.0).sum()
         for weight, (logits, p, labels) in zip([1.0, 0.8, 0.64], _whole_steps(model, teacher, rows, batch), strict=True))
@@ -174,10 +174,10 @@ def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(mate
 @torch.no_grad()
 def _whole_steps(model, teacher, rows, batch):
     """(logits, teacher's probabilities, labels) of every step at every supervised index."""
-    p = (batch.extras["last"].float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
+    p = (batch.last.float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
     labels = teacher.draft_labels(torch.cat([torch.tensor(row.ids[row.prompt_tokens:]) for row in rows]))
     for step, hidden in enumerate(model.unroll(documents_of(batch), STEPS)):
-        entries, at = supervised(batch.extras["windows"], step)
+        entries, at = supervised(batch.windows, step)
         yield model.logits(hidden.flatten(0, 1)[entries]), p[at], labels[at]
 
 
@@ -212,7 +212,7 @@ def test_the_order_of_a_batch_is_its_steps_own(material):
     _, _, rows, _ = material
     plans = [SpeculatorPlan(rows, DrawnStates(rows, 32), speculator_settings(
         steps=3, tokens_per_step=64, learning_rate=1e-3, max_length=64, seed=seed).resolved()) for seed in (0, 0, 1)]
-    orders = [[batch.extras["order"].tolist() for step in range(3) for batch in plan.step(step)] for plan in plans]
+    orders = [[batch.order.tolist() for step in range(3) for batch in plan.step(step)] for plan in plans]
     assert orders[0] == orders[1] != orders[2] and orders[0][0] != orders[0][-1]
     assert all(sorted(order) == list(range(len(order))) for order in orders[0])
 

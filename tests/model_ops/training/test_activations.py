@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.blocks import blocks_of
 from model_ops.errors import ModelError
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training import activations
 from model_ops.training.activations import OffloadedInputs, keep_less
 from model_ops.training.packing import Document, to_batch
@@ -38,8 +38,8 @@ def gradients(model, batch, precision=torch.bfloat16):
     model.zero_grad(set_to_none=True)
     with torch.autocast("cpu", precision, enabled=precision is not torch.float32):
         output = next_token_loss(model, batch)
-    output.sum.backward()
-    return output.sum.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    output.terms["loss"].sum.backward()
+    return output.terms["loss"].sum.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
 
 def kept_bytes(model, batch):
@@ -123,11 +123,11 @@ def test_names_of_weights_and_evaluation_stay_as_they_are():
     model, batch = packed_model(), packed_batch()
     names = list(model.state_dict())
     with torch.no_grad():
-        expected = next_token_loss(model, batch).sum
+        expected = next_token_loss(model, batch).terms["loss"].sum
     keep_less(model, "full")
     assert list(model.state_dict()) == names
     with torch.no_grad():
-        assert torch.equal(next_token_loss(model, batch).sum, expected)
+        assert torch.equal(next_token_loss(model, batch).terms["loss"].sum, expected)
 
 
 def test_offloaded_inputs_come_back_and_gradients_agree(monkeypatch):

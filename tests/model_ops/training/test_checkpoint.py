@@ -12,8 +12,9 @@ from safetensors import safe_open
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.batch import Batch, LossOutput
+from model_ops.batch import Batch
 from model_ops.errors import ModelError
+from model_ops.loss import one_term
 from model_ops.progress import Progress, Stopped
 from model_ops.training import checkpoint
 from model_ops.training.settings import TrainingSettings
@@ -49,7 +50,7 @@ class Plan:
 
 def loss(model, batch):
     x = F.one_hot(batch.input_ids % WIDTH, WIDTH).float()
-    return LossOutput((model(x) - x).square().sum(), float(len(x)))
+    return one_term((model(x) - x).square().sum(), float(len(x)))
 
 
 def settings(**changes):
@@ -217,7 +218,7 @@ def test_a_checkpoint_in_flight_is_finished_before_a_run_ends_with_an_error(tmp_
 
     def bad_at_five(model, batch):
         output = loss(model, batch)
-        return LossOutput(output.sum * float("nan"), output.count) if batch.row_ids == ["row-4"] else output
+        return one_term(output.terms["loss"].sum * float("nan"), output.terms["loss"].count) if batch.row_ids == ["row-4"] else output
 
     monkeypatch.setattr(checkpoint.Checkpoints, "_publish", slowly)
     with pytest.raises(ModelError, match="row-4"):
@@ -255,7 +256,7 @@ def test_randomness_of_every_generator_goes_on_as_if_nothing_had_happened(tmp_pa
     def noisy(model, batch):
         output = loss(model, batch)
         noise = torch.rand(()) + random.random() + np.random.rand()
-        return LossOutput(output.sum * noise, output.count)
+        return one_term(output.terms["loss"].sum * noise, output.terms["loss"].count)
 
     whole, straight = run(tmp_path / "whole", loss=noisy)
     with pytest.raises(Stopped):
@@ -305,7 +306,7 @@ def test_optimizer_state_that_is_no_tensor_comes_back_as_it_was(tmp_path):
     world = World.alone(torch.device("cpu"))
     writing = Checkpoints(tmp_path, model, optimizer, run_of, settings(), world, Progress())
     for done in (1, 2, 3):
-        loss(model, Plan(3).step(done)[0]).sum.backward()
+        loss(model, Plan(3).step(done)[0]).terms["loss"].sum.backward()
         optimizer.step()
         writing.after_step(done, {"kept": [done, 0.1]})
     writing.wait()

@@ -34,7 +34,7 @@ from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.training.checkpoint import Checkpoints
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.packing import PackedPlan
 from model_ops.parallel.mesh_settings import MeshSettings

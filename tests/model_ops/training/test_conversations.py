@@ -183,7 +183,7 @@ def test_a_split_document_has_every_target_predicted_once(length, max_length, se
     seen = [token for number, piece in enumerate(pieces) for token in piece.input_ids.tolist()[number > 0:]]
     assert seen == list(range(length))
     for piece in pieces:
-        assert piece.extras["advantage"].tolist() == whole.extras["advantage"][piece.input_ids].tolist()
+        assert piece.streams["advantage"].tolist() == whole.streams["advantage"][piece.input_ids].tolist()
 
 
 def test_what_is_longer_than_a_row_is_cut_split_or_left_out_and_counted(tokenizer):

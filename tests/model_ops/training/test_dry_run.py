@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from model_ops.batch import IGNORED, LossOutput
+from model_ops.batch import IGNORED
 from model_ops.errors import ModelError
+from model_ops.loss import one_term
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.training.documents import Document
@@ -37,7 +38,7 @@ class Noisy(nn.Module):
 def loss_of(model, batch):
     kept = batch.labels != IGNORED
     losses = nn.functional.cross_entropy(model(batch.input_ids)[kept], batch.labels[kept], reduction="sum")
-    return LossOutput(losses * (1 + torch.rand(())), kept.sum())
+    return one_term(losses * (1 + torch.rand(())), kept.sum())
 
 
 def chosen(**values):

@@ -9,7 +9,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.batch import IGNORED
 from model_ops.losses.chunked_head import Head, chunked_head
-from model_ops.losses.linear_cross_entropy import cross_entropy_rows, next_token_loss, token_nll
+from model_ops.losses.linear_cross_entropy import cross_entropy_rows, token_nll
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training.packing import Document, to_batch
 
 
@@ -54,14 +55,14 @@ def batch():
 def test_the_models_loss_is_that_of_its_logits_with_a_tied_head():
     model, rows = tiny(), batch()
     output = next_token_loss(model, rows)
-    output.sum.backward()
+    output.terms["loss"].sum.backward()
     gradients = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
     logits = model(**rows.model_inputs).logits[0]
     plain = F.cross_entropy(logits, rows.labels, ignore_index=IGNORED, reduction="sum")
     plain.backward()
-    torch.testing.assert_close(output.sum, plain, rtol=1e-5, atol=1e-5)
-    assert float(output.count) == int((rows.labels != IGNORED).sum())
+    torch.testing.assert_close(output.terms["loss"].sum, plain, rtol=1e-5, atol=1e-5)
+    assert float(output.terms["loss"].count) == int((rows.labels != IGNORED).sum())
     for ours, parameter in zip(gradients, model.parameters(), strict=True):
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-3, atol=1e-5)
 
@@ -130,14 +131,14 @@ def test_every_head_gives_the_loss_of_the_models_own_logits(change):
             model.config.logit_scale, model.config.logits_scaling = 3.0, 2.0
             logits = logits * 3.0 / 2.0
     plain = F.cross_entropy(logits, rows.labels, ignore_index=IGNORED, reduction="sum")
-    torch.testing.assert_close(next_token_loss(model, rows).sum, plain, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(next_token_loss(model, rows).terms["loss"].sum, plain, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(token_nll(model, rows)[0].sum(), plain, rtol=1e-5, atol=1e-5)
 
 
 def test_bfloat16_products_keep_a_float32_softmax():
     model, rows = tiny(), batch()
-    exact = float(next_token_loss(model, rows).sum.detach())
+    exact = float(next_token_loss(model, rows).terms["loss"].sum.detach())
     with torch.autocast("cpu", torch.bfloat16):
         output = next_token_loss(model, rows)
-    assert output.sum.dtype == torch.float32
-    assert float(output.sum.detach()) == pytest.approx(exact, rel=0.02)
+    assert output.terms["loss"].sum.dtype == torch.float32
+    assert float(output.terms["loss"].sum.detach()) == pytest.approx(exact, rel=0.02)

@@ -9,8 +9,8 @@ import torch
 
 from model_ops.errors import ModelError
 from model_ops.losses import loss_heads
-from model_ops.losses.linear_cross_entropy import next_token_loss
 from model_ops.losses.loss_heads import KERNELS, chosen_kernel, measure
+from model_ops.objectives.sft import next_token_loss
 from model_ops.training.packing import Document, to_batch
 
 CPU = torch.device("cpu")
@@ -58,8 +58,8 @@ def test_a_model_has_the_same_loss_and_gradients_with_torchs_head(tmp_path):
     for wanted in ("chunked", "torch"):
         model = architectures.build("qwen3")
         output = next_token_loss(model, batch, kernel=chosen_kernel(wanted, model, "float32", tmp_path))
-        output.sum.backward()
-        gradients.append([output.sum.detach(), output.count, *(parameter.grad for parameter in model.parameters())])
+        output.terms["loss"].sum.backward()
+        gradients.append([output.terms["loss"].sum.detach(), output.terms["loss"].count, *(parameter.grad for parameter in model.parameters())])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 

@@ -13,8 +13,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_ops.batch import Batch, LossOutput
+from model_ops.batch import Batch
 from model_ops.errors import ModelError
+from model_ops.loss import one_term
 from model_ops.progress import Progress, Stopped
 from model_ops.training.muon import Muon, orthogonal
 from model_ops.training.optimizers import build_optimizer, parameter_groups, state_bytes
@@ -209,7 +210,7 @@ class Plan:
 
 
 def plain_loss(model, batch):
-    return LossOutput(nn.functional.cross_entropy(model(batch.input_ids), batch.labels, reduction="sum"), batch.tokens)
+    return one_term(nn.functional.cross_entropy(model(batch.input_ids), batch.labels, reduction="sum"), batch.tokens)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

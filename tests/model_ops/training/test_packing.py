@@ -1,12 +1,15 @@
 """Plans: every document once in a pass, the same plan for the same settings, the same rows whatever the ranks."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.batch import IGNORED
+from model_ops.batch import IGNORED, Batch
+from model_ops.parallel.context_parallel import Context, cut, pad
 from model_ops.training.documents import Document, Documents, to_batch
 from model_ops.training.packing import PackedPlan, to_batches
 from model_ops.training.settings import TrainingSettings
@@ -42,10 +45,19 @@ def test_labels_are_the_next_token_within_a_document_only():
     assert sum(d.target_tokens for d in documents([4, 3])) == int((batch.labels != IGNORED).sum())
 
 
-def test_extras_follow_their_tokens():
+@dataclass(frozen=True, kw_only=True)
+class WithAdvantages(Batch):
+    advantage: torch.Tensor = field(metadata={"padding": 0})
+
+
+def test_an_objectives_own_stream_follows_its_tokens():
     rows = [Document("a", np.arange(3), np.ones(3, bool), {"advantage": np.array([1.0, 2.0, 3.0], np.float32)}),
             Document("b", np.arange(2), np.ones(2, bool), {"advantage": np.array([4.0, 5.0], np.float32)})]
-    assert to_batch(rows).extras["advantage"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    batch = to_batch(rows, WithAdvantages)
+    assert batch.advantage.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    padded = pad(batch, 4)
+    assert padded.advantage.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 0.0] and padded.labels[-3:].tolist() == [IGNORED] * 3
+    assert cut(padded, Context(None, rank=1, size=2)).advantage.tolist() == [5.0, 0.0, 0.0, 0.0]
 
 
 def test_evaluation_batches_hold_everything_within_their_limit():

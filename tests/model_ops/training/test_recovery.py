@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from model_ops.batch import Batch, LossOutput
+from model_ops.batch import Batch
 from model_ops.errors import ModelError
+from model_ops.loss import one_term
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.optimizers import build_optimizer
@@ -47,7 +48,7 @@ class Plan:
 
 
 def loss(model, batch):
-    return LossOutput((model.slope.square() * batch.weights[0]).sum() * 4, 4.0)
+    return one_term((model.slope.square() * batch.weights[0]).sum() * 4, 4.0)
 
 
 class Heard(Progress):
@@ -102,7 +103,7 @@ def test_a_gradient_that_is_not_finite_is_told_from_a_loss(tmp_path):
             return gradient * math.nan
 
     def steep(model, batch):
-        return LossOutput(Steep.apply(model.slope).sum(), 4.0)
+        return one_term(Steep.apply(model.slope).sum(), 4.0)
 
     with pytest.raises(ModelError, match=r"line step 0: the gradient is not a finite number on rows row-0-0, row-0-1"):
         train(Line(), Plan(3, {}), steep, settings(steps=3), tmp_path / ".work", Heard(), "line")

@@ -12,8 +12,9 @@ from stop_after import StopAfter
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.batch import IGNORED, Batch, LossOutput
+from model_ops.batch import IGNORED, Batch
 from model_ops.errors import ModelError
+from model_ops.loss import one_term
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.optimizers import build_optimizer
@@ -40,7 +41,7 @@ class Toy(nn.Module):
 def next_token_loss(model, batch):
     kept = batch.labels != IGNORED
     losses = F.cross_entropy(model(batch.input_ids)[kept].float(), batch.labels[kept], reduction="none")
-    return LossOutput((losses * batch.weights[kept]).sum(), batch.weights[kept].sum(), {"seen": float(kept.sum())})
+    return one_term((losses * batch.weights[kept]).sum(), batch.weights[kept].sum(), {"seen": float(kept.sum())})
 
 
 def document(seed, length):

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
 from benchmarks.parallel import documents, tiny
-from model_ops.losses.linear_cross_entropy import next_token_loss
+from model_ops.objectives.sft import next_token_loss
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.processes import process_group
 from model_ops.parallel.world import World

@@ -7,7 +7,6 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import yaml
@@ -15,7 +14,7 @@ import yaml
 from pipelines.checks import base_model
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.check_recipe import check
-from pipelines.checks.finding import Check, leave, ok, run_checks
+from pipelines.checks.finding import Check, ok, run_checks
 from pipelines.checks.place import bytes_needed
 from pipelines.contract.base_choice import Base
 from pipelines.contract.recipe import RecipeError, load_recipe
@@ -295,16 +294,3 @@ def test_a_large_model_on_a_cpu_is_not_traced(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "accelerators", Counter)
     found = environment.check_devices(load_recipe(write(tmp_path)), tmp_path / "recipe.yaml", 8_000_000_000, plan=True)
     assert [finding.state for finding in found] == ["ok", "warning"] and "days" in found[1].message
-
-
-def test_threads_of_others_do_not_end_the_process():
-    """A program that runs `millrace check` in its own process has threads of its own, and goes on."""
-    release = threading.Event()
-    other = threading.Thread(target=release.wait, daemon=True)
-    other.start()
-    try:
-        with mock.patch("os._exit", side_effect=AssertionError("the process was ended")), pytest.raises(SystemExit) as ended:
-            leave(1)
-    finally:
-        release.set()
-    assert ended.value.code == 1

@@ -52,6 +52,14 @@ def test_where_nothing_changed_nothing_is_made(lake, monkeypatch):
     assert lake.catalog.stat() == before
 
 
+def test_an_artefact_that_is_found_finished_is_no_change(lake):
+    base = artefact(lake, "base_model", 2)
+    publish(lake)
+    assert artefact(lake, "base_model", 2) == base and publish(lake) == []
+    artefact(lake, "base_model", 1)
+    assert publish(lake) == ["artefacts"]
+
+
 def test_what_changed_is_made_again_and_nothing_else(lake, monkeypatch):
     made, original = [], build._create_table_view
     monkeypatch.setattr(build, "_create_table_view", lambda *given: (made.append(given[2]), original(*given))[1])

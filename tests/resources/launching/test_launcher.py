@@ -33,6 +33,7 @@ def test_wrong_inputs_are_the_workers_own_sentence_and_the_worker_stays(launcher
     assert launcher._worker.pid == first
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_said_and_the_next_job_gets_a_new_one(launcher, tmp_path):
     def kill_soon():
         deadline = time.monotonic() + 120

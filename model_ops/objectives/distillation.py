@@ -1,0 +1,94 @@
+"""Distillation: divergence of a student's distribution from its teacher's, mixed with cross-entropy of the labels.
+
+    loss = distillation_loss(teacher, temperature=1.0, label_weight=0.0)      # a model_ops.loss.Loss
+
+The loss of a token is (1 - label_weight) T^2 KL(teacher || student) at temperature T + label_weight cross-entropy (Hinton et
+al., arXiv 1503.02531). Reads the streams labels and weights; logs kl, the plain divergence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from model_ops.batch import IGNORED, Batch
+from model_ops.errors import ModelError
+from model_ops.loss import Loss, LossOutput, one_term
+from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
+from model_ops.losses.linear_cross_entropy import last_hidden
+from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
+
+
+def distillation_loss(teacher: PreTrainedModel, temperature: float, label_weight: float) -> Loss:
+    """The trainer's loss. Raises ModelError where the teacher's head is no linear layer."""
+    if Head.of(teacher) is None:
+        raise ModelError(f"{type(teacher).__name__} has a head that is no linear layer; it cannot be distilled")
+    teacher.eval()
+
+    def loss(student: nn.Module, batch: Batch) -> LossOutput:
+        kept = (batch.labels != IGNORED).nonzero()[:, 0]
+        with torch.no_grad():
+            kind = batch.labels.device.type
+            products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
+            taught = last_hidden(teacher, batch)[kept].to(products)
+            head = Head.of(teacher)
+            head = replace(head, weight=head.weight.to(products))
+        divergences = torch.zeros(len(kept), device=taught.device)
+        learning, shard = local_head(Head.of(student))
+        if shard is not None:
+            head = head.rows(shard.start, shard.size)
+        rows = distillation_rows(
+            taught, head, batch.labels[kept], batch.weights[kept], temperature, label_weight,
+            divergences, shard,
+        )
+        total, _ = chunked_head(last_hidden(student, batch)[kept], learning, rows)
+        weights = batch.weights[kept]
+        return one_term(total, weights.sum(), {"kl": (divergences * weights).sum()})
+
+    return loss
+
+
+def distillation_rows(
+    taught: Float[Tensor, "rows teacher_hidden"], teacher_head: Head,
+    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], temperature: float, label_weight: float,
+    divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
+) -> RowsLoss:
+    """(1 - label_weight) T^2 KL(teacher || student) + label_weight cross-entropy, of each row times its weight.
+
+    The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain KL of each row. With a
+    `shard`, both heads are cut over processes and these are the logits of its tokens.
+    """
+
+    def log_softmax(logits: Tensor) -> Tensor:
+        return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[0][:, None]
+
+    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        teacher_logits = teacher_head.logits(taught[where])
+        wanted = log_softmax(teacher_logits.div_(temperature))
+        given = log_softmax(logits / temperature)
+        wanted_probability = wanted.exp()
+        divergence = (wanted_probability * (wanted - given)).sum(-1)
+        divergences[where] = divergence if shard is None else shard.sum(divergence)
+        share = (1 - label_weight) * temperature**2
+        losses = share * divergences[where]
+        gradient = (given.exp() - wanted_probability).mul_(share / temperature) if gradient_wanted else None
+        if label_weight > 0:
+            plain = log_softmax(logits)
+            if shard is None:
+                label, held = labels[where, None], torch.ones_like(labels[where, None], dtype=torch.bool)
+                of_label = plain.gather(1, label)[:, 0]
+            else:
+                label, held = (values[:, None] for values in shard.places(labels[where]))
+                of_label = shard.sum(plain.gather(1, label).masked_fill(~held, 0)[:, 0])
+            losses = losses - label_weight * of_label
+            if gradient is not None:
+                gradient.add_(plain.exp(), alpha=label_weight)
+                gradient.scatter_add_(1, label, held.to(gradient.dtype).mul_(-label_weight))
+        weight = weights[where]
+        return losses * weight, None if gradient is None else gradient.mul_(weight[:, None])
+
+    return rows

@@ -1,0 +1,42 @@
+"""Supervised fine-tuning: weighted cross-entropy of the labels of a batch.
+
+    output = next_token_loss(model, batch)                # LossOutput of a causal language model
+    output = next_token_loss(model, batch, z_loss=1e-4)   # holds the softmax's normaliser near 1
+
+Reads the streams labels and weights. Beside the loss it logs token_accuracy, the share of labels that had the highest logit.
+Its batches are packed documents (model_ops.training.packing.PackedPlan).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from model_ops.batch import IGNORED, Batch
+from model_ops.loss import LossOutput, one_term
+from model_ops.losses.chunked_head import Head, chunked_head
+from model_ops.losses.linear_cross_entropy import HeadLoss, cross_entropy_rows, last_hidden
+from model_ops.losses.vocabulary_shards import local_head
+
+
+def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel: HeadLoss | None = None) -> LossOutput:
+    """Weighted cross-entropy of the labels; count is the sum of their weights.
+
+    With a `kernel` (model_ops.losses.loss_heads) the head is that one's, and no accuracy is told.
+    """
+    kept = (batch.labels != IGNORED).nonzero()[:, 0]
+    labels, weights = batch.labels[kept], batch.weights[kept]
+    if kernel is not None:
+        hidden = last_hidden(model, batch)[kept]
+        return one_term(kernel(hidden, model.get_output_embeddings().weight, labels, weights), weights.sum())
+    hits = torch.zeros_like(weights)
+    head, shard = local_head(Head.of(model))
+    if head is not None:
+        rows = cross_entropy_rows(labels, weights, z_loss, hits, shard)
+        total, _ = chunked_head(last_hidden(model, batch)[kept], head, rows)
+    else:
+        logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float()
+        losses = nn.functional.cross_entropy(logits, labels, reduction="none") + z_loss * logits.logsumexp(-1).square()
+        total = (losses * weights).sum()
+        hits = (logits.detach().argmax(-1) == labels).float()
+    return one_term(total, weights.sum(), {"token_accuracy": (hits * weights).sum()})
