@@ -113,7 +113,7 @@ def _of_step(loss, model, batch, step):
     weights = [float(place == step) for place in range(STEPS)]
     alone = SpeculatorLoss(loss.teacher, loss.settings.model_copy(update={"step_weights": weights}))
     alone.resume(loss.state())
-    return alone(model, batch).sum
+    return alone(model, batch).terms["loss"].sum
 
 
 def test_a_stopped_training_goes_on_with_the_lambdas_it_had(material, tmp_path):

@@ -27,7 +27,15 @@ def test_a_query_ends_when_its_time_is_over(rows):
     assert not late.value.stuck
 
 
-def test_ctrl_c_stops_the_work_and_is_an_interruption():
+@pytest.fixture
+def hears_ctrl_c():
+    """A shell starts commands in the background with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_stops_the_work_and_is_an_interruption(hears_ctrl_c):
     told = threading.Event()
     threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt) as interrupted:
