@@ -1,28 +1,42 @@
-"""Compiles the machine code (numba) of cleaning, packing and drafting, which the first run would otherwise wait for.
+"""Compiles the machine code (numba) of curation, packing and drafting, which the first run would otherwise wait for.
 
-    python -m pipelines.demo.compile_kernels      # half a minute; seconds where it is compiled already
+    python -m pipelines.demo.compile_kernels      # under a minute; seconds where it is compiled already
 
-It lies where `model_ops.compiled` keeps it: beside the sources, or in the user's cache folder. `make demo` calls this once,
-after the installation.
+It lies where `model_ops.compiled` keeps it: beside the sources, or in the user's cache folder. `make` calls this once, after
+the installation.
 """
 
 from __future__ import annotations
 
 import tempfile
+from datetime import date
 from pathlib import Path
 
+import numpy as np
+
 from model_ops.decoding.suffix import SuffixCache
-from model_ops.training.bin_packing import pack
+from model_ops.training.bin_packing import WORK, pack
+from model_ops.training.packing_kernels import fill_rows
+from pipelines.contract.recipe import read_recipe
 from pipelines.demo.traffic import write_traffic
-from resources.inspecting.inspection import inspect
+from pipelines.running.submit import submit
+from pipelines.storage.locations import RECIPES
 
 
 def compile_kernels() -> None:
-    """Calls every kernel on a little traffic, with the types that real runs call it with."""
+    """Calls every kernel with the types that real runs call it with. Raises RuntimeError if the data stages fail.
+
+    The data stages run as they are, on a little traffic: which types reach a kernel is decided by Arrow and DuckDB.
+    """
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
-        write_traffic(Path(folder), interactions=100, days=2)
-        inspect([str(Path(folder) / "gateway")])
+        home = Path(folder)
+        write_traffic(home / "demo" / "quick" / "traffic", interactions=400, days=2, first_day=date(2026, 6, 1))
+        recipe = read_recipe((RECIPES / "quick.yaml").read_text(), home / "recipes")
+        outcome = submit(recipe, home / "lake", select=["+sft_dataset"]).wait()
+        if outcome.exit_code:
+            raise RuntimeError(f"the data stages of recipes/quick.yaml failed: {outcome}")
     pack([5, 4, 4, 3, 3, 2, 2, 2, 1], capacity=8)
+    fill_rows(np.array([5, 4, 3], dtype=np.int64), 8, 2, True, WORK)
     request = SuffixCache().open([1, 2, 3, 1, 2])
     request.extend([3])
     request.propose(3)

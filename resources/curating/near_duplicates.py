@@ -108,7 +108,8 @@ def groups_of(one: Int64[np.ndarray, " edges"], other: Int64[np.ndarray, " edges
     from resources.curating.word_kernels import join_pairs, settle
 
     parents = np.arange(nodes)
-    join_pairs(parents, one, other)
+    # Copies: Arrow's arrays are read-only or not by their chunks, and numba compiles for each kind
+    join_pairs(parents, np.array(one), np.array(other))
     settle(parents)
     return parents
 
