@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,8 @@ def _hub(name: str) -> Path | Finding:
 
     from model_ops.operations.import_base import TAKEN
 
-    try:
+    with suppress(LocalEntryNotFoundError, OSError, ValueError):  # no local copy: the Hub is asked below
         return Path(snapshot_download(name, local_files_only=True, allow_patterns=list(TAKEN)))
-    except (LocalEntryNotFoundError, OSError, ValueError):
-        pass
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
         return problem(CHECK, f"{name} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
                        "unset HF_HUB_OFFLINE, or name a directory")

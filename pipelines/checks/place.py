@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from pipelines.checks.finding import Finding, ok, problem, warning
@@ -64,14 +65,11 @@ def _at_work(lake: Lake) -> list[Finding]:
 
 def _ingesting(lake: Lake) -> str:
     """The process that holds the lake's ingest lock, if any."""
-    try:
-        with (lake.root / ".ingesting").open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read().strip() or "another process"
-    except OSError:
-        pass
+    with suppress(OSError), (lake.root / ".ingesting").open() as file:  # no lock file: nothing was ever read into the lake
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read().strip() or "another process"
     return ""
 
 

@@ -154,11 +154,9 @@ def _code() -> Code:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True).stdout.strip()
 
-    try:
+    with suppress(OSError, subprocess.CalledProcessError):  # no git, or no checkout: the installed version answers below
         if Path(git("rev-parse", "--show-toplevel")) == PROJECT:
             return Code(revision=git("rev-parse", "HEAD"), dirty=bool(git("status", "--porcelain")))
-    except (OSError, subprocess.CalledProcessError):
-        pass
     for installed in importlib.metadata.distributions(name="millrace", path=[str(PROJECT)]):
         return Code(revision=installed.version, dirty=False)
     return Code(revision="unknown", dirty=True)

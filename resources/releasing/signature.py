@@ -13,6 +13,7 @@ import os
 import pwd
 import subprocess
 import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass
 
 LONGEST_NAME = 200
@@ -52,10 +53,8 @@ def _person() -> tuple[str, str]:
         return name, "MILLRACE_USER"
     if name := _git_email():
         return name, "git config user.email"
-    try:
+    with suppress(KeyError):  # a container may run under a number that has no name
         return pwd.getpwuid(os.getuid()).pw_name, "system account"
-    except KeyError:  # a container may run under a number that has no name
-        pass
     if name := os.environ.get("USER", "").strip():
         return name, "USER"
     raise SignatureError("nothing says who you are, and an approval records who gave it: set MILLRACE_USER to your name")
