@@ -1,10 +1,11 @@
-"""base_model: the weights everything starts from: a Hugging Face id, a directory, or `tiny`, built on the spot."""
+"""base_model: the weights everything starts from: a Hugging Face id, a directory (a model or an adapter), or `tiny`."""
 
 import dagster as dg
 
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
+from model_ops.models.adapter_base import model_places
 from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from resources.artefacts.source_digest import source_digest
@@ -26,11 +27,12 @@ def base_model(
 ) -> dg.MaterializeResult:
     """The model that fine-tuning starts from: a Hugging Face id, a directory, or `tiny`, which is trained on the spot.
 
-    Every tensor is checked against the config. Lies in `models/<workload>/base_model/<version>/`, in the Hugging Face layout.
+    A PEFT adapter is merged into the model that it was trained on. Every tensor is checked against the config. Lies in
+    `models/<workload>/base_model/<version>/`, in the Hugging Face layout.
     """
     if base_name == "tiny":
         manifest = workshop.train("base_model", "tiny_base", config.applied_to(tiny_settings), {}, context)
     else:
         settings = ImportBaseSettings(model=base_name, mtp_layer=policy.drafter_from == "base_model")
-        manifest = workshop.train("base_model", "import_base", settings, {}, context, outside=base_name)
+        manifest = workshop.train("base_model", "import_base", settings, {}, context, outside=model_places(base_name))
     return shown(manifest, workshop)

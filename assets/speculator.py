@@ -34,12 +34,12 @@ def speculator(
         "target": workshop.current("model", policy.served),
         "dataset": workshop.current("dataset", "speculator_dataset"),
     }
-    settings, outside = config.applied_to(speculator_settings), None
+    settings, outside = config.applied_to(speculator_settings), []
     start = ARCHITECTURES[settings.architecture].starts_from
     if start is not None and policy.drafter_from:
         inputs[start.key] = workshop.current("model", policy.drafter_from)
     elif start is not None:
-        outside = getattr(settings, start.key)
+        outside = [place] if (place := getattr(settings, start.key)) else []
     manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,
                               continue_from=settings.continue_from)
     return shown(manifest, workshop)

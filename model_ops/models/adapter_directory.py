@@ -21,11 +21,11 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
+from model_ops.models.adapter_base import CONFIG, WEIGHTS
 from model_ops.models.lora import AdapterCounts, LoraLinear, adapted_layers, add_adapters
 from model_ops.models.lora_settings import LoraSettings
 
 PREFIX = "base_model.model."
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path, base: str) -> None:

@@ -5,7 +5,9 @@
 Only safetensors, JSON, Jinja and tokenizer files are taken, never code or pickles. What arrives is checked tensor by
 tensor against its config, by the files' headers; a tokenizer and a chat template must be there. Files of the Hub's
 cache are hard-linked, files of a directory are copied, since their owner may change them. HF_HUB_OFFLINE and
-HF_ENDPOINT are honoured. Of a checkpoint with multi-token-prediction layers (`model_ops.models.mtp_tensors`) the body becomes
+HF_ENDPOINT are honoured. An adapter in PEFT's format is merged into the base model that it names.
+
+Of a checkpoint with multi-token-prediction layers (`model_ops.models.mtp_tensors`) the body becomes
 the model, and the layers lie in mtp/ beside it.
 """
 
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
+from model_ops.models.adapter_base import base_of_adapter, is_adapter
 from model_ops.models.model_directory import check_model, headers, load_tokenizer, read_config
 from model_ops.models.mtp_tensors import LAYER, has_layers, set_apart
 from model_ops.operations.import_base_settings import ImportBaseSettings
@@ -34,6 +37,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     local = Path(settings.model).expanduser()
     from_hub = not local.is_dir()
     source = download(settings.model, settings.revision) if from_hub else local
+    if is_adapter(source):
+        return import_adapter(source, job.output, settings.mtp_layer, progress)
     layered = has_layers(read_config(source))
     if settings.mtp_layer and not (layered and any(name.startswith(LAYER) for name in headers(source))):
         raise ModelError(f"{settings.model} carries no multi-token-prediction layer that is known here (MiMo-7B does): take "
@@ -48,6 +53,21 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
         _place(path, job.output / path.name, link=from_hub)
     progress.report("import", len(files), len(files), "files")
     return found or check_base(job.output)
+
+
+def import_adapter(adapter: Path, output: Path, mtp_layer: bool, progress: Progress) -> dict[str, int]:
+    """Writes an adapter's base model with the adapter merged into it, and checks the result as any base model."""
+    from model_ops.models.merge_adapter import merge_adapter
+
+    name = base_of_adapter(adapter)
+    base = Path(name) if Path(name).is_dir() else download(name, None)
+    if mtp_layer or has_layers(read_config(base)):
+        raise ModelError(f"the base model of the adapter in {adapter} carries multi-token-prediction layers, which merging "
+                         "would drop: merge the adapter with its own trainer, and name the merged model")
+    progress.report("merge", 0, 1, "adapters")
+    merge_adapter(base, adapter, output)
+    progress.report("merge", 1, 1, "adapters")
+    return check_base(output)
 
 
 def check_base(directory: Path) -> dict[str, int]:

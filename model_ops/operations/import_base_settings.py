@@ -8,7 +8,7 @@ from model_ops.settings import Settings
 
 
 class ImportBaseSettings(Settings):
-    """base_model from elsewhere: a directory in the Hugging Face layout, or an id on the Hugging Face Hub."""
+    """base_model from elsewhere: a directory in the Hugging Face layout (a model, or a PEFT adapter), or an id on the Hub."""
 
     model: str = Field(min_length=1, description="a directory, or an id such as Qwen/Qwen3-0.6B")
     revision: str | None = Field(None, description="of a Hub id: a branch, tag or commit; the default branch when open")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from model_ops.models.adapter_base import WEIGHTS
 from model_ops.models.mtp_tensors import has_layers
 from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
 from model_ops.speculators.registry import ARCHITECTURES
@@ -45,9 +47,10 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
         found = _hub(base.name)
         if isinstance(found, Finding):
             return [found]
-        directory, base = found, look_at_base(str(found))
+        directory, base = found, replace(look_at_base(str(found)), adapter=base.adapter)
     parts = [
-        Check(CHECK, lambda: _whole(directory, base)), Check("architecture", lambda: _families(recipe, base)),
+        Check(CHECK, lambda: _whole(directory, base)), Check("adapter", lambda: _adapter(base)),
+        Check("architecture", lambda: _families(recipe, base)),
         Check("student", lambda: _depth(recipe, base)), Check("context", lambda: _context(recipe, base)),
         Check("chat template", lambda: _template(directory, has_system, has_tools)),
     ]
@@ -109,6 +112,21 @@ def _first(sentences: Iterable[str], most: int = 3) -> list[str]:
     if len(every) <= most:
         return every
     return [*every[: most - 1], f"{every[most - 1]} (and {len(every) - most} more faults of tensors)"]
+
+
+def _adapter(base: Base) -> list[Finding]:
+    """Reads the headers of the adapter that is to be merged into the base model, if there is one."""
+    if not base.adapter:
+        return []
+    weights = Path(base.adapter) / WEIGHTS
+    remedy = "save the adapter as safetensors and name its directory"
+    if not weights.is_file():
+        return [problem("adapter", f"{base.adapter} holds no {WEIGHTS}", remedy)]
+    try:
+        tensors = read_directory(weights.parent)
+    except TensorFileError as error:
+        return [problem("adapter", str(error), "copy the whole adapter again")]
+    return [ok("adapter", f"{len(tensors):,} tensors in {base.adapter}, merged into {base.name} by the first run")]
 
 
 def _families(recipe: Recipe, base: Base) -> list[Finding]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from model_ops.errors import ModelError
+from model_ops.models.adapter_base import base_of_adapter, is_adapter
 from model_ops.models.verify_model import MODEL_TYPES
 
 TINY = "tiny"
@@ -28,12 +30,13 @@ class BaseModelError(Exception):
 @dataclass(frozen=True)
 class Base:
     """context: tokens. parameters: an estimate from the bytes of the weights, or from the config; None where there is
-    neither."""
+    neither. adapter: the directory of a PEFT adapter to merge into this model; empty where there is none."""
 
     name: str
     kind: Literal["tiny", "directory", "hub"]
     config: dict[str, Any] = field(default_factory=dict)
     weight_bytes: int = 0
+    adapter: str = ""
 
     @property
     def model_type(self) -> str:
@@ -76,10 +79,13 @@ class Base:
 
 
 def look_at_base(name: str, home: Path | None = None) -> Base:
-    """Looks up a base model by name; relative directories start from `home`. Raises BaseModelError for anything else."""
+    """Looks up a base model by name; relative directories start from `home`. The name of a PEFT adapter's directory leads to
+    the model that the adapter was trained on. Raises BaseModelError for anything else."""
     if name == TINY:
         return Base(TINY, "tiny")
     directory = ((home or Path()) / Path(name).expanduser()).resolve()
+    if is_adapter(directory):
+        return _base_of(directory)
     if directory.is_dir():
         config_file = directory / "config.json"
         try:
@@ -103,3 +109,13 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
         raise BaseModelError(f"base model {name} is no directory here and no Hugging Face id (owner/name); give one of them, "
                              "or tiny")
     return Base(name, "hub")
+
+
+def _base_of(adapter: Path) -> Base:
+    try:
+        base = look_at_base(base_of_adapter(adapter))
+    except ModelError as error:
+        raise BaseModelError(f"base model: {error}") from error
+    if base.adapter:
+        raise BaseModelError(f"base model {adapter}: its base {base.adapter} is an adapter as well; merge that one first")
+    return replace(base, adapter=str(adapter))

@@ -90,7 +90,8 @@ class RecipeFields(Settings):
 
     workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
     base_model: Annotated[str, Words("a Hugging Face id, a directory, or tiny")] = Field(
-        min_length=1, description="Model to start from: a Hugging Face id, a directory, or `tiny` (built on the spot)")
+        min_length=1, description="Model to start from: a Hugging Face id, a directory of a model or of a "
+        "PEFT adapter (merged into the model that it names), or `tiny` (built on the spot)")
     sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
     first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
     last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")

@@ -18,7 +18,7 @@ class Section:
 SECTIONS = (
     Section("", "Top level", "Three keys are needed; everything else has a default that works.", """\
 workload: math-tutor
-base_model: Qwen/Qwen3-0.6B          # or ./models/mine, or tiny
+base_model: Qwen/Qwen3-0.6B          # or ./models/mine, ./outputs/adapter, or tiny
 sources:
   gateway: {uri: s3://logs/gateway/}
 first_day: 2026-06-01

@@ -9,7 +9,7 @@ left in the artefact's directory, and the manifest is written last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,15 +90,15 @@ class Workshop:
         inputs: Mapping[str, Manifest],
         context: dg.AssetExecutionContext,
         kind: Kind = "model",
-        outside: str | None = None,
+        outside: Sequence[str] = (),
         continue_from: str | None = None,
     ) -> Manifest:
-        """Makes an artefact with a worker. outside: a model that is no artefact of the lake. continue_from: the warm start's
+        """Makes an artefact with a worker. outside: models that are no artefacts of the lake. continue_from: the warm start's
         parent, `last` for the lake's own last version where there is one, or a directory outside."""
         previous = warm_start_parent(self.registry, kind, name, inputs.values()) if continue_from == "last" else None
         if previous:
             inputs = {**inputs, "previous": previous}
-        elsewhere = [place for place in (outside, continue_from) if place and place != "last"]
+        elsewhere = [place for place in (*outside, continue_from) if place and place != "last"]
         config, counted = training_config(operation, settings)
 
         def work(output: Path) -> dict[str, Any]:
