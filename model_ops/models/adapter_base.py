@@ -50,6 +50,12 @@ def base_of_adapter(directory: Path) -> str:
                      "write the base model's absolute directory there")
 
 
+def tokenizer_directory(base: Path, adapter: str | Path) -> Path:
+    """The directory whose tokenizer a merged model gets: the adapter's where it holds one, else the base model's."""
+    own = adapter and any((Path(adapter) / name).exists() for name in ("tokenizer.json", "tokenizer_config.json"))
+    return Path(adapter) if own else base
+
+
 def model_places(name: str) -> list[str]:
     """Where the files of a recipe's base model come from: its own place and, of an adapter, its base model's."""
     return [name, base_of_adapter(Path(name))] if is_adapter(Path(name)) else [name]

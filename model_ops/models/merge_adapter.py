@@ -19,7 +19,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
-from model_ops.models.adapter_base import CONFIG, WEIGHTS
+from model_ops.models.adapter_base import CONFIG, WEIGHTS, tokenizer_directory
 from model_ops.models.model_directory import headers, load_model, load_tokenizer, read_config, save_model
 
 REASON = 300
@@ -90,8 +90,7 @@ def _merged(model: PreTrainedModel, adapter: Path, names: set[str]) -> PreTraine
 
 
 def _tokenizer(base: Path, adapter: Path) -> PreTrainedTokenizerBase:
-    own = any((adapter / name).exists() for name in ("tokenizer.json", "tokenizer_config.json"))
-    tokenizer = load_tokenizer(adapter if own else base)
-    if own and not tokenizer.chat_template:
+    tokenizer = load_tokenizer(tokenizer_directory(base, adapter))
+    if not tokenizer.chat_template:
         tokenizer.chat_template = load_tokenizer(base).chat_template
     return tokenizer

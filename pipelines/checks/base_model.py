@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from model_ops.models.adapter_base import WEIGHTS
+from model_ops.models.adapter_base import WEIGHTS, tokenizer_directory
 from model_ops.models.mtp_tensors import has_layers
 from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
 from model_ops.speculators.registry import ARCHITECTURES
-from model_ops.tensor_files import TensorFileError, read_directory
+from model_ops.tensor_files import TensorFileError, read_directory, read_headers
 from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
 from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
 from pipelines.contract.recipe import Recipe
@@ -52,7 +52,7 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
         Check(CHECK, lambda: _whole(directory, base)), Check("adapter", lambda: _adapter(base)),
         Check("architecture", lambda: _families(recipe, base)),
         Check("student", lambda: _depth(recipe, base)), Check("context", lambda: _context(recipe, base)),
-        Check("chat template", lambda: _template(directory, has_system, has_tools)),
+        Check("chat template", lambda: _template(tokenizer_directory(directory, base.adapter), has_system, has_tools)),
     ]
     # one after the other: transformers cannot be imported by two threads at once
     return [finding for part in parts for finding in run_checks([part], SECONDS_OF_TORCH)]
@@ -123,7 +123,7 @@ def _adapter(base: Base) -> list[Finding]:
     if not weights.is_file():
         return [problem("adapter", f"{base.adapter} holds no {WEIGHTS}", remedy)]
     try:
-        tensors = read_directory(weights.parent)
+        tensors = read_headers(weights)
     except TensorFileError as error:
         return [problem("adapter", str(error), "copy the whole adapter again")]
     return [ok("adapter", f"{len(tensors):,} tensors in {base.adapter}, merged into {base.name} by the first run")]

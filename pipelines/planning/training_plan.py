@@ -19,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from model_ops.devices import parse_devices
+from model_ops.errors import ModelError
+from model_ops.models.adapter_base import model_places
 from model_ops.planning.choice import choose
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
 from pipelines.contract.recipe import Recipe
@@ -166,7 +168,10 @@ def _config_of(recipe: Recipe) -> tuple[Any, str]:
             intermediate_size=tiny.mlp_size, max_position_embeddings=tiny.max_position_embeddings,
             tie_word_embeddings=True), "tiny"
     try:
+        name = model_places(name)[-1]  # an adapter trains as its base model does
         config = AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
+    except ModelError as error:
+        raise PlanError(f"base_model: {error}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         if "/" in name and not name.startswith(("/", ".")):
             raise PlanError(f"base_model {name} is an id on a hub and not in the local cache; a plan fetches nothing: name a "

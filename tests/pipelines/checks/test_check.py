@@ -8,8 +8,10 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import save_file
 
 from pipelines.checks import base_model
 from pipelines.checks.base_model import check_base_model
@@ -294,3 +296,16 @@ def test_a_large_model_on_a_cpu_is_not_traced(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "accelerators", Counter)
     found = environment.check_devices(load_recipe(write(tmp_path)), tmp_path / "recipe.yaml", 8_000_000_000, plan=True)
     assert [finding.state for finding in found] == ["ok", "warning"] and "days" in found[1].message
+
+
+@pytest.mark.parametrize(("weights", "state", "said"), [
+    (True, "ok", "merged into"), (False, "problem", "holds no adapter_model.safetensors")])
+def test_an_adapter_is_checked_with_the_model_under_it(tmp_path, house, weights, state, said):
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "../house"}))
+    if weights:
+        save_file({"base_model.model.x.lora_A.weight": np.zeros((2, 2), "float32")}, adapter / "adapter_model.safetensors")
+    told = model_findings(tmp_path, adapter)
+    assert said in told["adapter", state]
+    assert {("base model", "ok"), ("architecture", "ok"), ("chat template", "ok")} <= set(told)
