@@ -22,6 +22,16 @@ DTYPE_BYTES = {
 }
 """Bytes of one element, by the format's own dtype names."""
 
+TORCH_NAMES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "I16": "int16",
+    "U16": "uint16", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "F32": "float32", "I64": "int64",
+    "U64": "uint64", "F64": "float64",
+}
+"""The format's dtype names -> torch's."""
+
+Layout = dict[str, tuple[str, tuple[int, ...]]]
+"""Name of a tensor -> dtype by the format's name, and shape."""
+
 HEADER_LIMIT_BYTES = 100_000_000
 """The format's own limit; a longer header is refused by every reader."""
 
@@ -123,7 +133,7 @@ def read_directory(directory: Path) -> dict[str, TensorHeader]:
     return tensors
 
 
-def write_stream(path: Path, layout: Mapping[str, tuple[str, tuple[int, ...]]], tensors: Iterable[tuple[str, bytes]],
+def write_stream(path: Path, layout: Layout, tensors: Iterable[tuple[str, bytes]],
                  metadata: Mapping[str, str] | None = None) -> int:
     """Write a safetensors file from a stream; returns its size in bytes.
 

@@ -1,6 +1,6 @@
 """A Hugging Face decoder run token by token over a ragged cache: prefill, decoding, verification of drafts.
 
-    runner = IncrementalModel(model)                      # Llama, Mistral, Qwen2, Qwen3; float or Int8Linear layers
+    runner = IncrementalModel(model)                      # Llama, Mistral, Qwen2, Qwen3; float or quantized layers
     cache = runner.new_cache(rows=64)
     hidden, captured = runner.forward(ids, cache, capture=(2, 5, 7))
     logits = runner.logits(hidden[:, -1])
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from model_ops.decoding.ragged_cache import RaggedCache
 from model_ops.errors import ModelError
-from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES, Int8Linear
+from model_ops.model_families import MODEL_TYPES
+from model_ops.quantization.quantized_linear import QuantizedLinear
 
 FINAL = -1
 """Value in `capture` for the state after the final norm; 0 to n are the block boundaries."""
@@ -56,30 +57,20 @@ def rotate(heads: Float[Tensor, "*tokens heads head_dim"], cos: Tensor, sin: Ten
 
 
 def fuse(layers: Sequence[nn.Module]) -> nn.Module:
-    """Linear (or Int8Linear) layers over one input as a single layer; the originals become views of it."""
+    """Linear (or quantized) layers over one input as a single layer; the originals become views of it."""
     first = layers[0]
+    if isinstance(first, QuantizedLinear):
+        return type(first).fused(layers)
     sizes = [layer.out_features for layer in layers]
-    names = ("weight", "weight_scale", "bias") if isinstance(first, Int8Linear) else ("weight", "bias")
-    if isinstance(first, Int8Linear):
-        fused: nn.Module = Int8Linear.__new__(Int8Linear)
-        nn.Module.__init__(fused)
-        fused.in_features, fused.out_features = first.in_features, sum(sizes)
-    else:
-        fused = nn.Linear(first.in_features, sum(sizes), bias=first.bias is not None, device="meta")
-        fused.requires_grad_(False)
-    for name in names:
+    fused = nn.Linear(first.in_features, sum(sizes), bias=first.bias is not None, device="meta").requires_grad_(False)
+    for name in ("weight", "bias"):
         if getattr(first, name) is None:
-            if isinstance(fused, Int8Linear):
-                fused.register_buffer(name, None)
             continue
         with torch.no_grad():
             whole = torch.cat([getattr(layer, name).data for layer in layers])
         for layer, part in zip(layers, whole.split(sizes), strict=True):
             getattr(layer, name).data = part
-        if isinstance(fused, Int8Linear):
-            fused.register_buffer(name, whole)
-        else:
-            setattr(fused, name, nn.Parameter(whole, requires_grad=False))
+        setattr(fused, name, nn.Parameter(whole, requires_grad=False))
     return fused
 
 
@@ -100,8 +91,8 @@ class IncrementalModel:
 
     def __init__(self, model: nn.Module):
         config = model.config
-        if config.model_type not in SUPPORTED_MODEL_TYPES:
-            raise ModelError(f"decoding is known for {', '.join(SUPPORTED_MODEL_TYPES)}, not for {config.model_type}")
+        if config.model_type not in MODEL_TYPES:
+            raise ModelError(f"decoding is known for {', '.join(MODEL_TYPES)}, not for {config.model_type}")
         rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
         if rope_type not in STATIC_ROPE_TYPES:
             raise ModelError(f"decoding is known for rotary types {', '.join(STATIC_ROPE_TYPES)}, not {rope_type}")

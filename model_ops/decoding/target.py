@@ -13,7 +13,7 @@ import torch
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_model, training_device
-from model_ops.quantization.quantized import is_quantized, load_quantized
+from model_ops.quantization.quantized_model import is_quantized, load_quantized
 from model_ops.tensor_files import TensorFileError, read_directory
 
 SMALL_PARAMETERS = 100_000_000

@@ -34,7 +34,7 @@ from model_ops.errors import ModelError
 from model_ops.models import attention as packed_attention  # registers attention "packed"
 from model_ops.models.isolation import TRAINED, refuse_leaks
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
-from model_ops.quantization.quantized import load_quantized
+from model_ops.quantization.quantized_model import load_quantized
 
 Attention = Literal["packed", "sdpa"]
 
@@ -44,7 +44,7 @@ transformers_logging.disable_progress_bar()
 
 def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: Attention = "packed",
                device: torch.device | str | None = None) -> PreTrainedModel:
-    """The model in `directory`, in evaluation mode. Quantized ones come from `model_ops.quantization.quantized`.
+    """The model in `directory`, in evaluation mode. Quantized ones come from `model_ops.quantization`.
 
     On device "meta" it has the shapes of the config and no values: another process reads and checks them.
     Raises ModelError where a file or tensor is missing, unexpected or mis-shaped, and names it.
@@ -52,11 +52,7 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: A
     config = read_config(directory)
     if device is not None and torch.device(device).type == "meta":
         return _without_values(directory, dtype, attention)
-    scheme = config.get("quantization_config")
-    if scheme is not None:
-        if scheme.get("quant_method") != "compressed-tensors":
-            method = scheme.get("quant_method")
-            raise ModelError(f"{directory} is quantized with {method!r}; only compressed-tensors is read")
+    if config.get("quantization_config") is not None:
         model = load_quantized(directory, dtype, attention)
         model.set_attn_implementation(attention)
         return (model.to(device) if device is not None else model).eval()

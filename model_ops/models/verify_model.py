@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from model_ops.errors import ModelError
+from model_ops.model_families import MODEL_TYPES, is_block_linear
+from model_ops.quantization.registry import Quantization, quantization_of
 from model_ops.tensor_files import TensorHeader
-
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
-"""Architectures whose tensors are known by name and shape; others are checked by their headers and files alone."""
 
 FLOAT_NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 Shapes = dict[str, tuple[int, ...]]
@@ -40,12 +40,12 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
         return problems
     expected = expected_shapes(config)
     tied = bool(config.get("tie_word_embeddings"))
-    scheme = config.get("quantization_config")
-    problems = verify_scheme(scheme) if scheme is not None else []
-    if scheme is not None and not problems:
-        problems += _verify_int8(expected, tensors)
-        linears = {name: shape for name, shape in expected.items() if name.endswith("_proj.weight")}
-        expected |= {f"{name}_scale": (shape[0], 1) for name, shape in linears.items()}
+    try:
+        quantization = quantization_of(config)
+    except ModelError as error:
+        return [Problem("config.json", str(error))]
+    if quantization is not None:
+        expected, problems = _verify_encoded(quantization, expected, tensors)
     optional = {"lm_head.weight"} if tied else set()
     problems += compare_shapes(expected, tensors, optional)
     head, embedding = tensors.get("lm_head.weight"), tensors.get("model.embed_tokens.weight")
@@ -122,36 +122,33 @@ def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader])
     return []
 
 
-def verify_scheme(scheme: Any) -> list[Problem]:
-    """quantization_config is int8 W8A8 in the compressed-tensors layout, lm_head left out."""
-    try:
-        (group,) = scheme["config_groups"].values()
-        weights, activations = group["weights"], group["input_activations"]
-        right = (scheme["quant_method"] == "compressed-tensors" and scheme["format"] == "int-quantized"
-                 and group["targets"] == ["Linear"] and "lm_head" in scheme["ignore"]
-                 and (weights["num_bits"], weights["type"], weights["strategy"], weights["symmetric"],
-                      weights["dynamic"]) == (8, "int", "channel", True, False)
-                 and (activations["num_bits"], activations["type"], activations["strategy"], activations["symmetric"],
-                      activations["dynamic"]) == (8, "int", "token", True, True))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        right = False
-    return [] if right else [Problem("config.json", "quantization_config is not int8 W8A8 with dynamic token scales in "
-                                                    "the compressed-tensors layout")]
-
-
-def _verify_int8(expected: Shapes, tensors: Mapping[str, TensorHeader]) -> list[Problem]:
+def _verify_encoded(quantization: Quantization, expected: Shapes,
+                    tensors: Mapping[str, TensorHeader]) -> tuple[Shapes, list[Problem]]:
+    """The shapes expected of a quantized directory, and what is wrong with the dtypes and scales of its tensors."""
+    shapes: Shapes = {}
     problems = []
-    for name in expected:
-        if not name.endswith("_proj.weight"):
+    if quantization.covers("lm_head"):
+        problems.append(Problem("config.json", "quantization_config does not leave out lm_head, whose weights are floats: add "
+                                               "lm_head to its ignore list"))
+    for name, shape in expected.items():
+        layer = name.removesuffix(".weight")
+        if not (is_block_linear(name) and quantization.covers(layer)):
+            shapes[name] = shape
             continue
-        weight, scale = tensors.get(name), tensors.get(f"{name}_scale")
-        if weight is not None and weight.dtype != "I8":
-            problems.append(Problem(weight.file.name, f"tensor {name} is {weight.dtype}, the quantized layout asks I8"))
-        if scale is not None:
-            values = float_values(scale)
-            if values is None or not (np.isfinite(values).all() and (values > 0).all()):
-                problems.append(Problem(scale.file.name, f"tensor {name}_scale must be positive finite floats"))
-    return problems
+        for part, (dtype, size) in quantization.scheme.stored(*shape).items():
+            stored = f"{layer}.{part}"
+            shapes[stored] = size
+            tensor = tensors.get(stored)
+            if tensor is None:
+                continue
+            if part.endswith("_scale"):
+                values = float_values(tensor)
+                if values is None or not (np.isfinite(values).all() and (values > 0).all()):
+                    problems.append(Problem(tensor.file.name, f"tensor {stored} must be positive finite floats"))
+            elif tensor.dtype != dtype:
+                problems.append(Problem(tensor.file.name, f"tensor {stored} is {tensor.dtype}, the quantized layout asks "
+                                                          f"{dtype}"))
+    return shapes, problems
 
 
 def float_values(tensor: TensorHeader) -> np.ndarray | None:

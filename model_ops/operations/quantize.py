@@ -1,10 +1,10 @@
-"""Operation `quantize`: a model in, the same model with int8 weights out, in the layout servers load.
+"""Operation `quantize`: a model in, the same model with quantized weights out, in the compressed-tensors layout servers load.
 
     python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
 
-Round to nearest, one scale per output channel; no calibration data is needed, since activations are scaled when they
-arrive (see `model_ops.quantization.quantized`). Tensors stream through one at a time: memory holds one tensor, not the model.
-Embeddings, norms, biases and lm_head stay as they are; tied embeddings stay tied.
+The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. Embeddings,
+norms, biases and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what
+config.json says of it.
 """
 
 from __future__ import annotations
@@ -19,68 +19,39 @@ import torch
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
+from model_ops.model_families import MODEL_TYPES, is_block_linear
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.progress import Progress
-from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES, is_block_linear, quantize_symmetric
-from model_ops.tensor_files import TensorFileError, TensorHeader, read_directory, write_stream
+from model_ops.quantization.compressed_tensors_config import announce
+from model_ops.quantization.registry import SCHEMES
+from model_ops.quantization.scheme import Scheme
+from model_ops.tensor_files import TORCH_NAMES, Layout, TensorFileError, TensorHeader, read_directory, write_stream
 
-FLOAT_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-
-QUANTIZATION_CONFIG = {
-    "config_groups": {
-        "group_0": {
-            "format": "int-quantized",
-            "input_activations": {
-                "actorder": None, "block_structure": None, "dynamic": True, "group_size": None, "num_bits": 8,
-                "observer": None, "observer_kwargs": {}, "strategy": "token", "symmetric": True, "type": "int",
-            },
-            "output_activations": None,
-            "targets": ["Linear"],
-            "weights": {
-                "actorder": None, "block_structure": None, "dynamic": False, "group_size": None, "num_bits": 8,
-                "observer": "minmax", "observer_kwargs": {}, "strategy": "channel", "symmetric": True, "type": "int",
-            },
-        }
-    },
-    "format": "int-quantized",
-    "global_compression_ratio": None,
-    "ignore": ["lm_head"],
-    "kv_cache_scheme": None,
-    "quant_method": "compressed-tensors",
-    "quantization_status": "compressed",
-    "sparsity_config": {},
-    "transform_config": {},
-    "version": "0.20.0",
-}
-"""What compressed-tensors 0.20.0 writes for dynamic int8 W8A8."""
-
-
-def quantization_config(config: dict[str, Any], mtp_layer: bool) -> dict[str, Any]:
-    """QUANTIZATION_CONFIG; with mtp_layer it says, too, that a multi-token-prediction layer beside this model is not int8."""
-    if not mtp_layer:
-        return QUANTIZATION_CONFIG
-    return {**QUANTIZATION_CONFIG, "ignore": [*QUANTIZATION_CONFIG["ignore"], unquantized_layer(config)]}
+FLOAT_DTYPES = ("BF16", "F16", "F32")
+"""Dtypes of weights that can be quantized."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
-    return quantize_directory(job.inputs["model"], job.output, progress, settings.mtp_layer)
+    return quantize_directory(job.inputs["model"], job.output, progress, SCHEMES[settings.scheme], settings.mtp_layer)
 
 
-def quantize_directory(source: Path, output: Path, progress: Progress, mtp_layer: bool = False) -> dict[str, Any]:
-    """Write the int8 W8A8 copy of a model directory; mtp_layer: see `quantization_config`.
+def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme = SCHEMES["w8a8"],
+                       mtp_layer: bool = False) -> dict[str, Any]:
+    """Writes the quantized copy of a model directory. mtp_layer: config.json says, too, that a multi-token-prediction layer
+    that is served with this model is not quantized.
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.
     """
-    config = _checked_config(source)
+    config = _checked_config(source, scheme)
     try:
         headers = read_directory(source)
     except TensorFileError as error:
         raise ModelError(str(error)) from error
-    layout = _output_layout(source, headers)
+    layout = _output_layout(source, headers, scheme)
     output.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
         keep = path.is_file() and not path.name.endswith((".safetensors", ".safetensors.index.json"))
@@ -88,10 +59,10 @@ def quantize_directory(source: Path, output: Path, progress: Progress, mtp_layer
             shutil.copyfile(path, output / path.name)
     errors: list[float] = []
     unfinished = output / "model.safetensors.unfinished"
-    written = write_stream(unfinished, layout, _quantized_tensors(headers, errors, progress))
+    written = write_stream(unfinished, layout, _quantized_tensors(headers, scheme, errors, progress))
     unfinished.replace(output / "model.safetensors")
-    scheme = quantization_config(config, mtp_layer)
-    (output / "config.json").write_text(json.dumps({**config, "quantization_config": scheme}, indent=2))
+    (output / "config.json").write_text(json.dumps(config, indent=2))
+    announce(scheme, output, ["lm_head", unquantized_layer(config)] if mtp_layer else ["lm_head"])
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     return {
         "bytes_before": before,
@@ -102,7 +73,7 @@ def quantize_directory(source: Path, output: Path, progress: Progress, mtp_layer
     }
 
 
-def _checked_config(source: Path) -> dict[str, Any]:
+def _checked_config(source: Path, scheme: Scheme) -> dict[str, Any]:
     try:
         config = json.loads((source / "config.json").read_text())
     except FileNotFoundError as error:
@@ -111,44 +82,52 @@ def _checked_config(source: Path) -> dict[str, Any]:
         raise ModelError(f"{source / 'config.json'} is not JSON: copy it again") from error
     if "quantization_config" in config:
         raise ModelError(f"{source} is quantized already: start from its unquantized form")
-    if config.get("model_type") not in SUPPORTED_MODEL_TYPES:
-        raise ModelError(f"{source} is a {config.get('model_type')} model; int8 W8A8 is known for "
-                         f"{', '.join(SUPPORTED_MODEL_TYPES)}")
+    if config.get("model_type") not in MODEL_TYPES:
+        raise ModelError(f"{source} is a {config.get('model_type')} model; {scheme.title} is known for "
+                         f"{', '.join(MODEL_TYPES)}")
     return config
 
 
-def _output_layout(source: Path, headers: dict[str, TensorHeader]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    layout: dict[str, tuple[str, tuple[int, ...]]] = {}
+def _output_layout(source: Path, headers: dict[str, TensorHeader], scheme: Scheme) -> Layout:
+    layout: Layout = {}
+    encoded = False
     for name, header in headers.items():
         if is_block_linear(name):
             if len(header.shape) != 2 or header.dtype not in FLOAT_DTYPES:
                 raise ModelError(f"{source}: {name} is {header.dtype} {list(header.shape)}, not a float matrix, "
                                  "and cannot be quantized")
-            layout[name] = ("I8", header.shape)
-            layout[f"{name}_scale"] = ("F32", (header.shape[0], 1))
+            layout.update({_stored_as(name, part): kind for part, kind in scheme.stored(*header.shape).items()})
+            encoded = True
         elif ".layers." in name and len(header.shape) > 1:
-            raise ModelError(f"{source}: {name} is a matrix of a block that int8 W8A8 does not know; "
-                             f"known architectures are {', '.join(SUPPORTED_MODEL_TYPES)}")
+            raise ModelError(f"{source}: {name} is a matrix of a block that {scheme.title} does not know; "
+                             f"known architectures are {', '.join(MODEL_TYPES)}")
         else:
             layout[name] = (header.dtype, header.shape)
-    if not any(dtype == "I8" for dtype, _ in layout.values()):
+    if not encoded:
         raise ModelError(f"{source} holds no Linear layer of a block to quantize")
     return layout
 
 
-def _quantized_tensors(headers: dict[str, TensorHeader], errors: list[float],
+def _stored_as(weight: str, part: str) -> str:
+    """The name of a part of an encoded weight: model.layers.0.mlp.up_proj.weight, weight_scale -> ...up_proj.weight_scale."""
+    return f"{weight.removesuffix('weight')}{part}"
+
+
+def _quantized_tensors(headers: dict[str, TensorHeader], scheme: Scheme, errors: list[float],
                        progress: Progress) -> Iterator[tuple[str, bytes]]:
+    layer = scheme.load_layer()
     for done, (name, header) in enumerate(headers.items(), start=1):
         data = header.read()
         if is_block_linear(name):
-            weight = torch.frombuffer(bytearray(data), dtype=FLOAT_DTYPES[header.dtype]).view(header.shape).float()
+            dtype = getattr(torch, TORCH_NAMES[header.dtype])
+            weight = torch.frombuffer(bytearray(data), dtype=dtype).view(header.shape).float()
             if not torch.isfinite(weight).all():
                 raise ModelError(f"{header.file}: {name} holds values that are not finite; train the model again")
-            quantized, scale = quantize_symmetric(weight)
-            error = (quantized.float() * scale - weight).norm() / weight.norm().clamp(min=1e-12)
+            stored = layer.encode(weight)
+            error = (layer.decode(stored) - weight).norm() / weight.norm().clamp(min=1e-12)
             errors.append(error.item())
-            yield name, quantized.numpy().tobytes()
-            yield f"{name}_scale", scale.numpy().tobytes()
+            for part, tensor in stored.items():
+                yield _stored_as(name, part), tensor.contiguous().view(torch.uint8).numpy().tobytes()
         else:
             yield name, data
         progress.stop_if_requested()

@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.errors import ModelError
+from model_ops.model_families import MODEL_TYPES
 from model_ops.models.model_directory import headers, load_model, load_tokenizer, read_config, save_model
 from model_ops.models.target_digest import target_digest
-from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_model import DraftModel
 
@@ -105,9 +105,9 @@ def check_draft_model(directory: Path, target: Path) -> None:
     if config.get("quantization_config") is not None:
         raise ModelError(f"draft_model: {directory} is quantized, and its weights are to be trained: give the model that it "
                          "was quantized from")
-    if config["model_type"] not in SUPPORTED_MODEL_TYPES:
+    if config["model_type"] not in MODEL_TYPES:
         raise ModelError(f"draft_model: {directory} is a {config['model_type']}; drafting is known for "
-                         f"{', '.join(SUPPORTED_MODEL_TYPES)}")
+                         f"{', '.join(MODEL_TYPES)}")
     if target_digest(directory) == target_digest(target):
         raise ModelError(f"draft_model: {directory} holds the target's own weights: drafting would cost as much as answering; "
                          "give a smaller model")

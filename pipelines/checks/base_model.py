@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from model_ops.model_families import MODEL_TYPES
 from model_ops.models.adapter_base import WEIGHTS, tokenizer_directory
 from model_ops.models.mtp_tensors import has_layers
-from model_ops.models.verify_model import MODEL_TYPES, verify_files_to_serve, verify_weights
+from model_ops.models.verify_model import verify_files_to_serve, verify_weights
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.tensor_files import TensorFileError, read_directory, read_headers
 from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning

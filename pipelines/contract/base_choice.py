@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from model_ops.errors import ModelError
+from model_ops.model_families import MODEL_TYPES
 from model_ops.models.adapter_base import base_of_adapter, is_adapter
-from model_ops.models.verify_model import MODEL_TYPES
 
 TINY = "tiny"
 TINY_CONTEXT = 2_048

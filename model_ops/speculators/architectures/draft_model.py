@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model_ops.models.verify_model import MODEL_TYPES
+from model_ops.model_families import MODEL_TYPES
 from model_ops.speculators.architecture import (
     SAMPLED_DRAFTS,
     Architecture,

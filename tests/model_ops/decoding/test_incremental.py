@@ -10,7 +10,7 @@ from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
-from model_ops.quantization.quantized import load_quantized
+from model_ops.quantization.quantized_model import load_quantized
 
 ARCHITECTURES = {
     "llama": {"attention_bias": True, "mlp_bias": True},

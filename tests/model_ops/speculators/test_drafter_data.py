@@ -76,7 +76,7 @@ def test_a_quantized_targets_own_states_are_used(tmp_path):
         cache = HiddenStates(tmp_path / "states", row, (2, 4, 5), name)
         cache.compute(load_runner(tmp_path / name), Progress())
         states[name] = cache.of([0])[0][1].float()
-    from model_ops.quantization.quantized import load_quantized
+    from model_ops.quantization.quantized_model import load_quantized
 
     model = load_quantized(tmp_path / "target", torch.float32)
     with torch.no_grad():

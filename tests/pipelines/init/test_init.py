@@ -7,7 +7,6 @@ from datetime import date
 import pytest
 import yaml
 
-from model_ops.models.verify_model import MODEL_TYPES
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import load_recipe
 from pipelines.init.questions import ask
@@ -116,12 +115,6 @@ def test_base_models(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gemma2", "num_hidden_layers": 26, "max_position_embeddings": 8192}')
     base = look_at_base(str(tmp_path))
     assert (base.kind, base.layers, base.context, base.served) == ("directory", 26, 8192, False)
-
-
-def test_the_architectures_known_are_those_that_are_quantized():
-    from model_ops.quantization.quantized import SUPPORTED_MODEL_TYPES
-
-    assert MODEL_TYPES == SUPPORTED_MODEL_TYPES
 
 
 def test_questions_are_asked_again_until_answered(monkeypatch, traffic):

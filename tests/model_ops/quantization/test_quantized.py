@@ -13,13 +13,9 @@ from tiny_models import tiny_model
 from model_ops.errors import ModelError
 from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
-from model_ops.quantization.quantized import (
-    Int8Linear,
-    int8_product,
-    int8_product_portable,
-    load_quantized,
-    quantize_symmetric,
-)
+from model_ops.quantization.int8_linear import Int8Linear, int8_product, int8_product_portable, quantize_symmetric
+from model_ops.quantization.quantized_model import load_quantized
+from model_ops.quantization.schemes.w8a8 import W8A8
 from model_ops.tensor_files import read_directory
 
 
@@ -52,7 +48,7 @@ def test_products_are_exact_and_equal_on_both_ways(m, k, n):
 def test_int8_linear_equals_its_definition():
     torch.manual_seed(0)
     weight, bias, hidden = torch.randn(6, 16), torch.randn(6), torch.randn(2, 3, 16)
-    layer = Int8Linear(16, 6, bias=True, dtype=torch.float32)
+    layer = Int8Linear(16, 6, bias=True, dtype=torch.float32, stored=W8A8.stored(6, 16))
     layer.weight, layer.weight_scale = quantize_symmetric(weight)
     layer.bias = bias
     activations, scale = quantize_symmetric(hidden)

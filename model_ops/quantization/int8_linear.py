@@ -1,0 +1,74 @@
+"""int8 W8A8: the layer that computes what a server computes, and the encoding of its weights.
+
+Weights: int8 [out, in] with one float32 scale per output channel, symmetric, scale = absmax / 127 (round to nearest).
+Activations: int8 with one scale per token, computed when the token arrives (dynamic), symmetric. The product is an
+exact int32 sum, then times both scales: the compressed-tensors "int-quantized" format, as vLLM and SGLang run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Float32, Int8, Int32
+from torch import Tensor
+
+from model_ops.quantization.quantized_linear import QuantizedLinear
+from model_ops.torch_internals import int8_matmul
+
+SMALLEST_SCALE = 1e-12
+"""Scale of a channel or token that is all zeros: any positive number keeps 0 / scale at 0."""
+
+EXACT_FLOAT32_DEPTH = 1_024
+"""Longest inner dimension whose int8 products sum exactly in float32: 1,024 * 127 * 127 < 2 ** 24."""
+
+
+def quantize_symmetric(values: Float[Tensor, "*rows width"]) -> tuple[Int8[Tensor, "*rows width"],
+                                                                       Float32[Tensor, "*rows 1"]]:
+    """Each row as int8 in [-127, 127] and its scale; |value - scale * int8| <= scale / 2."""
+    values = values.float()
+    scale = (values.abs().amax(dim=-1, keepdim=True) / 127).clamp(min=SMALLEST_SCALE)
+    return (values / scale).round_().clamp_(-127, 127).to(torch.int8), scale
+
+
+def int8_product(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:
+    """left @ right.T as exact int32 sums: torch's int8 kernel on CPU, else an equal sum of exact float32 products."""
+    if left.device.type == "cpu":
+        return int8_matmul(left, right.t())
+    return int8_product_portable(left, right)
+
+
+def int8_product_portable(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:
+    """The same numbers on any device: float32 products over slices short enough to be exact.
+
+    TF32 must be off on CUDA (torch's default): its 10-bit products would round.
+    """
+    total = torch.zeros(left.shape[0], right.shape[0], dtype=torch.int32, device=left.device)
+    for start in range(0, left.shape[1], EXACT_FLOAT32_DEPTH):
+        piece = slice(start, start + EXACT_FLOAT32_DEPTH)
+        total += (left[:, piece].float() @ right[:, piece].float().t()).to(torch.int32)
+    return total
+
+
+class Int8Linear(QuantizedLinear):
+    """A Linear layer with int8 weights and per-token int8 activations; output in the activations' dtype."""
+
+    weight: Int8[Tensor, "out in"]
+    weight_scale: Float32[Tensor, "out 1"]
+
+    @staticmethod
+    def encode(weight: Float32[Tensor, "out in"]) -> dict[str, Tensor]:
+        quantized, scale = quantize_symmetric(weight)
+        return {"weight": quantized, "weight_scale": scale}
+
+    @staticmethod
+    def decode(stored: Mapping[str, Tensor]) -> Float32[Tensor, "out in"]:
+        return stored["weight"].float() * stored["weight_scale"]
+
+    def forward(self, hidden: Float[Tensor, "*tokens in"]) -> Float[Tensor, "*tokens out"]:
+        flat, scale = quantize_symmetric(hidden.reshape(-1, self.in_features))
+        product = int8_product(flat, self.weight).float()
+        output = (product.mul_(scale).mul_(self.weight_scale.t())).to(hidden.dtype)
+        if self.bias is not None:
+            output = output + self.bias
+        return output.view(*hidden.shape[:-1], self.out_features)

@@ -1,0 +1,60 @@
+"""A Linear layer with quantized weights: the base class of every scheme's layer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+
+from model_ops.tensor_files import TORCH_NAMES, Layout
+
+
+class QuantizedLinear(nn.Module, ABC):
+    """Holds the tensors that its scheme stores, as buffers of the same names, and a bias. Computes what a server computes."""
+
+    parts: tuple[str, ...]
+    """Names of the stored tensors."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, dtype: torch.dtype, stored: Layout):
+        super().__init__()
+        self.in_features, self.out_features, self.parts = in_features, out_features, tuple(stored)
+        for name, (kind, shape) in stored.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=getattr(torch, TORCH_NAMES[kind])))
+        self.register_buffer("bias", torch.zeros(out_features, dtype=dtype) if bias else None)
+
+    @staticmethod
+    @abstractmethod
+    def encode(weight: Float32[Tensor, "out in"]) -> dict[str, Tensor]:
+        """The stored tensors of one weight, with the names, dtypes and shapes of the scheme's `stored`."""
+
+    @staticmethod
+    @abstractmethod
+    def decode(stored: Mapping[str, Tensor]) -> Float32[Tensor, "out in"]:
+        """The weight that stored tensors stand for."""
+
+    @abstractmethod
+    def forward(self, hidden: Float[Tensor, "*tokens in"]) -> Float[Tensor, "*tokens out"]: ...
+
+    @classmethod
+    def fused(cls, layers: Sequence[Self]) -> Self:
+        """Layers over one input as a single layer; the originals become views of it.
+
+        For schemes whose stored tensors all have the output channels as their first dimension.
+        """
+        first, sizes = layers[0], [layer.out_features for layer in layers]
+        whole = cls.__new__(cls)
+        nn.Module.__init__(whole)
+        whole.in_features, whole.out_features, whole.parts = first.in_features, sum(sizes), first.parts
+        for name in (*first.parts, "bias"):
+            if getattr(first, name) is None:
+                whole.register_buffer(name, None)
+                continue
+            joined = torch.cat([getattr(layer, name) for layer in layers])
+            for layer, part in zip(layers, joined.split(sizes), strict=True):
+                setattr(layer, name, part)
+            whole.register_buffer(name, joined)
+        return whole

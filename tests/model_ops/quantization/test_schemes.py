@@ -1,0 +1,187 @@
+"""Quantization schemes: what the library writes is recognised, other configs are read as it reads them, a new one fits in."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme
+from safetensors.torch import load_file, save_file
+from tiny_models import tiny_model
+from torch.nn import functional as F
+
+from model_ops.decoding.incremental import IncrementalModel
+from model_ops.errors import ModelError
+from model_ops.models.verify_model import verify_weights
+from model_ops.operations.quantize import quantize_directory
+from model_ops.progress import Progress
+from model_ops.quantization import registry
+from model_ops.quantization.quantized_linear import QuantizedLinear
+from model_ops.quantization.quantized_model import load_quantized
+from model_ops.quantization.registry import SCHEMES, quantization_of
+from model_ops.quantization.scheme import Precision, Scheme
+from model_ops.tensor_files import read_directory
+
+WRITTEN_BY_HAND = {
+    "config_groups": {"group_0": {
+        "format": "int-quantized",
+        "input_activations": {"actorder": None, "block_structure": None, "dynamic": True, "group_size": None, "num_bits": 8,
+                              "observer": None, "observer_kwargs": {}, "strategy": "token", "symmetric": True, "type": "int"},
+        "output_activations": None, "targets": ["Linear"],
+        "weights": {"actorder": None, "block_structure": None, "dynamic": False, "group_size": None, "num_bits": 8,
+                    "observer": "minmax", "observer_kwargs": {}, "strategy": "channel", "symmetric": True, "type": "int"}}},
+    "format": "int-quantized", "global_compression_ratio": None, "ignore": ["lm_head"], "kv_cache_scheme": None,
+    "quant_method": "compressed-tensors", "quantization_status": "compressed", "sparsity_config": {}, "transform_config": {},
+    "version": "0.20.0",
+}
+"""What this project wrote before the library did, as older lakes hold it."""
+
+LLM_COMPRESSOR = {
+    "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"], "quantization_status": "frozen",
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
+                                  "input_activations": {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}}},
+}
+"""As llm-compressor 0.1 wrote it: keys with their default values are left out, the format stands at the top."""
+
+
+def weight_only(out_features, in_features):
+    return {"weight": ("I8", (out_features, in_features)), "weight_scale": ("F32", (out_features, 1))}
+
+
+class Int8WeightLinear(QuantizedLinear):
+    """Weight-only int8: the scheme that a stranger adds."""
+
+    @staticmethod
+    def encode(weight):
+        scale = weight.abs().amax(dim=1, keepdim=True) / 127
+        return {"weight": (weight / scale).round().to(torch.int8), "weight_scale": scale}
+
+    @staticmethod
+    def decode(stored):
+        return stored["weight"].float() * stored["weight_scale"]
+
+    def forward(self, hidden):
+        weight = self.decode({"weight": self.weight, "weight_scale": self.weight_scale})
+        return F.linear(hidden, weight.to(hidden.dtype), self.bias)
+
+
+W8A16 = Scheme(name="w8a16", title="int8 W8A16", format="naive-quantized",
+               weights=Precision(8, "int", "channel"), activations=None, stored=weight_only,
+               load_layer=lambda: Int8WeightLinear)
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A tiny model directory with an untied head."""
+    tiny_model(layers=2, tied=False).save_pretrained(tmp_path / "source")
+    return tmp_path / "source"
+
+
+def test_w8a8_is_the_preset_of_that_name():
+    preset = preset_name_to_scheme("W8A8", ["Linear"]).model_dump(mode="json")
+    assert Precision.read(preset["weights"]) == SCHEMES["w8a8"].weights
+    assert Precision.read(preset["input_activations"]) == SCHEMES["w8a8"].activations
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_layer_holds_what_its_scheme_stores_and_decodes_what_it_encodes(name):
+    scheme, weight = SCHEMES[name], torch.randn(12, 32, generator=torch.Generator().manual_seed(1))
+    kind = scheme.load_layer()
+    encoded = kind.encode(weight)
+    layer = kind(32, 12, True, torch.float32, scheme.stored(12, 32))
+    layer.load_state_dict({**encoded, "bias": torch.ones(12)}, strict=True)
+    assert {part: tensor.dtype for part, tensor in encoded.items()} == {part: getattr(layer, part).dtype for part in layer.parts}
+    assert (kind.decode(encoded) - weight).norm() < 0.02 * weight.norm()
+    hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(2))
+    wanted = F.linear(hidden, weight, torch.ones(12))
+    assert (layer(hidden) - wanted).norm() < 0.03 * wanted.norm()
+
+
+def test_the_library_reads_the_config_of_a_quantized_directory(source, tmp_path):
+    quantize_directory(source, tmp_path / "q", Progress())
+    config = json.loads((tmp_path / "q/config.json").read_text())
+    found = config["quantization_config"]
+    parsed = QuantizationConfig(**found)
+    assert parsed.config_groups["group_0"].weights == preset_name_to_scheme("W8A8", ["Linear"]).weights
+    assert (found["quant_method"], found["format"], found["ignore"]) == ("compressed-tensors", "int-quantized", ["lm_head"])
+    before = json.loads((source / "config.json").read_text())
+    assert {name: config[name] for name in before} == before and quantization_of(before) is None
+    assert quantization_of(config).scheme.name == "w8a8"
+
+
+@pytest.mark.parametrize("config", [WRITTEN_BY_HAND, LLM_COMPRESSOR], ids=["before", "llm-compressor"])
+def test_configs_of_other_versions_are_read(config, source, tmp_path):
+    quantize_directory(source, tmp_path / "q", Progress())
+    ids = torch.arange(3, 20)[None]
+    with torch.no_grad():
+        wanted = load_quantized(tmp_path / "q", torch.float32)(ids).logits
+        whole = json.loads((tmp_path / "q/config.json").read_text())
+        (tmp_path / "q/config.json").write_text(json.dumps({**whole, "quantization_config": config}))
+        assert torch.equal(load_quantized(tmp_path / "q", torch.float32)(ids).logits, wanted)
+    whole["quantization_config"] = config
+    assert verify_weights(whole, read_directory(tmp_path / "q")) == []
+
+
+def test_layers_that_a_config_leaves_out_stay_floats(source, tmp_path):
+    quantize_directory(source, tmp_path / "q", Progress())
+    config = json.loads((tmp_path / "q/config.json").read_text())
+    config["quantization_config"]["ignore"] = ["lm_head", r"re:.*layers\.0\.mlp\.down_proj", "model.layers.1.self_attn.q_proj"]
+    (tmp_path / "q/config.json").write_text(json.dumps(config))
+    tensors, floats = load_file(tmp_path / "q/model.safetensors"), load_file(source / "model.safetensors")
+    for layer in ("model.layers.0.mlp.down_proj", "model.layers.1.self_attn.q_proj"):
+        del tensors[f"{layer}.weight_scale"]
+        tensors[f"{layer}.weight"] = floats[f"{layer}.weight"]
+    save_file(tensors, tmp_path / "q/model.safetensors")
+    model = load_quantized(tmp_path / "q", torch.float32)
+    assert sum(isinstance(module, QuantizedLinear) for module in model.modules()) == 2 * 7 - 2
+    assert torch.equal(model.model.layers[0].mlp.down_proj.weight, floats["model.layers.0.mlp.down_proj.weight"])
+    assert verify_weights(config, read_directory(tmp_path / "q")) == []
+
+
+@pytest.mark.parametrize("change", [
+    {"format": "pack-quantized"}, {"quant_method": "gptq"}, {"kv_cache_scheme": {"num_bits": 8, "type": "float"}},
+    {"config_groups": {}}, {"config_groups": {"a": WRITTEN_BY_HAND["config_groups"]["group_0"],
+                                              "b": WRITTEN_BY_HAND["config_groups"]["group_0"]}}])
+def test_other_schemes_are_refused_by_name(change):
+    config = json.loads(json.dumps(WRITTEN_BY_HAND))
+    for group in config["config_groups"].values():
+        group.pop("format")
+    with pytest.raises(ModelError, match="not read here; known in compressed-tensors layout: int8 W8A8"):
+        quantization_of({"quantization_config": {**config, **change}})
+
+
+@pytest.mark.parametrize(("part", "change"), [
+    ("weights", {"num_bits": 4}), ("weights", {"symmetric": False}), ("weights", {"strategy": "group", "group_size": 128}),
+    ("weights", {"type": "float"}), ("input_activations", {"dynamic": False}), ("input_activations", {"strategy": "tensor"})])
+def test_other_numbers_are_refused(part, change):
+    config = json.loads(json.dumps(WRITTEN_BY_HAND))
+    config["config_groups"]["group_0"][part] |= change
+    with pytest.raises(ModelError, match="not read here"):
+        quantization_of({"quantization_config": config})
+
+
+def test_a_new_scheme_quantizes_loads_decodes_and_is_verified(source, tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.SCHEMES, "w8a16", W8A16)
+    quantize_directory(source, tmp_path / "q", Progress(), scheme=W8A16)
+    config = json.loads((tmp_path / "q/config.json").read_text())
+    assert quantization_of(config).scheme is W8A16
+    assert config["quantization_config"]["config_groups"]["group_0"]["input_activations"] is None
+    assert verify_weights(config, read_directory(tmp_path / "q")) == []
+    model = load_quantized(tmp_path / "q", torch.float32)
+    ids = torch.arange(3, 20)[None]
+    with torch.no_grad():
+        wanted, floats = model(ids).logits, tiny_model(layers=2, tied=False)(ids).logits
+        runner = IncrementalModel(model)  # fuses the layers over one input
+        hidden, _ = runner.forward(ids, runner.new_cache(rows=1))
+    torch.testing.assert_close(runner.logits(hidden), wanted, atol=1e-4, rtol=1e-4)
+    assert 0 < (wanted - floats).norm() < 0.05 * floats.norm()
+
+
+def test_an_unlisted_head_is_a_fault(source, tmp_path):
+    quantize_directory(source, tmp_path / "q", Progress())
+    config = json.loads((tmp_path / "q/config.json").read_text())
+    config["quantization_config"]["ignore"] = []
+    assert "does not leave out lm_head" in str(verify_weights(config, read_directory(tmp_path / "q"))[0])
+    assert not W8A16.recognises(config["quantization_config"])
+    assert replace(W8A16, format="int-quantized", activations=SCHEMES["w8a8"].activations).recognises(
+        config["quantization_config"])
