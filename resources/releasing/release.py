@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, changed_files, digest_holds, read_manifest
 from resources.atomic import write_json
 from resources.lake import Lake
@@ -61,20 +62,21 @@ class Release(BaseModel):
 
 def write_release(
     output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
-    architecture: str = "eagle3",
+    serving: Serving,
 ) -> Release:
-    """Fills a release's directory but for its report. k, architecture: of the drafter."""
+    """Writes release.json and the serving scripts. k: the number of tokens that the drafter proposes; serving: how servers
+    run the drafter."""
     release = Release(
         workload=workload,
         target=_part(target),
         speculator=_part(speculator) if speculator else None,
         num_speculative_tokens=k,
-        architecture=architecture,
+        architecture=serving.architecture,
         gates=gates,
     )
     write_json(output / "release.json", release.model_dump(mode="json"))
     drafter = release.speculator.path if release.speculator else None
-    write_scripts(output, workload, release.target.path, drafter, architecture, k)
+    write_scripts(output, workload, release.target.path, drafter, serving, k)
     return release
 
 
