@@ -35,6 +35,7 @@ BATCH_ROWS = 2048
 MACROS = tuple(f"reading/macros/{name}" for name in (
     "moment", "record_digest", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls",
     "otlp_items", "transcript_messages", "templated_messages", "error_text", "choice_number", "parameters",
+    "oasst_answers",
 ))
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -66,8 +67,10 @@ class Extraction:
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
+        self._attach(LINES.empty_table())  # DuckDB binds a macro that is a table when it is created
         for macro in MACROS:
             run(connection, macro)
+        connection.unregister("lines")
 
     def extract(self, form: Format, lines: pa.Table) -> list[Rerouted]:
         """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
@@ -97,7 +100,7 @@ class Extraction:
         self._connection.unregister("lines")
 
     def _attach(self, lines: pa.Table) -> None:
-        self._connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
+        self._connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS), LINES))
         run(self._connection, "reading/extraction/records")
 
     def _stage_interactions(self, form: Format) -> None:

@@ -152,7 +152,7 @@ class Ledger:
         """
         run(self._connection, "reading/ledger/waiting", sources=list(sources), days=None if days is None else list(days),
             dayless=dayless)
-        [[waiting]] = self._connection.execute("select count(*) from waiting_objects").fetchall()
+        [[waiting]] = run(self._connection, "reading/ledger/count_waiting").fetchall()
         for after in range(0, waiting, READ_TOGETHER):
             if portion := self._entries("reading/ledger/portion", after=after, count=READ_TOGETHER):
                 yield portion

@@ -180,11 +180,9 @@ def _filesystem() -> Any:
 
 @cache
 def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
-    try:
-        import botocore.session
-        import s3fs
-    except ImportError as error:
-        raise ImportError("reading s3:// needs the package s3fs: pip install s3fs") from error
+    import botocore.session
+    import s3fs
+
     given = dict(environment)
     endpoint = urlsplit(given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or "http://aws")
     if endpoint.scheme not in ("http", "https") or not endpoint.hostname:

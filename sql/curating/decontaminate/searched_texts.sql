@@ -1,19 +1,10 @@
 -- Every message of the rows to search, without system prompts. Text with JSON escapes (a tool call, a record in a prompt) is
 -- listed a second time with the escapes undone: "\nthe" is not the word "nthe". By pattern, since JSON inside prose does not
 -- parse as a document.
--- needs: message_text(), searched_rows
+-- needs: conversation_of(), message_text(), searched_rows
 -- makes: rows (row_id, text)
 with conversations_read as (
-    select
-        row_id,
-        list_concat(
-            coalesce(try(json_transform(
-                messages, '[{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}]'
-            )), []),
-            case when try(json_type(completion)) = 'OBJECT' then [struct_update(json_transform(
-                completion, '{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}'
-            ), role := 'assistant')] else [] end
-        ) as conversation
+    select row_id, conversation_of(messages, completion) as conversation
     from searched_rows
 ),
 messages as (

@@ -160,7 +160,6 @@ def test_no_temporary_lake_is_left(traffic, tmp_path, monkeypatch):
 
 
 def test_logs_on_s3_are_looked_at_where_they_lie_and_a_bucket_that_is_not_there_is_said(monkeypatch):
-    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install s3fs")
     pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
     from benchmarks.s3_server import s3_server
 
