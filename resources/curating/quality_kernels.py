@@ -93,8 +93,8 @@ def _seen(table, stamp, marks, value):
 
 @compiled
 def gopher(content, edges, least_words):
-    """For each text: words of prose, share of code and, from `least_words` words of prose, the eleven shares of
-    quality.COLUMNS.
+    """For each text: words of prose, share of code and, from `least_words` words of prose, the eleven shares that `quality`
+    names.
 
     NaN where nothing was measured.
     """
