@@ -22,7 +22,7 @@ from resources.releasing.serving_scripts import write_scripts
 
 
 class ReleaseError(Exception):
-    """A release cannot be approved or served as it is."""
+    """A release cannot be approved or served."""
 
 
 class ReleaseSettings(BaseModel):
@@ -36,7 +36,7 @@ class ReleaseSettings(BaseModel):
 
 
 class Part(BaseModel):
-    """A model that the release serves: where it lies, relative to the lake, and what its files must hash to."""
+    """A model that the release serves: its path, relative to the lake, and the digest of its files."""
 
     path: str
     name: str
@@ -52,7 +52,7 @@ class Release(BaseModel):
     speculator: Part | None
     num_speculative_tokens: int
     architecture: str = "eagle3"
-    """Of the drafter."""
+    """Architecture of the drafter."""
     gates: list[GateResult]
 
     @property

@@ -55,7 +55,7 @@ class Summary:
         return found + ([self._drafting()] if self.has_drafter else [])
 
     def write(self, output: Path) -> dict[str, Any]:
-        """Writes report.md and report.html; returns the figures worth keeping in a manifest."""
+        """Writes report.md and report.html; returns figures for the manifest."""
         for name in ("report.md", "report.html"):
             write_text(output / name, _render(f"{name}.j2", self))
         return {"rows_read": self.records.read, "rows_kept": self.records.kept, "recovery": self.evaluation["recovery"]}
