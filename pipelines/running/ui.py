@@ -2,7 +2,7 @@
 
     serve([Path("math-tutor.yaml")], None, "127.0.0.1", 3000, console)
 
-Only the lake that was asked for is opened, and one that does not exist is made only where a recipe is named. One daemon
+Only the named lake is opened; a lake that does not exist is created only if a recipe is named. One daemon
 serves a lake: a second UI on it starts no second daemon, which Dagster does not support.
 """
 
@@ -32,12 +32,12 @@ from resources.lake import Lake, LakeError
 from resources.launching.python_process import child_environment, python_module, python_script
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
-"""Where a lake is looked for in the current folder when none is named."""
+"""Paths in the current folder that are searched for a lake if none is named."""
 SECONDS_TO_END = 20
 
 
 class UiError(Exception):
-    """The UI cannot be started as it was asked for; the message says what to change."""
+    """The UI cannot be started; the message says what to change."""
 
 
 def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int, console: Console) -> int:

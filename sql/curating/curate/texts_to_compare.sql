@@ -1,4 +1,4 @@
--- Texts of the suspect rows, as their signatures read them: the new turn, and the answer if there is one.
+-- Texts of the suspect rows, the same as for their signatures: the new turn, and the answer if there is one.
 -- needs: cleaned_interactions, conversation_texts(), new_messages(), suspects, unique_rows
 -- makes: temp view texts_to_compare (place, new_turn, answer)
 create or replace temp view texts_to_compare as

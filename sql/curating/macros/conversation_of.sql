@@ -1,5 +1,5 @@
--- A row's messages and its answer as one list; fields stay JSON. The JSON is parsed once. What is not a list of messages, or not
--- a message, is left out.
+-- A row's messages and its answer as one list; fields stay JSON. The JSON is parsed once. Anything that is not a list of
+-- messages, or not a message, is left out.
 -- makes: macro conversation_of(messages, completion)
 create or replace temp macro conversation_of(messages, completion) as
     list_concat(

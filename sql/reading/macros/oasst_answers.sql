@@ -1,5 +1,6 @@
--- The assistant's messages of OASST trees, as a table: one row per answer, numbered in reading order (`part`), with its node, its
--- place in the tree, and the messages before it. The tree is read level by level; deleted messages and their replies are left out.
+-- The assistant's messages of OASST trees: one row per answer, numbered in reading order (`part`), with its JSON (`node`),
+-- its position in the tree (`place`), and the messages before it (`path`). The tree is read level by level; deleted messages
+-- and their replies are left out.
 -- needs: records
 -- makes: macro oasst_answers() as rows (object, row, node, place, path, part)
 create or replace temp macro oasst_answers() as table

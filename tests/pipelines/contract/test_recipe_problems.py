@@ -73,7 +73,7 @@ def said(folder, more):
     ("first_day: 2026-02-30", "first_day: there is no day 2026-02-30; a date is a year, a month and a day, such as 2026-06-01"),
     ("first_day: 20260601", "first_day: a date is a year, a month and a day, such as 2026-06-01, without a time"),
     ("first_day: 2026-06-01T10:00:00", "first_day: a date is a year, a month and a day, such as 2026-06-01, without a time"),
-    ("first_day: 0206-06-01", "first_day: the year 206 is before 2000; is it a slip?"),
+    ("first_day: 0206-06-01", "first_day: the year 206 is before 2000; is it a typing error?"),
     ("first_day: 2126-06-01", "first_day: 2126-06-01 is in the future, so there would be no day to read; give a day that has "
      "begun"),
     ("speculator: {draft_coverage: 1.2}", "speculator.draft_coverage: it holds 1.2; give a number above 0 and at most 1"),

@@ -1,4 +1,4 @@
--- Feedback of OASST trees: people's rank of each answer to one message; 0 is the best.
+-- Feedback of OASST trees: people's ranking of the answers to a message; rank 0 is the best.
 -- needs: oasst_answers()
 -- makes: rows (object, row, part, extra, about_part, name, written_value, source, written_ts)
 with ranked as (
