@@ -147,7 +147,7 @@ def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     if not names:
         return []
     if recipe.base_model == "tiny":
-        return [problem("token ids", f"{', '.join(names)} holds token ids, and the tokenizer of tiny is made on the spot: its "
+        return [problem("token ids", f"{', '.join(names)} holds token ids, and the run makes the tokenizer of tiny: its "
                         "ids mean other tokens", "name the base model with the tokenizer that made them")]
     return [warning("token ids", f"{', '.join(names)} holds token ids, which are trained on as they stand",
                     "make sure that base_model has the very tokenizer that made them")]

@@ -309,13 +309,13 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     said, context = error.problem or "", error.context or ""
     opened = f" of line {error.context_mark.line + 1}" if error.context_mark else ""
     if "'\\t'" in said:
-        what = "YAML does not allow this tab; use spaces"
+        what = "a tab is not allowed here; use spaces"
     elif "scanning an alias" in context or "scanning an anchor" in context or "undefined alias" in said:
         what = "a value that begins with * or & needs quotes, unless it names an anchor of this file"
     elif found := re.search(r"found character '(.)' that cannot start any token", said):
         what = f"a value that begins with {found.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
-        what = ("no key can be here, but a colon is: put a value that holds a colon in quotes, indent keys alike, "
+        what = ("there is a colon where no key can be: put a value that holds a colon in quotes, indent keys alike, "
                 "and check whether the line above lacks its colon")
     elif "could not find expected ':'" in said:
         what, line = "this line has no colon and space after its key; write `key: value`", (error.context_mark or mark).line + 1

@@ -92,7 +92,7 @@ def print_made(made: Made, console: Console) -> None:
         why = source.look.problems[0][1] if source.look.problems else "it holds no records"
         say(console, f"Left out: {source.uri}: {why}.", "yellow")
     if contents.base.kind == "tiny":
-        say(console, "base_model is tiny, a toy built on the spot: it shows that your logs reach a release. For a useful "
+        say(console, "base_model is tiny, a toy built by the run: it shows that your logs reach a release. For a useful "
                      "model, name one in the recipe.")
     if contents.has_token_ids:
         say(console, "These logs hold token ids: base_model must have the tokenizer that made them.", "yellow")

@@ -154,7 +154,7 @@ def _head(contents: Contents, text: _Text) -> None:
     text.put("workload", contents.workload)
     text.blank()
     if base.kind == "tiny":
-        text.note("tiny is a toy, built on the spot: it needs no download and no GPU, shows that these logs reach a release, "
+        text.note("tiny is a toy, built by the run: it needs no download and no GPU, shows that these logs reach a release, "
                   "and is useless otherwise. For a useful model, name a Hugging Face directory or id here and delete "
                   "everything below that is marked (tiny).")
     elif base.kind == "directory":

@@ -175,8 +175,8 @@ def test_layers_of_a_base_in_a_directory_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize("base, words", [
-    ("TINY", "did you mean tiny?"), ("my model", "no id of the Hugging Face Hub"), ("a/b/c", "no id of the Hugging Face Hub"),
-    ("~no-such-user-here/x", "base_model"), ("./" + "x" * 5000, "no path on this machine"),
+    ("TINY", "did you mean tiny?"), ("my model", "nor an id of the Hugging Face Hub"), ("a/b/c", "nor an id of the Hugging Face Hub"),
+    ("~no-such-user-here/x", "base_model"), ("./" + "x" * 5000, "not a path on this machine"),
 ])
 def test_a_base_that_is_nowhere(tmp_path, base, words):
     assert words in str(problems(tmp_path, SMALLEST.replace("tiny", base))[0])
