@@ -61,7 +61,7 @@ def curated_interactions(
 
 @dg.asset_check(asset="curated_interactions", blocking=True)
 def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """Records read = kept + dropped + quarantined: no record is lost, none is counted twice. Blocks what follows."""
+    """Records read = kept + dropped + quarantined: no record is lost, none is counted twice. Blocks the next steps."""
     counts = RecordCounts.of(workshop.current("dataset", "curated_interactions"))
     return dg.AssetCheckResult(
         passed=counts.adds_up,

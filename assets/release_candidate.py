@@ -35,7 +35,7 @@ def release_candidate(
     """Target model and drafter together, with serve scripts and a report, checked against the recipe's gates; not served yet.
 
     Names models by path and digest instead of copying them. Made from the served model, the drafter and the evaluation
-    report. Lies in `releases/<workload>/<version>/`; `millrace approve <version>` lets it through.
+    report. Lies in `releases/<workload>/<version>/`; `millrace approve <version>` approves it.
     """
     target = workshop.current("model", policy.served)
     drafter = workshop.current("model", "speculator") if policy.speculator else None
@@ -64,8 +64,8 @@ def release_candidate(
 
 @dg.asset_check(asset="release_candidate", blocking=True)
 def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """Every gate of the recipe is met, every file still has the digest it was measured with, and all parts are of one run.
-    Blocks what follows."""
+    """Every gate of the recipe is met, every file still has the digest it was measured with, and all parts belong together.
+    Blocks the next steps."""
     directory = workshop.directory(workshop.current("release", "release"))
     problems = recheck(workshop.lake, directory) + superseded(workshop.lake, directory)
     gates = [gate.model_dump() for gate in read_release(directory).gates]

@@ -92,7 +92,7 @@ def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
         if name.startswith((".", "/", "~")) or (home / name).is_dir():
             recipe.base_model = str(Path(_absolute(name, home)).resolve())
             if not Path(recipe.base_model).is_dir():
-                yield "base_model", f"there is no directory {recipe.base_model}; give that of a model, a Hub id, or `tiny`"
+                yield "base_model", f"there is no directory {recipe.base_model}; name a model's directory, a Hub id, or `tiny`"
             return
     except (_NoPathError, OSError):
         yield "base_model", "this is not a path on this machine; give the directory of a model, a Hub id, or `tiny`"

@@ -63,7 +63,7 @@ def submit(
     """
     if isinstance(recipe, Recipe):
         if not lake and not os.environ.get("MILLRACE_LAKE"):
-            raise LakeError("no lake is named: a recipe that is no file has none beside it; give lake= or set MILLRACE_LAKE")
+            raise LakeError("no lake is named, and a recipe that is not a file has no default: give lake= or set MILLRACE_LAKE")
         place = Lake.open(lake_location(Path("recipe"), lake))
         require_writable(place.root)
         path = keep_submitted(place, recipe.workload, recipe.digest, recipe.as_text())
@@ -108,7 +108,7 @@ class Run:
         place = lake if isinstance(lake, Lake) else Lake.open(lake, create=False)
         folder = runs_of(place) / Path(run_id).name
         if not (folder / REQUEST).is_file():
-            raise UnknownRunError(f"{place.root} has no run {run_id!r}: its id is that of the Run that submit() returned")
+            raise UnknownRunError(f"{place.root} has no run {run_id!r}: use the id of the Run that submit() returned")
         return cls(run_id, folder)
 
     @property

@@ -2,8 +2,8 @@
 
     might_hold(pa.array(['[{"content":"hi"}]', '[{"content":"a@b.org"}]', None]))   # [False, True, False]
 
-A text in which `pii_patterns.find` would find something must be told here (a test holds that for every kind);
-one that is told for nothing costs its parsing, no more. Escapes are undone as far as they matter: a letter
+Every text in which `pii_patterns.find` finds something must be marked (a test checks every kind);
+a text that is marked in vain only costs its parsing. Escapes are decoded as far as needed: a letter
 after a backslash separates, \\uXXXX below 128 is its character, however deep JSON lies within JSON.
 """
 

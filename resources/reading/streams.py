@@ -176,7 +176,7 @@ class StreamFold:
         return _records(self._settled()), Records(part.rows.filter(others), part.raw.filter(others), sample)
 
     def rest(self) -> Records:
-        """What is left at the end of the object: open answers, and requests without one."""
+        """The remaining records at the end of the object: open answers, and requests without one."""
         found = [self._whole(name) for name in list(self._streams)]
         found += [(each["row"], _written(each["line"])) for each in self._requests.values()]
         self._requests = {}
@@ -216,7 +216,7 @@ class StreamFold:
 
 ENVELOPE = ("request", "timestamp", "workload_id", "client_id", "session_id", "trace_id", "request_id", "user_id",
             "latency_ms", "ttft_ms", "cost", "served_model_digest")
-"""What a gateway writes beside a chunk that belongs to the whole answer."""
+"""Keys that a gateway writes next to a chunk and that belong to the whole answer."""
 
 
 def _written(record: dict[str, Any]) -> str:

@@ -102,7 +102,7 @@ def recheck(lake: Lake, directory: Path) -> list[str]:
             problems.append(f"{place}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
                             "are not those the release was made from")
         if not digest_holds(manifest):
-            problems.append(f"{place}: the digest in its manifest is not that of the files it lists: restore it from a copy")
+            problems.append(f"{place}: the digest in its manifest does not fit the files it lists: restore it from a copy")
         if digest is not None and digest != manifest.digest:
             problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
     return problems + disagreements(lake, directory)
