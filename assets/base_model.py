@@ -1,4 +1,4 @@
-"""base_model: the weights everything starts from: a Hugging Face id, a directory (a model or an adapter), or `tiny`."""
+"""base_model: the weights that fine-tuning starts from: a Hugging Face id, a directory (a model or an adapter), or `tiny`."""
 
 import dagster as dg
 
@@ -25,7 +25,7 @@ def base_model(
     policy: dg.ResourceParam[ModelPolicy],
     tiny_settings: dg.ResourceParam[TinyBaseSettings],
 ) -> dg.MaterializeResult:
-    """The model that fine-tuning starts from: a Hugging Face id, a directory, or `tiny`, which is trained on the spot.
+    """The model that fine-tuning starts from: a Hugging Face id, a directory, or `tiny`, which the run trains.
 
     A PEFT adapter is merged into the model that it was trained on. Every tensor is checked against the config. Lies in
     `models/<workload>/base_model/<version>/`, in the Hugging Face layout.

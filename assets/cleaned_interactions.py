@@ -1,4 +1,4 @@
-"""cleaned_interactions: per-row facts of each day: status, PII redacted, language, measures, MinHash signature."""
+"""cleaned_interactions: each day's rows, cleaned: status, PII redacted, language, measures, MinHash signature."""
 
 from collections.abc import Iterator
 
@@ -24,11 +24,11 @@ def cleaned_interactions(
 ) -> Iterator[dg.MaterializeResult]:
     """Interactions checked row by row: failed, cut-off and looping answers are dropped, personal data is replaced.
 
-    Adds language, text measures and a MinHash signature to each row. Made from `interactions` and `feedback`, one partition a
-    UTC day; days whose rows were cleaned with other rules are cleaned again. Lies in the Delta table
+    Adds language, text measures and a MinHash signature to each row. Made from `interactions` and `feedback`, one partition
+    per UTC day; days that were cleaned with other rules are cleaned again. Lies in the Delta table
     `tables/cleaned_interactions`; `decisions` says for each dropped row which rule dropped it.
     """
-    # late rows change other days than this run's too, other rules all days; a day without news stays as it is
+    # late rows change other days too, changed rules all days; unchanged days stay
     days = stale_days(workshop.tables, workshop.workload, curation_settings)
     report = clean(workshop.tables, workshop.workload, days, curation_settings)
     workshop.publish_catalog()

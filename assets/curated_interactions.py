@@ -26,13 +26,13 @@ SOURCES = ("resources/curating/curate.py",)
 def curated_interactions(
     workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
 ) -> dg.MaterializeResult:
-    """The rows to learn from: duplicates, thumbs-down answers and leaked evaluation items are dropped over all days together.
+    """The rows to train on, over all days: without duplicates, thumbs-down answers and leaked evaluation items.
 
     Every row gets a decision in the table `decisions`. Made from `cleaned_interactions`, `feedback`, the evaluation suite and,
-    where the recipe names a judge, `judgements`. Lies in `datasets/<workload>/curated_interactions/<version>/` (Parquet).
+    if the recipe names a judge, `judgements`. Lies in `datasets/<workload>/curated_interactions/<version>/` (Parquet).
     """
     suite = workshop.current("dataset", "eval_suite")
-    # interactions: the ids by which feedback finds its rows
+    # interactions: has the ids that feedback names
     tables = ["cleaned_interactions", "interactions", "feedback", *(["judgements"] if curation_settings.judge else [])]
     semantic = curation_settings.semantic_duplicates
 
@@ -61,7 +61,7 @@ def curated_interactions(
 
 @dg.asset_check(asset="curated_interactions", blocking=True)
 def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """Records read = kept + dropped + quarantined: no record is lost, none is counted twice. Blocks what follows."""
+    """Records read = kept + dropped + quarantined: no record is lost, none is counted twice. Blocks the next steps."""
     counts = RecordCounts.of(workshop.current("dataset", "curated_interactions"))
     return dg.AssetCheckResult(
         passed=counts.adds_up,

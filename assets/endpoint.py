@@ -24,10 +24,11 @@ def endpoint(
     workshop: dg.ResourceParam[Workshop],
     release_settings: dg.ResourceParam[ReleaseSettings],
 ) -> Iterator[dg.MaterializeResult]:
-    """The release that servers of this workload load (champion), the one before (previous) and the next one (candidate).
+    """The release that this workload's servers load (champion), the previous champion, and the candidate.
 
-    Moves to the release candidate once `millrace approve` or the recipe (`release.approval: automatic`) approved it and its
-    gates and digests hold again; without an approval nothing moves, and the run succeeds. Lies in `endpoints/<workload>.json`.
+    The candidate becomes champion once `millrace approve` or the recipe (`release.approval: automatic`) has approved it and
+    its gates and digests hold again; without an approval nothing changes, and the run succeeds. Lies in
+    `endpoints/<workload>.json`.
     """
     lake, candidate = workshop.lake, workshop.current("release", "release")
     directory = workshop.directory(candidate)
@@ -38,7 +39,7 @@ def endpoint(
         state = "was withdrawn, and is served only if it is approved again" if withdrawn else "waits for approval"
         context.log.info(f"release {candidate.version} {state}: millrace approve {candidate.version}")
         return
-    if problems := recheck(lake, directory):  # gates and digests hold now, not only when it was approved
+    if problems := recheck(lake, directory):  # gates and digests must hold now, not only at approval
         raise ReleaseError(f"release {candidate.version} is not served: " + "; ".join(problems))
     aliases = Endpoint(lake, workshop.workload).promote(subject_of(directory), approved_by(lake, directory))
     workshop.publish_catalog()

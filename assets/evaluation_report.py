@@ -1,4 +1,4 @@
-"""evaluation_report: every model and drafter on held-out sessions, which no stage ever saw."""
+"""evaluation_report: every model and drafter measured on held-out sessions, which no stage was trained on."""
 
 import dagster as dg
 
@@ -43,7 +43,7 @@ def evaluation_report(
 
 @dg.asset_check(asset="evaluation_report", blocking=False)
 def fine_tuning_helped(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """The fine-tuned model has a lower held-out loss than the base model. A warning only: gates decide about a release."""
+    """The fine-tuned model has a lower held-out loss than the base model. A warning only; gates decide on a release."""
     measured = workshop.current("dataset", "evaluation_report").metrics
     base, sft = measured["loss_base"], measured["loss_sft"]
     return dg.AssetCheckResult(passed=sft < base, metadata={"base": base, "sft": sft})

@@ -1,4 +1,4 @@
-"""interactions and feedback: every log line as a row, each in the UTC day it was written, or in quarantine."""
+"""interactions and feedback: every log line as a row of its UTC day, or in quarantine."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ CODE = source_digest("resources/reading/ingest.py")[:12]
         dg.AssetSpec(
             "interactions", deps=["logs"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
             code_version=CODE, description=(
-                "One row per logged request and answer, in one schema whatever the log format. Made from `logs`, one partition "
+                "One row per logged request and answer, in one schema for all log formats. Made from `logs`, one partition "
                 "a UTC day. Lies in the Delta table `tables/interactions`; lines that cannot be read are in `quarantine`."
             ),
         ),

@@ -1,4 +1,4 @@
-"""logs: the gateway's own files, where they lie. Observed, never copied."""
+"""logs: the gateway's own files. Observed in place, never copied."""
 
 import dagster as dg
 

@@ -9,7 +9,7 @@ from model_ops.training.settings import TrainingSettings
 
 
 class TrainingOverrides(dg.Config):
-    """For this run only; what is left empty is as the recipe says. Other values make another version."""
+    """For this run only; empty fields keep the recipe's values. Other values make another version."""
 
     steps: int | None = Field(default=None, description="Optimizer steps of this run instead of the recipe's")
     learning_rate: float | None = Field(default=None, description="Peak learning rate of this run instead of the recipe's")

@@ -1,6 +1,6 @@
 """Days: one partition per UTC day of the traffic, read in single runs.
 
-A recipe's definitions replace the first day by its own: see pipelines/graph/recipe_graph.py.
+A recipe's definitions set the first day: see pipelines/graph/recipe_graph.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def report_days(
 ) -> Iterator[dg.MaterializeResult]:
     """One materialization per day, with that day's numbers and its current row count.
 
-    Rows that arrived late for a day outside this run are materialized there too: that day did change.
+    Days outside this run that got late rows are materialized too.
     """
     key = dg.AssetKey([workshop.workload, name])
     rows = workshop.tables.rows_by_day(name, workshop.workload)

@@ -20,15 +20,15 @@ from resources.artefacts.manifest import Manifest
 from resources.workshop.workshop import Workshop
 
 LARGEST_PICTURE = 150_000
-"""Bytes: Dagster's event log is no place for more (large markdown fails to load)."""
+"""Most bytes of an image in Dagster's event log (large markdown fails to load)."""
 
 
 OF_ONE_RUN = ("seconds", "tokens_per_second", "peak_memory", "resumed_from")
-"""Beginnings of the names of metrics that say how a run went, not what it made."""
+"""Prefixes of metrics that describe a run, not its result."""
 
 
 def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.MaterializeResult:
-    """The materialization of an artefact: its digest as the data version, and everything worth seeing."""
+    """The materialization of an artefact: its digest as the data version, metrics, tables and plots."""
     directory = workshop.directory(manifest)
     metadata: dict[str, Any] = {
         "path": dg.MetadataValue.path(str(directory)),
@@ -50,7 +50,7 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
 
 
 def _when(manifest: Manifest, workshop: Workshop) -> dict[str, Any]:
-    """The artefact's metrics. A reused artefact says so and leaves out metrics of the run that made it."""
+    """The artefact's metrics; for a reused artefact, without the metrics of the run that made it."""
     found = numbers(manifest.metrics)
     if not workshop.is_reused(manifest):
         return {"reused": False, **found}
@@ -74,7 +74,7 @@ def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    """Five digits that say something, at most five of them behind the point: 7419.0, 4.0945, 0.00012."""
+    """Five significant digits, at most five after the point: 7419.0, 4.0945, 0.00012."""
     return round(float(f"{value:.5g}"), 5) if math.isfinite(value) else value
 
 
@@ -91,13 +91,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
 
 
 def embedded(picture: bytes, title: str) -> dg.MetadataValue:
-    """A PNG inside the event itself, so that the UI shows it wherever it runs."""
+    """A PNG embedded in the event, so that the UI shows it on any machine."""
     return dg.MetadataValue.md(f"![{title}](data:image/png;base64,{base64.b64encode(picture).decode()})")
 
 
 def training_curves(metrics: Path) -> bytes:
-    """Loss (and validation where it was measured), learning rate and tokens/s of every step, one above the other, as a
-    PNG."""
+    """A PNG of loss (and validation loss, if measured), learning rate and tokens/s by step."""
     from matplotlib.figure import Figure
 
     steps = [json.loads(line) for line in metrics.read_text().splitlines()]

@@ -23,7 +23,7 @@ def quantized_model(
 ) -> dg.MaterializeResult:
     """The model to serve: int8 weights (one scale per output channel) and int8 activations (one scale per token).
 
-    Made from the student, or from the fine-tuned model where there is no student or it drafts. Lies in
+    Made from the student, or from the fine-tuned model if there is no student or the student drafts. Lies in
     `models/<workload>/quantized_model/<version>/` as compressed-tensors, which vLLM and SGLang load.
     """
     model = workshop.current("model", policy.source_of("quantized_model"))

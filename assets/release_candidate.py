@@ -1,9 +1,12 @@
 """release_candidate: target, drafter, serving scripts and report, checked against the recipe's gates."""
 
+from dataclasses import asdict
+
 import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
+from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.endpoints import Endpoint
@@ -32,24 +35,26 @@ def release_candidate(
     """Target model and drafter together, with serve scripts and a report, checked against the recipe's gates; not served yet.
 
     Names models by path and digest instead of copying them. Made from the served model, the drafter and the evaluation
-    report. Lies in `releases/<workload>/<version>/`; `millrace approve <version>` lets it through.
+    report. Lies in `releases/<workload>/<version>/`; `millrace approve <version>` approves it.
     """
     target = workshop.current("model", policy.served)
     drafter = workshop.current("model", "speculator") if policy.speculator else None
     evaluation = workshop.current("dataset", "evaluation_report")
-    architecture = speculator_settings.architecture
+    serving = ARCHITECTURES[speculator_settings.architecture].serving
     gates = check_gates(
-        release_settings.gates, evaluation.metrics, speculator_settings.answers.measured_at, architecture if drafter else None
+        release_settings.gates, evaluation.metrics, speculator_settings.answers.measured_at,
+        serving.architecture if drafter else None,
     )
 
     def work(output):
         k = speculator_settings.num_speculative_tokens
-        write_release(output, workshop.workload, target, drafter, k, gates, architecture)
-        summary = summarise(workshop.lake, workshop.workload)
+        write_release(output, workshop.workload, target, drafter, k, gates, serving)
+        summary = summarise(workshop.lake, workshop.workload, serving)
         return summary.write(output) | {gate.name: gate.passed for gate in gates}
 
     manifest = workshop.build(
-        "release", "release", op="release", sources=SOURCES, config=release_settings.gates.model_dump(),
+        "release", "release", op="release", sources=SOURCES,
+        config=release_settings.gates.model_dump() | {"serving": asdict(serving) if drafter else None},
         inputs=[item.as_input() for item in (target, drafter, evaluation) if item is not None], work=work,
     )
     Endpoint(workshop.lake, workshop.workload).nominate(subject_of(workshop.directory(manifest)))
@@ -59,8 +64,8 @@ def release_candidate(
 
 @dg.asset_check(asset="release_candidate", blocking=True)
 def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """Every gate of the recipe is met, every file still has the digest it was measured with, and all parts are of one run.
-    Blocks what follows."""
+    """Every gate of the recipe is met, every file still has the digest it was measured with, and all parts belong together.
+    Blocks the next steps."""
     directory = workshop.directory(workshop.current("release", "release"))
     problems = recheck(workshop.lake, directory) + superseded(workshop.lake, directory)
     gates = [gate.model_dump() for gate in read_release(directory).gates]

@@ -1,4 +1,4 @@
-"""served_answers: how each logged answer was sampled, and the exact token ids that went over the wire."""
+"""served_answers: how each logged answer was sampled, and its exact token ids."""
 
 import dagster as dg
 
@@ -20,10 +20,10 @@ REDACTION = ("pii", "pii_engine")
 def served_answers(
     workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
 ) -> dg.MaterializeResult:
-    """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids where the log has them.
+    """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids if the log has them.
 
-    Token ids only of rows in which no personal data was replaced. Made from `sft_dataset` and `interactions`, for the drafter's
-    training. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet).
+    Token ids are kept only for rows in which no personal data was replaced. Made from `sft_dataset` and `interactions`, for
+    the drafter's training. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet).
     """
     dataset = workshop.current("dataset", "sft_dataset")
     manifest = workshop.build(

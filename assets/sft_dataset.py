@@ -1,4 +1,4 @@
-"""sft_dataset: conversations to learn from, merged by weight, split by session."""
+"""sft_dataset: conversations to train on, mixed by weight, split by session."""
 
 import dagster as dg
 
@@ -37,6 +37,6 @@ def sft_dataset(
 
 @dg.asset_check(asset="sft_dataset", blocking=True)
 def no_session_in_two_splits(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
-    """No session is in two splits, so that measurements on held-out sessions are honest. Blocks what follows."""
+    """No session is in two splits, so that held-out sessions are never trained on. Blocks the next steps."""
     shared = sessions_in_two_splits(workshop.directory(workshop.current("dataset", "sft_dataset")))
     return dg.AssetCheckResult(passed=shared == 0, metadata={"sessions_in_two_splits": shared})

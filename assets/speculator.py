@@ -1,4 +1,4 @@
-"""speculator: the draft model, trained for exactly this traffic and exactly these weights."""
+"""speculator: the draft model, trained for this traffic and these weights."""
 
 import dagster as dg
 

@@ -1,4 +1,4 @@
-"""speculator_dataset: answers of the served model to the traffic's prompts, sampled as the traffic is."""
+"""speculator_dataset: answers of the served model to the traffic's prompts, sampled with the traffic's parameters."""
 
 import dagster as dg
 
@@ -23,7 +23,7 @@ def speculator_dataset(
 ) -> dg.MaterializeResult:
     """Answers of the served model to the traffic's prompts, as token ids: what the drafter learns from.
 
-    A drafter has to predict what its target says, which may differ from what the logs say. Made from the served model,
+    A drafter must predict its target's answers, which may differ from the logged ones. Made from the served model,
     `sft_dataset` and `served_answers`. Lies in `datasets/<workload>/speculator_dataset/<version>/` (Parquet).
     """
     inputs = {

@@ -1,1 +1,2 @@
-"""Claims, each a script beside its recorded result: `python -m benchmarks.NAME`, benchmarks/results/NAME.json."""
+"""Benchmarks: one script for each claim, with its recorded result: `python -m benchmarks.NAME`,
+benchmarks/results/NAME.json."""

@@ -62,7 +62,7 @@ def main() -> None:
             size += sum(chunk[name].nbytes for name in ("messages", "tools", "completion"))
             del chunk, number
         days = sorted(tables.rows_by_day("interactions", WORKLOAD))
-        clean(tables, WORKLOAD, days[:1], CurationSettings())   # imports and compiled loops are not what is measured
+        clean(tables, WORKLOAD, days[:1], CurationSettings())   # imports and compilation are not measured
         before, began = time.process_time(), time.monotonic()
         report = clean(tables, WORKLOAD, days, CurationSettings())
         seconds, processor = time.monotonic() - began, time.process_time() - before

@@ -1,11 +1,11 @@
-"""The demo, timed, beside the control that its student has to beat.
+"""Times the demo, and trains the control that its student must beat.
 
     python -m benchmarks.demo                 # a fresh lake in a temporary folder: about 15 minutes on 2 cores
     python -m benchmarks.demo --lake DIR      # figures of a finished demo, control included
 
 Figures: seconds and peak memory per stage, rows by fate, held-out loss of every model, recovery of the int8 model,
-acceptance length of the drafter beside an n-gram drafter's on held-out prompts, the share of looping answers, and the
-distilled student's loss beside that of a control: the same layers, rows, steps and seed, trained by plain SFT.
+acceptance length of the drafter and of an n-gram drafter on held-out prompts, the share of looping answers, and the distilled
+student's loss compared with a control: the same layers, rows, steps and seed, trained by plain SFT.
 """
 
 from __future__ import annotations

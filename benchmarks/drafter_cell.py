@@ -1,4 +1,4 @@
-"""One drafter of the house model, trained and measured in a process of its own, and kept: benchmarks compare these.
+"""Trains and measures one drafter of the house model in a process of its own, and keeps the result for comparisons.
 
     cells = [Cell("eagle3", "kl", seed=0), Cell("eagle3", "lk_lambda", seed=0, workloads=("math",))]
     found = measured(cells, FULL, House(shared, folder), side_by_side=2)
@@ -74,7 +74,7 @@ class Found:
 
 
 def cell_arguments(parser: argparse.ArgumentParser) -> None:
-    """What benchmarks made of cells are told."""
+    """The arguments of benchmarks that consist of cells."""
     parser.add_argument("--folder", type=Path, help="where answers, states and finished trainings are kept; open: nowhere")
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--quick", action="store_true", help="a few steps: the figures mean nothing")

@@ -1,4 +1,4 @@
-"""Traffic shifts to a new prompt shape: what does retraining the drafter cost when it goes on from the one that served?
+"""Traffic shifts to a new prompt shape: what does retraining the drafter cost if it continues the one that served?
 
     python -m benchmarks.drafter_drift --folder FOLDER [--steps N] [--quick]
 
@@ -96,7 +96,7 @@ def figures(house: House, size: dict[str, int], precision: str, work: Path) -> d
 
 
 def tau_share(one: list[AcceptanceRow], other: list[AcceptanceRow]) -> tuple[float, float, float]:
-    """tau of `one` over that of `other`, and its 95 % interval over prompts drawn with replacement, the same for both."""
+    """Ratio of tau of `one` to tau of `other`, and its 95 % interval by a paired bootstrap over prompts."""
     if [row.row_id for row in one] != [row.row_id for row in other]:
         raise ValueError("the two were measured on different prompts")
     counts = np.array([[(row.forwards, row.accepted) for row in rows] for rows in (one, other)], dtype=np.float64)

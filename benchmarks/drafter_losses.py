@@ -1,6 +1,6 @@
-"""What each loss makes of each drafter: acceptance length on held-out prompts, beside the drafters that need no training.
+"""Acceptance length on held-out prompts for each loss and drafter, and for drafters that need no training.
 
-    python -m benchmarks.drafter_losses --folder FOLDER        # hours on 2 cores; it goes on where it ended
+    python -m benchmarks.drafter_losses --folder FOLDER        # hours on 2 cores; continues where it stopped
     python -m benchmarks.drafter_losses --folder FOLDER --steps 250 --precision float32        # as it was recorded: 90 minutes
     python -m benchmarks.drafter_losses --quick                # a few steps of each: the figures mean nothing
 

@@ -1,6 +1,6 @@
-"""Our EAGLE-3 training beside the trainers of `speculators` 0.9 and `specforge` 0.2: speed, memory, what the heads are worth.
+"""Our EAGLE-3 training against the trainers of `speculators` 0.9 and `specforge` 0.2: speed, memory, acceptance of the heads.
 
-    python -m benchmarks.drafter_peers --peers FOLDER --folder FOLDER         # on 2 cores, nothing beside it
+    python -m benchmarks.drafter_peers --peers FOLDER --folder FOLDER         # on 2 idle cores
     python -m benchmarks.drafter_peers --peers FOLDER --quick                 # a few steps: the figures mean nothing
 
 FOLDER of --peers gets an environment for each peer, made where it is missing (requirements-speculators.txt,
@@ -16,8 +16,8 @@ speculators runs its command line in two ways, and each figure is against the be
 before the fusion and before the residual, normed feedback) and `eagle3` (the paper's architecture, ours; AdamW 3e-3 linear).
 Attention is `eager` or `sdpa`, whichever is faster in a short run; its default is made for GPUs. Data workers: none, its 12
 would be 12 processes. specforge runs with `sdpa`, DDP (NO_SHARD) of one process, learning rate 3e-3 (its default of 1e-4 is for
-runs a hundred times as long), and rows one by one or as one padded batch, whichever is faster. What was mended so that they
-run without a GPU stands at the head of speculators_peer.py and specforge_peer.py.
+runs a hundred times as long), and rows one by one or as one padded batch, whichever is faster. The changes that make them run
+without a GPU are listed at the top of speculators_peer.py and specforge_peer.py.
 
 speed_ratio: our tokens/s over the peer's, steps after the first few; tokens are those of the rows, no padding. memory_ratio:
 our process's largest resident size over the peer's, everything included. tau_ratio: mean acceptance length (K = 5, exact
@@ -274,7 +274,7 @@ class Bench:
             "TORCHINDUCTOR_CACHE_DIR": str(home / "compiled")})
 
     def child(self, command: list[str], name: str, job: dict[str, Any], variables: dict[str, str]) -> dict[str, Any]:
-        """A training in a process of its own. Raises SystemExit with the last line it wrote where it failed."""
+        """A training in a process of its own. Raises SystemExit with its last line of output if it fails."""
         paths = [self.folder / f"{name}.job.json", self.folder / f"{name}.result.json"]
         paths[0].write_text(json.dumps({**job, "threads": self.threads}))
         done = subprocess.run([*command, *map(str, paths)], cwd=PROJECT, capture_output=True, text=True,

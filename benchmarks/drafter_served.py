@@ -59,7 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="millrace-served-") as made:
         folder = Path(made)
         house = House(given.shared, folder)
-        target = folder / "target"  # beside the drafter, whose twin names it by a path from here
+        target = folder / "target"  # next to the drafter, whose second layout names it by a relative path
         shutil.copytree(house.target, target)
         if given.drafter is None:
             trained(folder, target, house.answers(rows=400 if given.quick else None), steps)
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def serving_arguments(parser: argparse.ArgumentParser) -> None:
-    """What benchmarks that serve a drafter are told."""
+    """The arguments of benchmarks that serve a drafter."""
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--drafter", type=Path, help="a drafter's directory; one is trained where left out")
@@ -122,7 +122,7 @@ def measured(folder: Path, python: Path, prompts: list[list[int]], max_tokens: i
 
 
 def against(runs: ServedMeasure | list[ServedMeasure], passes: int, decoded: dict[str, Any]) -> dict[str, Any]:
-    """The server's acceptance length over all passes beside the decoder's."""
+    """The server's acceptance length over all passes, and the decoder's."""
     counted = [run.acceptance for run in ([runs] if isinstance(runs, ServedMeasure) else runs)]
     drafts, accepted = sum(found.drafts for found in counted), sum(found.accepted for found in counted)
     positions = [sum(each) / drafts for each in zip(*(found.accepted_at for found in counted), strict=True)]

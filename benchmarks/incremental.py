@@ -1,8 +1,8 @@
-"""What a run costs in which nothing changed: a lake of 10 artefacts and 10 days beside one of 1,000 artefacts and 1,000 days.
+"""The cost of a run in which nothing changed: with 10 artefacts and 10 days, and with 1,000 artefacts and 1,000 days.
 
     python -m benchmarks.incremental                  # prepares both lakes first: about 15 minutes
     python -m benchmarks.incremental --quick          # 100 artefacts and 100 days instead of 1,000
-    python -m benchmarks.incremental --home DIR       # keeps the prepared lakes in DIR, and uses those that are there
+    python -m benchmarks.incremental --home DIR       # keeps the prepared lakes in DIR and uses existing ones
 
 Both lakes hold the same number of logged requests and one workload with the whole graph, at toy size. The artefacts beyond the
 graph's own are earlier versions of them, with manifests of the same size. Each lake is run until nothing is left to do; then
@@ -63,13 +63,13 @@ class Cost:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--home", type=Path, help="keeps the prepared lakes here, and uses those that are there")
+    parser.add_argument("--home", type=Path, help="keeps the prepared lakes here and uses existing ones")
     given = parser.parse_args()
     large = 100 if given.quick else 1_000
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
         home = (given.home or Path(folder)).resolve()
         recipes = {size: _prepared(home / f"lake-{size}", size) for size in (10, large)}
-        for recipe in [*recipes.values()] * 2:  # the first run makes what is left, the second finds that it is as it should be
+        for recipe in [*recipes.values()] * 2:  # the first run makes what is missing, the second finds nothing to do
             _run(recipe)
         costs: dict[int, list[Cost]] = {size: [] for size in recipes}
         for _ in range(3):
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _prepared(home: Path, size: int) -> Path:
-    """The recipe of a lake with `size` days and at least `size` artefacts, beside it."""
+    """Writes the recipe of a lake with `size` days and at least `size` artefacts, next to the lake."""
     recipe = home / "toy.yaml"
     if (home / "prepared").exists():
         return recipe
@@ -109,7 +109,7 @@ def _prepared(home: Path, size: int) -> Path:
 
 
 def _multiply(lake: Path, wanted: int) -> None:
-    """Adds earlier versions, all files of which are links to those of the current version, until there are enough."""
+    """Adds earlier versions, whose files link to the current version's files, until there are enough."""
     current = sorted([*lake.glob("datasets/*/*/*/manifest.json"), *lake.glob("models/*/*/*/manifest.json")])
     for number in range(max(0, wanted - _count(lake))):
         source = current[number % len(current)].parent

@@ -1,4 +1,4 @@
-"""Ingest beside the least that could be done: DuckDB alone reads the same files as JSON and writes zstd Parquet.
+"""Ingest against a lower bound: DuckDB alone reads the same files as JSON and writes zstd Parquet.
 
     python -m benchmarks.ingest                 # 1,000,000 pairs, 40 gzip files over 10 days: about 5 minutes on 2 cores
     python -m benchmarks.ingest --quick         # 40,000 pairs
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _measured(step: str, logs: Path, lake: Path) -> dict:
-    """One step in a process of its own: what it says of itself, and the peak of its memory with its children's."""
+    """Runs one step in a process of its own; returns its report, and the peak memory of it and its children."""
     command = [sys.executable, "-m", "benchmarks.ingest", "--step", step, "--logs", str(logs), "--lake", str(lake)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         watched, peak = psutil.Process(process.pid), 0

@@ -133,7 +133,7 @@ class Place:
 
 
 def child(place: Place, *words: str) -> subprocess.Popen[str]:
-    """One of this file's own parts in a process of its own."""
+    """Runs a part of this file in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "benchmarks.ingest_faults", *words], env={**os.environ, **place.environment},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -141,7 +141,7 @@ def child(place: Place, *words: str) -> subprocess.Popen[str]:
 
 
 def ingest_now(lake: Path, root: str) -> None:
-    """The process that is killed: says when it begins, since importing is no part of what is tested."""
+    """The process that is killed. It prints a line when it begins, because importing is not tested."""
     staging.BATCH_BYTES = 40_000
     tables = Tables(Lake.open(lake))
     print("began", flush=True)
@@ -151,7 +151,7 @@ def ingest_now(lake: Path, root: str) -> None:
 
 
 def read_all_the_while(lake: Path) -> None:
-    """The reader: queries until it is told to stop, then says how often and what went wrong."""
+    """The reader: queries until it is stopped, then reports the number of queries and errors."""
     stopped = False
 
     def stop(*_: Any) -> None:
@@ -166,7 +166,7 @@ def read_all_the_while(lake: Path) -> None:
             for ask in (_by_catalog, _by_table):
                 try:
                     ask(tables, name)
-                except Exception as error:  # what is counted here is any error at all
+                except Exception as error:  # any error counts
                     errors.append(f"{ask.__name__} {name}: {type(error).__name__}: {error}"[:300])
                 queries += 1
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What a step costs with adapters, beside full fine-tuning of the same model on the same rows.
+"""Cost of a LoRA step, compared with full fine-tuning of the same model on the same rows.
 
     python -m benchmarks.lora_step           # a 103M model, about 3 minutes on 2 cores
     python -m benchmarks.lora_step --quick   # a small model, seconds
@@ -128,7 +128,7 @@ def training_documents(shared: Path, count: int = 1_000) -> tuple[Documents, str
 
 
 def synthetic_documents(count: int) -> Documents:
-    """Lengths of 60 to 500 tokens, the later half of each the targets, ids of a vocabulary of 8,192."""
+    """Rows of 60 to 500 tokens, whose second halves are targets; vocabulary of 8,192."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(60, 500, count)
     return Documents.gather(Document(f"synthetic-{i}", generator.integers(3, 8_192, length).astype(np.int32),

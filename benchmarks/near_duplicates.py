@@ -1,4 +1,4 @@
-"""The near-duplicate stage on real documents with planted copies, beside the tools that others use.
+"""The near-duplicate stage on real documents with planted copies, compared with other tools.
 
     python -m benchmarks.near_duplicates            # 120,000 documents and 9,000 copies: about ten minutes with peers
     python -m benchmarks.near_duplicates --quick    # 4,000 documents: under a minute

@@ -1,4 +1,4 @@
-"""One case of a benchmark in a process of its own, so that no case meets what another has left in memory.
+"""One case of a benchmark in a process of its own, so that cases do not share memory.
 
     figures = one_case("plan", "--case", {"hidden": 512})     # python -m benchmarks.plan --case '{"hidden": 512}'
 """
@@ -18,8 +18,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 def one_case(name: str, flag: str, case: Any, **environment: str) -> Any:
-    """What the case prints as its last line; the environment is the worker's, and what is given. Raises SystemExit with
-    the end of the case's messages where it fails."""
+    """Runs a case and returns its last line of output, parsed. environment: in addition to the worker's. Raises SystemExit
+    with the end of the case's messages if it fails."""
     set_torch_environment()
     done = subprocess.run([sys.executable, "-m", f"benchmarks.{name}", flag, json.dumps(case)], cwd=PROJECT,
                           capture_output=True, text=True, env={**os.environ, **environment})

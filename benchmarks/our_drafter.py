@@ -1,4 +1,4 @@
-"""Our EAGLE-3 training on given hidden states and given steps, in a process of its own: what peers are timed against.
+"""Our EAGLE-3 training on given hidden states and given steps, in a process of its own: the side of the comparison with peers.
 
     python -m benchmarks.our_drafter JOB.json RESULT.json
 
@@ -34,7 +34,7 @@ from model_ops.training.trainer import train  # noqa: E402
 
 
 class GivenSteps(SpeculatorPlan):
-    """A plan whose steps hold the rows they are told to hold."""
+    """A plan with given rows in each step."""
 
     def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings,
                  steps: list[list[int]]):

@@ -61,7 +61,7 @@ LAYOUTS: Mapping[str, tuple[str, MeshSettings]] = {
     "tp 2 x cp 2": ("qwen3", MeshSettings(tp=2, cp=2)),
     "tp 2 x ep 2": ("qwen3_moe", MeshSettings(tp=2, ep=2)),
 }
-"""Name -> architecture and mesh. The first five are those that the claim is about."""
+"""Name -> architecture and mesh. The claim is about the first five."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def on_processes(count: int, work) -> None:
                 code = 1
                 faulthandler.dump_traceback_later(SECONDS, exit=True)
                 try:
-                    # torch makes a fork's thread pool anew at its first use, and is not made for two threads that come at once
+                    # torch creates a fork's thread pool at first use, which is not safe from two threads at once
                     torch.set_num_threads(torch.get_num_threads())
                     dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", count), rank=rank, world_size=count)
                     work()

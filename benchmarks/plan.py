@@ -1,4 +1,4 @@
-"""The planner's predictions beside measured peaks: small models trained on this CPU, each in a process of its own.
+"""The planner's predictions against measured peaks: small models trained on this CPU, each in a process of its own.
 
     python -m benchmarks.plan            # 15 models: depth, width, vocabulary, length, method, checkpointing
     python -m benchmarks.plan --quick    # 3 of them
@@ -70,7 +70,7 @@ def main() -> None:
         return
     rows = []
     for case in QUICK if given.quick else CASES:
-        # Freed blocks go back to the system, so that the peak is of what is alive.
+        # Freed blocks go back to the system, so that the peak counts live memory only.
         measured = one_case("plan", "--case", asdict(case), MALLOC_MMAP_THRESHOLD_="65536")
         predicted = _predict(case)
         row = {**asdict(case), "measured_mib": round(measured / MIB, 1), "predicted_mib": round(predicted / MIB, 1),

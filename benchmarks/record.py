@@ -1,4 +1,4 @@
-"""How every benchmark ends: its figures as the last line of output, and the recorded run beside it.
+"""Records a benchmark: prints its figures as the last line of output, and writes the results file.
 
     record("demo", {"seconds": ...})
 """
@@ -35,7 +35,7 @@ def record(name: str, figures: dict[str, Any], keep: bool = True) -> None:
 
 
 def _told(word: str) -> str:
-    """An argument as strangers are told it: where a folder lay on this machine says nothing to them."""
+    """An argument without local paths, for the recorded command."""
     return "DIR" if Path(word).is_absolute() else word
 
 

@@ -49,7 +49,7 @@ class S3Server:
         self.client.create_bucket(Bucket=name)
 
     def put(self, bucket: str, key: str, content: bytes) -> str:
-        """The etag of what was put."""
+        """Stores an object; returns its etag."""
         return self.client.put_object(Bucket=bucket, Key=key, Body=content)["ETag"].strip('"')
 
     def delete(self, bucket: str, key: str) -> None:

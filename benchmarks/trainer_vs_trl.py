@@ -1,4 +1,4 @@
-"""The trainer beside TRL's SFTTrainer: the same rows, mask, precision and tokens a step, one after the other on one machine.
+"""The trainer against TRL's SFTTrainer: the same rows, mask, precision and tokens a step, one after the other on one machine.
 
     python -m benchmarks.trainer_vs_trl                    # about 15 minutes on 2 cores
     python -m benchmarks.trainer_vs_trl --quick            # the small model alone, without the peer
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _prepared(folder: Path, shared: Path) -> dict[str, Path]:
-    """In a process of its own: what it leaves in memory is in no figure."""
+    """Runs in a process of its own, so that its memory is in no figure."""
     code = ("import json, sys; from pathlib import Path; from benchmarks.sft_material import prepare; "
             "print(json.dumps({k: str(v) for k, v in vars(prepare(Path(sys.argv[1]), Path(sys.argv[2]))).items()}))")
     done = subprocess.run([sys.executable, "-c", code, str(folder), str(shared)], cwd=PROJECT, capture_output=True, text=True)
@@ -169,7 +169,7 @@ def _peer_environment(folder: Path, given: Path | None) -> Path:
 
 
 def _without_validation(dataset: Path, folder: Path) -> Path:
-    """The training rows alone: TRL is given no others, and validation is not what is timed."""
+    """The training rows only: TRL gets no others, and validation is not timed."""
     alone = folder / "train-only"
     alone.mkdir(exist_ok=True)
     if not (alone / "train.parquet").exists():

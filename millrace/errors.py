@@ -1,4 +1,4 @@
-"""The errors of the public module: one family, with the sentences that the command line prints.
+"""The errors of the public module, with the sentences that the command line prints.
 
     try:
         millrace.open_lake("nowhere")
@@ -18,9 +18,9 @@ Returned = TypeVar("Returned")
 
 
 class Error(Exception):
-    """Something that the caller can mend; the message says what, in one sentence.
+    """An error that the caller can fix; the message is one sentence.
 
-    exit_code: what the command line would end with: 2 where what was asked for cannot be, 1 where what was looked at is wrong.
+    exit_code: the command line's exit code: 2 for a request that cannot be fulfilled, 1 for a failed check.
     """
 
     def __init__(self, message: str, exit_code: int = 2):
@@ -29,10 +29,9 @@ class Error(Exception):
 
 
 class RecipeError(Error):
-    """A recipe that cannot be used. The message has one problem a line.
+    """A recipe that cannot be used. The message has one problem per line.
 
-    problems: (dotted key, sentence, line) of each; the key is empty where the recipe as a whole is meant, the line None where
-    the recipe has none.
+    problems: (dotted key, sentence, line) of each; the key is empty for the recipe as a whole, the line is None if unknown.
     """
 
     def __init__(self, message: str, problems: list[tuple[str, str, int | None]]):
@@ -42,7 +41,7 @@ class RecipeError(Error):
 
 @contextmanager
 def in_public_words() -> Iterator[None]:
-    """Raises errors of the project's own modules as `Error`; what is a bug stays what it is."""
+    """Raises the project's errors as `Error`; bugs keep their type."""
     try:
         yield
     except Error:
@@ -66,7 +65,7 @@ def public(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 
 def _public(error: Exception) -> Error | None:
-    # imports half of the project: only once something went wrong
+    # imports much of the project, so only after an error
     from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE
     from pipelines.contract.problems import RecipeError as RefusedRecipe
     from pipelines.storage.storage_errors import storage_sentence

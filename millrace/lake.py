@@ -1,7 +1,7 @@
 """A lake, opened for reading: SQL, tables, datasets, lineage.
 
     lake = millrace.open_lake("lake")
-    lake.sql("from relations")                              # what can be asked
+    lake.sql("from relations")                              # the tables and views
     lake.table("interactions").select("dt", "model")        # lazy: reads the columns and days that a query needs
     lake.dataset("math-tutor/sft_dataset", split="train")   # lazy too
     lake.lineage("math-tutor/sft_model")
@@ -31,7 +31,7 @@ Split = Literal["train", "validation", "test"]
 
 @public
 def open_lake(path: str | Path) -> Lake:
-    """The lake at a directory that a run has made. Raises Error where there is none.
+    """Opens a lake that a run has made. Raises Error if there is none.
 
     >>> lake = millrace.open_lake("lake")
     """
@@ -41,7 +41,7 @@ def open_lake(path: str | Path) -> Lake:
 
 
 class Lake:
-    """A lake that exists. `open_lake` returns one."""
+    """An existing lake, as `open_lake` returns it."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -65,8 +65,8 @@ class Lake:
     def sql(self, query: str, parameters: Parameters = None, *, arrow: bool = False) -> pl.DataFrame | pa.Table:
         """The rows of one query in DuckDB's SQL, as a Polars frame, or with `arrow=True` as an Arrow table.
 
-        `from relations` lists what can be asked, `from relation_columns` the columns. The query can read the lake and nothing
-        else. parameters: values of `?` or `$name` in the query. Raises Error in DuckDB's own words for a query that is wrong.
+        `from relations` lists the tables and views, `from relation_columns` their columns. The query can read only the lake.
+        parameters: values of `?` or `$name` in the query. Raises Error with DuckDB's message for an invalid query.
 
         >>> lake.sql("select count(*) as rows from interactions where dt >= ?", ["2026-06-01"])
         """
@@ -83,7 +83,7 @@ class Lake:
 
     @public
     def table(self, name: str) -> pl.LazyFrame:
-        """A table or view of the catalog as a lazy frame; `decisions` holds those in force, `decisions_history` all.
+        """A table or view of the catalog as a lazy frame, such as `decisions` (in force) or `decisions_history` (all).
 
         Log tables (interactions, feedback, cleaned_interactions, ...) are scanned: a query reads only the columns and days that
         it needs, of the newest version. Raises Error for a name that `from relations` does not list.
@@ -110,10 +110,10 @@ class Lake:
 
     @public
     def dataset(self, name: str, version: str | None = None, split: Split | None = None) -> pl.LazyFrame:
-        """The rows of a dataset as a lazy frame, with a column `split`: the file that a row stands in, such as train.
+        """The rows of a dataset as a lazy frame, with a column `split`: the file of the row, such as train.
 
-        name: workload/name, such as math-tutor/sft_dataset. version: left out, the current one. split: only these rows.
-        Raises Error for a dataset, version or split that the lake does not have.
+        name: workload/name, such as math-tutor/sft_dataset. version: by default the current one. split: only rows of this
+        split. Raises Error for a dataset, version or split that the lake does not have.
 
         >>> lake.dataset("math-tutor/sft_dataset", split="train").head(3).collect()
         """
@@ -131,7 +131,7 @@ class Lake:
 
     @public
     def artefacts(self) -> pl.DataFrame:
-        """Datasets, models and releases, each with its name, version, operation, time and whether it is the current one."""
+        """Datasets, models and releases, with name, version, operation, time, and whether each is the current version."""
         return self.sql("from artefacts order by created_at")
 
     @public
@@ -145,7 +145,7 @@ class Lake:
 
     @public
     def lineage(self, artefact: str) -> pl.DataFrame:
-        """What an artefact was made from, down to the tables of log lines: one row an edge, with depth, child and parent.
+        """What an artefact was made from, down to the tables of log lines: one row per edge, with depth, child and parent.
 
         >>> lake.lineage("math-tutor/speculator")
         """
@@ -159,10 +159,10 @@ class Lake:
 
     @public
     def why(self, identifier: str) -> pl.DataFrame:
-        """What became of a request or log line: one row a step, from the line to the releases that hold it.
+        """The history of a request or log line: one row per step, from the line to the releases trained on it.
 
-        identifier: of an interaction (8 or more digits do), request, trace or session, a log object, or its line URI:ROW.
-        Raises Error where nothing has this id.
+        identifier: id of an interaction (8 or more digits), request, trace or session, a log object, or a line URI:ROW. Raises
+        Error if nothing has this id.
         """
         import polars as pl
 
@@ -174,7 +174,7 @@ class Lake:
 
     @public
     def verify(self, artefact: str) -> list[str]:
-        """What is wrong with a dataset, model, drafter or release: one sentence a problem, none where all agrees.
+        """Checks a dataset, model, drafter or release: one sentence per problem, an empty list if there is none.
 
         Files are compared with their digests, tensors with their config. artefact: as in `directory`.
 
@@ -187,13 +187,13 @@ class Lake:
 
     @public
     def run(self, run_id: str) -> Run:
-        """A run that was submitted to this lake, by whichever process. Raises Error for an id that it does not have."""
+        """A run that any process submitted to this lake. Raises Error for an unknown id."""
         from pipelines.running.submit import Run
 
         return Run.open(self._place, run_id)
 
     def _artefact(self, artefact: str, below: str = "") -> Path:
-        """The directory of the one artefact that is meant. below: datasets, models or releases alone."""
+        """The directory of an artefact. below: only datasets, models or releases."""
         from resources.catalog.catalog import find_artefact
 
         found = find_artefact(self._place, artefact)

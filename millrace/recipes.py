@@ -24,11 +24,11 @@ __all__ = ["Outcome", "Recipe", "Run", "load_recipe", "submit"]
 
 @public
 def load_recipe(recipe: str | Path | Mapping[str, Any], base: str | Path | None = None) -> Recipe:
-    """A recipe that has been checked, with every default filled in and every path absolute.
+    """Reads and checks a recipe; fills in defaults and makes paths absolute.
 
     recipe: the path of a YAML file; or a recipe's text (a string of several lines); or its values. base: the folder that
-    relative paths of a text or of values start from; left out, the current one. A file's paths are relative to its own folder.
-    Raises RecipeError with every problem found.
+    relative paths of a text or of values start from; by default the current one. A file's paths are relative to its own
+    folder. Raises RecipeError with every problem found.
 
     >>> millrace.load_recipe("shop.yaml").base_model
     'tiny'
@@ -45,12 +45,12 @@ def submit(
     select: Sequence[str] | None = None,
     partition: date | None = None,
 ) -> Run:
-    """Starts a run in a process of its own and returns at once. The run goes on when this process ends.
+    """Starts a run in a process of its own and returns at once. The run continues when this process ends.
 
-    recipe: what `load_recipe` returned, or the path of a file. lake: its directory, made if it is not there; left out,
-    MILLRACE_LAKE or, of a recipe's file, ./lake beside it. select: part of the graph in Dagster's selection syntax, such as
-    ["sft_model"] or ["+curated_interactions"]. partition: one day (UTC) of logs; left out, all days found. What is finished
-    already is not repeated. Raises Error for what cannot be started.
+    recipe: what `load_recipe` returned, or the path of a file. lake: its directory, created if needed; by default
+    MILLRACE_LAKE or, for a recipe file, ./lake next to it. select: part of the graph in Dagster's selection syntax, such as
+    ["sft_model"] or ["+curated_interactions"]. partition: one day (UTC) of logs; by default all days found. Finished steps are
+    not repeated. Raises Error if the run cannot be started.
 
     >>> run = millrace.submit("shop.yaml", lake="lake")
     >>> run.wait().state

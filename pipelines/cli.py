@@ -1,6 +1,5 @@
-"""The `millrace` command. Exit codes: 0 fine, 1 found wrong, 2 misuse, 130 interrupted, 141 nobody reads the output.
-
-Every error a person can mend is one sentence that names the thing and the remedy; anything else is a bug and shows its
+"""The `millrace` command. Exit codes: 0 success, 1 a check failed, 2 misuse, 130 interrupted, 141 the output was closed. Every
+error that a user can fix is one sentence that names the problem and the remedy; any other error is a bug and shows its
 traceback. The commands are in pipelines/commands; heavy libraries are imported by the command that needs them.
 """
 
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Entry point: turns the errors that a person can mend into one sentence and an exit code."""
+    """Entry point: turns errors that a user can fix into one sentence and an exit code."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
+        signal.signal(number, signal.default_int_handler)  # also if a shell started this in the background
     try:
         code = _carry_out()
     except KeyboardInterrupt:
@@ -34,7 +33,7 @@ def _carry_out() -> int | str | None:
     """Runs the command named on the command line. Returns the exit code; raises what is a bug."""
     try:
         try:
-            _whole_app()()  # the imports too: Ctrl-C during them is a Ctrl-C
+            _whole_app()()  # the imports too, so that Ctrl-C during them is handled
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -43,7 +42,7 @@ def _carry_out() -> int | str | None:
         closed = isinstance(end.__context__, BrokenPipeError)  # typer and rich exit where they meet one
         return _nobody_reads() if closed else end.code
     except Exception as error:
-        if str(error) == "Query interrupted":  # what DuckDB makes of a Ctrl-C
+        if str(error) == "Query interrupted":  # what DuckDB raises for Ctrl-C
             return 130
         ending = _ending(error)
         if ending is None:
@@ -57,7 +56,7 @@ def _carry_out() -> int | str | None:
 
 
 def _whole_app() -> typer.Typer:
-    """The typer app with all commands: importing a file adds its own, in the order in which help shows them."""
+    """The typer app with all commands: importing a file adds its commands, in the order of the help text."""
     from pipelines.terminal.shared_options import app
 
     for name in ("prepare", "build", "ask", "release", "describe"):
@@ -74,8 +73,8 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def _ending(error: Exception) -> tuple[int, str] | None:
-    """Exit code and sentence for an error that a person can mend; None for a bug."""
-    from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE  # imports half of the project: only once something went wrong
+    """Exit code and sentence for an error that a user can fix; None for a bug."""
+    from pipelines.commands.exit_codes import FOUND_WRONG, MISUSE  # imports much of the project, so only after an error
     from pipelines.storage.storage_errors import storage_sentence
 
     if isinstance(error, MISUSE):

@@ -1,1 +1,1 @@
-"""What assets plug into: the lake, the registry of artefacts, the launcher, the endpoint."""
+"""What assets use: the lake, the registry of artefacts, the launcher, the endpoint."""

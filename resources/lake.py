@@ -1,4 +1,4 @@
-"""Where everything lies: the layout of one lake directory.
+"""The layout of a lake directory.
 
     <lake>/tables/<name>/                       Delta tables that grow
     <lake>/datasets/<workload>/<name>/<version>/    immutable Parquet + manifest.json
@@ -8,7 +8,7 @@
     <lake>/catalog.duckdb                       views over all of it
     <lake>/.dagster/                            Dagster's own history
 
-`<lake>/lake.json` says which layout version wrote it; another version is refused, in words, before anything is touched.
+`<lake>/lake.json` has the layout version; another version is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LAYOUT_VERSION = 2
 
 
 class LakeError(Exception):
-    """The lake cannot be used as it is; the message says what would be right."""
+    """The lake cannot be used; the message says what to change."""
 
 
 NO_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP}
-"""What a kernel answers where no folder can be at all: in /proc, below a file or a device, under too long a name."""
+"""Error codes for paths where no folder can be created: in /proc, below a file or a device, with too long a name."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Lake:
     def open(cls, location: str | Path, create: bool = True) -> Lake:
         """The lake at a local directory.
 
-        Raises LakeError when the place is not a directory, is on remote storage, does not exist (create=False),
-        cannot be made there, or was written by another layout version.
+        Raises LakeError if the path is not a directory, is on remote storage, does not exist (create=False), cannot be
+        created, or has another layout version.
         """
         if "://" in str(location) and not str(location).startswith("file://"):
             raise LakeError(f"lake {location}: only a local directory can be a lake in this version; give a path")
@@ -86,7 +86,7 @@ class Lake:
 
 
 def _find_or_make(root: Path, marker: Path, create: bool) -> None:
-    """Sees that a lake's marker is there. Raises LakeError where none may be made, OSError where none can."""
+    """Finds or creates a lake's marker. Raises LakeError where no lake may be made, OSError where none can."""
     if root.exists() and not root.is_dir():
         raise LakeError(f"lake {root} is a file; give a directory")
     if not marker.exists():

@@ -1,6 +1,6 @@
-"""Delta tables that this process has opened: the commit log is read once, and then only what was committed since.
+"""Keeps Delta tables open: the commit log is read once, and later only what was committed since.
 
-    table = opened(lake.table("interactions"))      # at its newest version; None where nothing was ever committed
+    table = opened(lake.table("interactions"))      # at its newest version; None if nothing was ever committed
 
 A log of many partitions is long, and a run asks for the same tables at every step.
 """
@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 _OPENED = threading.local()
-"""Per thread, since what one thread reads must not change because another one asks for news."""
+"""One cache per thread: a table that a thread reads must not change because another thread updates it."""
 
 
 def opened(place: Path) -> DeltaTable | None:
@@ -34,8 +34,8 @@ def opened(place: Path) -> DeltaTable | None:
 
 
 def _stamp(place: Path, table: DeltaTable) -> tuple[int, int] | None:
-    """Which file the newest commit known here is: another one, or none, where the table was removed and made anew.
-    None where that commit is in a checkpoint only, and nothing tells."""
+    """Identity of the newest known commit's file; it differs, or is missing, if the table was removed and created again. None
+    if that commit is only in a checkpoint."""
     commit = place / "_delta_log" / f"{table.version():020}.json"
     try:
         found = commit.stat()

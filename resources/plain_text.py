@@ -1,11 +1,11 @@
-r"""Text from logs as text: characters that steer a terminal, reorder what is read or cannot be seen are spelt out.
+r"""Makes text from logs safe to show: characters that control a terminal, reorder text or are invisible are escaped.
 
     visible("a\x1b[31mb")               # 'a\\x1b[31mb'
-    visible("two\nlines", lines=True)   # kept on two lines: for text that is a paragraph and no cell
+    visible("two\nlines", lines=True)   # keeps line ends: for paragraphs
 
-Spelt out, as Python would: C0 and C1 controls, DEL, line and paragraph separators, marks and overrides of direction, zero-width
+Escaped as in Python: C0 and C1 controls, DEL, line and paragraph separators, marks and overrides of direction, zero-width
 blanks and the byte order mark, tag characters, lone surrogates. The joiners U+200C and U+200D stay: scripts and emoji are
-written with them. Backslashes stay as they are, so the text is for reading: CSV and JSON are for programs.
+written with them. Backslashes stay as they are, so the text is for people; programs get CSV or JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SPELT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str, lines: bool = False) -> str:
-    """The text with such characters spelt out; `lines`: but for ends of lines and tabs."""
+    """The text with these characters escaped. lines: line ends and tabs stay."""
     return (_WITHIN_LINES if lines else _STEERING).sub(_spelt, text)
 
 
@@ -33,7 +33,7 @@ def finalize(value: Any) -> Any:
 
 
 def escaped_json(text: str) -> str:
-    """JSON text that holds the same values, with such characters inside of strings as JSON's own escapes."""
+    """JSON text of the same values, with these characters as JSON escapes."""
     return _WITHIN_LINES.sub(_json_escape, text)
 
 

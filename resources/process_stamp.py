@@ -1,4 +1,4 @@
-"""A process, told apart from a later one with the same pid: `pid@start time`.
+"""Identifies a process by `pid@start time`, which differs from a later process with the same pid.
 
     stamp = this_process()              # "4711@1764712345.67"
     is_same_process(stamp)              # whether it still runs
@@ -17,7 +17,7 @@ def this_process() -> str:
 
 
 def is_same_process(stamp: str) -> bool:
-    """Whether the process of a stamp is running. One that has ended and that its parent never waited for is not."""
+    """Whether the process of a stamp is running. A zombie is not running."""
     pid, _, started = stamp.partition("@")
     try:
         process = psutil.Process(int(pid))

@@ -66,7 +66,7 @@ def workbench() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def slice_files(tables: Tables, name: str, workload: str, days: Sequence[date] | None = None) -> list[str]:
-    """Paths of the Parquet files that hold a workload's rows, of some days only where `days` are given."""
+    """Paths of the Parquet files with a workload's rows. days: only of these days."""
     table = tables.open(name)
     if table is None:
         return []
@@ -83,7 +83,7 @@ def attach_slice(
     workload: str,
     days: Sequence[date] | None = None,
 ) -> None:
-    """Makes a workload's rows of a table readable under the table's name; no rows where there is no table yet."""
+    """Makes a workload's rows of a table readable under the table's name; no rows if there is no table yet."""
     files = [] if days is not None and not days else slice_files(tables, name, workload, days)
     attach_files(connection, name, SCHEMAS[name], files, PARTITIONS[name])
 
@@ -95,7 +95,7 @@ def attach_files(
     files: Sequence[str],
     partitions: Sequence[str] = (),
 ) -> None:
-    """Makes Parquet files readable as the view `name`, with the schema's columns; null in older files that lack one."""
+    """Makes Parquet files readable as the view `name`, with the schema's columns; a column that older files lack is null."""
     if not files:
         connection.execute(f"drop view if exists {name}")
         connection.register(name, schema.empty_table())
@@ -111,9 +111,9 @@ def create_view(
     files: str,
     partitions: Sequence[str] = (),
 ) -> None:
-    """Creates the view `name` over Parquet files, `files` being SQL: the schema's columns, null where no file has one.
+    """Creates the view `name` over Parquet files: the schema's columns, null if no file has them. files: SQL.
 
-    sql/<query>.sql is a `create or replace` with the pieces view, columns, files and types.
+    sql/<query>.sql is a `create or replace` with the placeholders view, columns, files and types.
     """
     types = ", ".join(f"{column}: {HIVE_TYPES[column]}" for column in partitions) or "workload: varchar"
 

@@ -1,11 +1,11 @@
-"""The stages of the graph, in one table: name, operation, role, what a recipe switches it off with.
+"""The table of the graph's stages: name, operation, role, the recipe key that switches it off.
 
     stage("student_model").switch              # "student": the recipe's section that switches the stage off
     model_chain()                              # stages from base to served model, each starting from the one before
 
 Everything that has to know which stages there are reads this table: the graph, the policy lineage, the evaluation, the
-release's report, `millrace status`, `plan`, `sweep` and the demo's budget. A new stage is one line here and one file of its
-name in assets/. A new model between two others is one line between theirs: what follows starts from it.
+release's report, `millrace status`, `plan`, `sweep` and the demo's budget. A new stage is one line here and one file of the
+same name in assets/. A new model between two others is one line between their lines: the next model starts from it.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ Group = Literal["traffic", "datasets", "models", "drafter", "release"]
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the graph. An empty text means that the stage has no such thing."""
+    """One step of the graph. An empty text means: none."""
 
     name: str
     """The step, its asset and, unless `module` says otherwise, its file in assets/."""
     kind: Kind
-    """What it makes. `outside`: nothing, it observes what others write."""
+    """What it makes. `outside`: nothing; it observes files that others write."""
     group: Group
-    """The part of the graph it is drawn in. Models of the group `models` follow each other from base to served model."""
+    """Its group in the graph. The models of group `models` are in order from base to served model."""
     operation: str = ""
-    """What is recorded as `op` in the artefact's manifest; of a stage of the worker, the operation it runs. (A base model from
-    elsewhere has `import_base`.)"""
+    """`op` in the artefact's manifest; for a worker's stage, the operation that it runs. (An imported base model has
+    `import_base`.)"""
     role: str = ""
-    """What other jobs and the evaluation report call its model."""
+    """Name of its model in other jobs and in the evaluation report."""
     takes_model_as: str = ""
     """The role under which its job takes the model that it starts from."""
     section: str = ""
-    """The recipe's section with its settings, where `millrace plan` and `sweep` can work on it."""
+    """The recipe's section with its settings, if `millrace plan` and `sweep` apply to it."""
     switch: str = ""
     """The recipe's key that switches it off: a section with `enabled`, or one that may be left out."""
     module: str = ""
     artefact: str = ""
-    """Name of the artefact where it is not the step's own."""
+    """Name of the artefact if it differs from the step's name."""
     may_start_from: tuple[str, ...] = ()
     """Models that a drafter can begin from, besides its target, if the recipe says so."""
     is_daily: bool = False
-    """Whether it has a partition for each UTC day and belongs to the job `logs`."""
+    """Whether it has daily partitions (UTC) and belongs to the job `logs`."""
     demo_seconds: int | None = None
     """Budget in `millrace demo`, in seconds on 2 CPU cores."""
 
@@ -83,7 +83,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("release_candidate", "release", "release", "release", artefact="release", demo_seconds=3),
     Stage("endpoint", "endpoint", "release", demo_seconds=3),
 )
-"""In the order in which they are made."""
+"""In order of execution."""
 
 
 def stage(name: str) -> Stage:
@@ -95,12 +95,12 @@ def stage(name: str) -> Stage:
 
 
 def model_chain() -> tuple[Stage, ...]:
-    """The models from base to served, each starting from the one before where no recipe switches a stage off."""
+    """The models from base to served, each starting from the previous one, with all stages on."""
     return tuple(found for found in STAGES if found.kind == "model" and found.group == "models")
 
 
 def parent_of(name: str) -> str:
-    """The model that a model of the chain starts from where nothing is switched off; KeyError for the first of them."""
+    """The model that a model of the chain starts from, with all stages on. Raises KeyError for the first model."""
     names = [found.name for found in model_chain()]
     index = names.index(name)
     if index == 0:
@@ -109,7 +109,7 @@ def parent_of(name: str) -> str:
 
 
 def last_model() -> str:
-    """The model that is served where nothing is switched off."""
+    """The model that is served, with all stages on."""
     return model_chain()[-1].name
 
 
@@ -119,7 +119,7 @@ def artefact_stages() -> tuple[Stage, ...]:
 
 
 def daily_stages() -> tuple[str, ...]:
-    """Names of the stages that have a partition a day."""
+    """Names of the stages with daily partitions."""
     return tuple(found.name for found in STAGES if found.is_daily)
 
 

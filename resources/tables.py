@@ -1,4 +1,4 @@
-"""The tables that grow: their columns, and how they are committed. Delta (delta-rs) is the record.
+"""The lake's Delta tables: their columns, and how they are committed (delta-rs).
 
     tables = Tables(lake)
     tables.replace("interactions", rows, workload="math-tutor", dt=[date(2026, 6, 1)])   # that partition, atomically
@@ -61,7 +61,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         name=_TEXT, value=pa.float64(), label=_TEXT, source=_TEXT, comment=_TEXT, ts=_TIME, source_uri=_TEXT,
         source_row=pa.int64(), given_id=_TEXT, tie=_TEXT,
     ),
-    # A line that could not be read as a row. raw keeps its first bytes, for whoever fixes the producer.
+    # A line that could not be read as a row. raw: its first bytes, to fix the producer.
     "quarantine": _columns(
         workload=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), error_code=_TEXT, message=_TEXT,
         raw=pa.binary(),
@@ -117,7 +117,7 @@ PARTITIONS: dict[str, list[str]] = {
 
 
 def sql_literal(value: str | date | datetime | int | bool) -> str:
-    """A value as an SQL literal, quotes doubled. For statements that cannot take bound parameters, and only those."""
+    """A value as an SQL literal, quotes doubled. Only for statements that cannot take bound parameters."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -134,7 +134,7 @@ Rows = pa.Table | pa.RecordBatchReader
 _WRITTEN = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=1 << 16)
 
 MANY_FILES = 32
-"""Every run that brings rows to a partition adds a file to it: beyond this many they are merged."""
+"""Each run with rows for a partition adds a file to it; more files than this are merged."""
 
 
 class Tables:
@@ -144,7 +144,7 @@ class Tables:
         self.lake = lake
 
     def open(self, name: str) -> DeltaTable | None:
-        """The table at its newest version, or None where nothing was ever committed to it."""
+        """The table at its newest version, or None if nothing was ever committed to it."""
         return opened(self.lake.table(name))
 
     def files(self, name: str) -> list[str]:
@@ -153,7 +153,7 @@ class Tables:
         return [] if table is None else sorted(table.file_uris())
 
     def rows_by_day(self, name: str, workload: str) -> dict[date, int]:
-        """How many rows each of a workload's days holds, from the commit log alone."""
+        """Number of rows of each of a workload's days, from the commit log alone."""
         table = self.open(name)
         if table is None:
             return {}
@@ -174,7 +174,7 @@ class Tables:
         return found
 
     def holds(self, name: str, workload: str, column: str) -> bool:
-        """Whether a workload has any value in a column, from the commit log alone; True where the log does not say."""
+        """Whether a workload has any value in a column, from the commit log alone; True if the log has no statistics."""
         table = self.open(name)
         if table is None:
             return False
@@ -186,9 +186,9 @@ class Tables:
         )
 
     def compact(self, name: str, workload: str) -> int:
-        """Merges the files of partitions that have more than MANY_FILES, and returns how many partitions that were.
+        """Merges the files of partitions that have more than MANY_FILES; returns the number of these partitions.
 
-        Rows stay as they are, and so do the old files, for readers that have them open.
+        Rows do not change; old files stay for readers that have them open.
         """
         table = self.open(name)
         if table is None:
@@ -204,7 +204,7 @@ class Tables:
         return len(crowded)
 
     def append(self, name: str, rows: Rows) -> None:
-        """Adds rows, in one commit; none where there are none."""
+        """Adds rows in one commit; without rows there is no commit."""
         self._write(name, rows, mode="append")
 
     def replace(self, name: str, rows: Rows, **where: Sequence[Any] | Any) -> None:
@@ -233,12 +233,12 @@ class Tables:
             str(self.lake.table(name)),
             pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
             mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
-            schema_mode="merge",  # a lake of before a column was added gets it with its next commit
+            schema_mode="merge",  # an older lake gets a new column with its next commit
         )
 
 
 def _parts(table: DeltaTable, *columns: str) -> list[dict[str, Any]]:
-    """What the commit log says of each file, of these columns those that it has. Statistics of all columns are many."""
+    """The commit log's entry for each file, limited to these columns, because it may have statistics of many."""
     listed = pa.table(table.get_add_actions(flatten=True))
     return listed.select([column for column in columns if column in listed.column_names]).to_pylist()
 

@@ -85,6 +85,7 @@ def toy_recipe() -> str:
 def make_release():
     """Finishes a release of a model of a few bytes: make_release(lake, 1) is its directory, another number makes another one,
     of the same model."""
+    from model_ops.speculators.serving import Serving
     from resources.artefacts.registry import Registry
     from resources.releasing.gates import GateResult
     from resources.releasing.release import write_release
@@ -102,7 +103,7 @@ def make_release():
         report = finished("dataset", "evaluation_report", {}, [target], lambda home: (home / "report.json").write_text("{}"))
         gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
         release = finished("release", "release", {"number": number}, [target, report],
-                           lambda home: write_release(home, workload, target, None, number, [gate]))
+                           lambda home: write_release(home, workload, target, None, number, [gate], Serving("eagle3")))
         return registry.directory(release)
 
     return make

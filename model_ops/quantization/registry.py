@@ -45,8 +45,8 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
     scheme = next((scheme for scheme in SCHEMES.values() if scheme.recognises(found)), None)
     if scheme is None:
         known = ", ".join(scheme.title for scheme in SCHEMES.values())
-        raise ModelError(f"quantization_config describes {_summary(found)}, which is not read here; known in compressed-tensors "
-                         f"layout: {known}")
+        raise ModelError(f"quantization_config describes {_summary(found)}, which is not read here; known in "
+                         f"compressed-tensors layout: {known}")
     (group,) = found["config_groups"].values()
     return Quantization(scheme, tuple(group.get("targets") or ("Linear",)), tuple(found.get("ignore") or ()))
 

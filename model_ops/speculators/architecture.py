@@ -9,11 +9,12 @@ importing one must not import torch: `build`, `model_class` and `check_target` i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_ops.models.verify_model import Problem
+from model_ops.speculators.serving import Serving, SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.tensor_files import TensorHeader
 
@@ -29,27 +30,6 @@ Config = Mapping[str, Any]
 
 Verify = Callable[[Config, Mapping[str, TensorHeader], Config | None], list[Problem]]
 """(the drafter's config, its tensors, the target's config if known) -> what is wrong, one sentence each."""
-
-
-@dataclass(frozen=True)
-class VllmOptions:
-    """vLLM's options for the drafter (--speculative-config).
-
-    options: fields in addition to method, model and num_speculative_tokens.
-    hf_overrides: changes of the target's own config that vLLM needs.
-    """
-
-    method: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    hf_overrides: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SglangOptions:
-    """SGLang's options for the drafter. drafts_in_one_step: it takes no number of steps."""
-
-    algorithm: str
-    drafts_in_one_step: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,6 +122,11 @@ class Architecture:
     def untrained(self) -> str:
         """Name, in reports, of the starting model as it was before training."""
         return f"{self.name}_untrained"
+
+    @property
+    def serving(self) -> Serving:
+        """What a release needs to know."""
+        return Serving(self.name, self.vllm, self.sglang, self.serving_note, self.untrained, self.untrained_note)
 
 
 SAMPLED_DRAFTS: Mapping[str, Any] = {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}

@@ -40,7 +40,7 @@ def bounded(work: Callable[[], T], stop: Callable[[], None], seconds: float) -> 
     """
     results: list[T] = []
     errors: list[BaseException] = []
-    done = threading.Event()  # a join that Ctrl-C interrupts takes the thread for ended (CPython 3.11)
+    done = threading.Event()  # after an interrupted join, CPython 3.11 considers the thread ended
 
     def body() -> None:
         try:

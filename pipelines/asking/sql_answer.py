@@ -2,7 +2,7 @@
 
     print_answer(lake, "from decisions", 300, None, lambda answer: print_rows(answer, "csv", console))
 
-A query that does not stop when it is told to, since a single function of it computes on, ends with the process.
+If a query does not stop when it is interrupted, because one of its functions keeps computing, the process is ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from resources.catalog.locked_catalog import Limits, memory_gib
 from resources.lake import Lake
 
 SPARE_GIB = 1.0
-"""Memory that the process may take beyond DuckDB's own: strings that functions make, rows on their way out."""
+"""Memory, in GiB, that the process may use beyond DuckDB's limit: strings made by functions, rows being printed."""
 
 
 def print_answer(

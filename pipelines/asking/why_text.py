@@ -1,4 +1,4 @@
-"""What became of a request or log line, as text on a terminal: what `millrace why` prints.
+"""Prints the history of a request or log line for `millrace why`.
 
     print_history(history, "table", console)      # sentences; "json" and "csv" print the steps as rows
 """
@@ -35,11 +35,11 @@ WORDS = {
     "repeated_id": "another record of the same id was dropped",
     "sampled_out": "not drawn: the source had more rows than its share",
     "source_not_in_mix": "its source is not in the recipe's mix",
-    "thumbs_down": "people did not like it",
+    "thumbs_down": "people rated it below zero",
     "contaminated": "holds an evaluation item",
     "erased": "erased on request",
 }
-"""Rules in a person's words; any other is shown by its name."""
+"""Sentences for rules; other rules are shown by name."""
 
 
 def print_history(history: History, format: str, console: Console, width: int | None = None) -> None:
@@ -130,7 +130,7 @@ def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -
         return Text(_joined(": ", artefact, _joined(", ", side, detail and f"row {detail}")))
     if stage == "context":
         where = _joined(" ", detail or "later rows of its session", rule and f"({rule})")
-        return Text(_joined(": ", artefact, f"its words may stand in the history of {where}, which are not trained on it"))
+        return Text(_joined(": ", artefact, f"its text may be part of the history of {where}, which do not train on it"))
     if stage in ("model", "release"):
         return Text(f"{artefact or 'an artefact'} holds it")
     if stage == "endpoint":

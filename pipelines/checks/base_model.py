@@ -22,7 +22,7 @@ from pipelines.contract.recipe import Recipe
 CHECK = "base model"
 HUB_SECONDS = 5
 SECONDS_OF_TORCH = 100.0
-"""What importing torch and transformers may take on a machine that is busy."""
+"""Seconds that importing torch and transformers may take on a busy machine."""
 TOOL = {"type": "function", "function": {
     "name": "find_booking", "description": "Finds a booking.",
     "parameters": {"type": "object", "properties": {"reference": {"type": "string"}}, "required": ["reference"]}}}
@@ -42,7 +42,8 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
     except BaseModelError as error:
         return [problem(CHECK, str(error), "correct base_model")]
     if base.kind == "tiny":
-        return [ok(CHECK, "tiny is built on the spot: a toy that shows that the logs reach a release"), *_depth(recipe, None)]
+        return [ok(CHECK, "tiny is a toy model, built by the run; it only shows that the logs reach a release"),
+        *_depth(recipe, None)]
     directory = Path(base.name)
     if base.kind == "hub":
         found = _hub(base.name)
@@ -196,7 +197,7 @@ def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Findin
     except ModelError as error:
         return [problem("chat template", str(error), "put tokenizer.json and chat_template.jinja into the model's directory")]
     if not isinstance(tokenizer.chat_template, str):
-        return []  # said with the files
+        return []  # reported with the files
     found = [_rendered(tokenizer, "two turns", TURNS, None, ("first answer", "second answer"), True)]
     if has_system:
         system = [{"role": "system", "content": "stay polite"}, *TURNS[:2]]

@@ -74,7 +74,7 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
     finally:
         api.close()
     if response.status in (401, 403):
-        mend = f"see the key in {settings.api_key_env}" if settings.api_key_env else f"name its key: {where}.api_key_env"
+        mend = f"check the key in {settings.api_key_env}" if settings.api_key_env else f"name its key: {where}.api_key_env"
         return [problem(check, f"{settings.base_url} refuses the key (HTTP {response.status})", mend)]
     if response.status != 200:
         return [warning(check, f"{settings.base_url}/models answers with HTTP {response.status}", not_one)]
@@ -118,7 +118,7 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
     for stage in ("sft", *(["student"] if recipe.student.enabled else [])) if plan else ():
         found.append(_planned(recipe, path, stage, devices if count else Counter()))
         if found[-1].state != "ok":
-            break  # what the first stage lacks, the next one lacks too
+            break  # the next stage would lack the same
     return found
 
 

@@ -2,7 +2,7 @@
 
     findings = run_checks([Check("lake", lambda: [ok("lake", "...")])])
 
-A check that fails in a way nobody thought of, or that does not answer, becomes a finding of its own: never a traceback.
+A check that raises an unexpected error, or does not answer, becomes a finding, not a traceback.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Literal, NoReturn
 
 State = Literal["ok", "warning", "problem"]
 SECONDS = 40.0
-"""What a check may take before it counts as not answering."""
+"""Seconds after which a check counts as not answering."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """check: what was looked at, a stable name for programs. message: one sentence. remedy: what to do; empty where ok."""
+    """check: a stable name of the subject, for programs. message: one sentence. remedy: what to do; empty where ok."""
 
     check: str
     state: State
@@ -46,20 +46,20 @@ def problem(check: str, message: str, remedy: str) -> Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """name: of the findings that say the check itself did not work."""
+    """name: for a finding that the check itself failed."""
 
     name: str
     look: Callable[[], Sequence[Finding]]
 
 
 _unanswered: list[threading.Thread] = []
-"""Checks that got no answer in time and may still wait for one."""
+"""Checks that got no answer in time and may still be waiting."""
 
 
 def run_checks(
     checks: Sequence[Check], seconds: float = SECONDS, tell: Callable[[str], None] = lambda name: None
 ) -> list[Finding]:
-    """The findings of all checks, in their order. Each has `seconds`; they wait for their servers side by side."""
+    """The findings of all checks, in their order. Each has `seconds`; they run in parallel."""
     results: dict[int, list[Finding]] = {}
 
     def look(place: int, check: Check) -> None:
@@ -80,7 +80,7 @@ def run_checks(
         if thread.is_alive():
             _unanswered.append(thread)
             results[place] = [warning(check.name, f"could not be checked: no answer within {seconds:g} s",
-                                      "see whether its place can be reached from this machine")]
+                                      "check that this machine can reach it")]
     return [finding for place in range(len(checks)) for finding in results[place]]
 
 

@@ -16,17 +16,17 @@ from resources.reading.formats import FORMATS
 from resources.reading.sources import SourceError, SourceSettings, list_objects
 
 SUITE_BYTES = 50_000_000
-"""Suites up to this size are read whole."""
+"""Suites up to this size, in bytes, are read completely."""
 CHARACTERS_A_TOKEN = 4
 
 
 def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, FirstLook]) -> list[Finding]:
-    """One source or seed. What was seen is put into `looks`, for the checks that compare sources."""
+    """Checks one source or seed. Its description is added to `looks`, for the checks that compare sources."""
     check = f"{kind} {name}"
     try:
         look = first_look(name, source)
     except SourceError as error:
-        return [problem(check, str(error).removeprefix(f"source {name}: "), "see the uri, and the access to it")]
+        return [problem(check, str(error).removeprefix(f"source {name}: "), "check the uri, and the access to it")]
     if not look.objects:
         return [problem(check, f"nothing lies under {source.uri}", "give a uri that holds at least one file")]
     looks[name] = look
@@ -54,7 +54,7 @@ def _said(sentence: str) -> str:
 
 
 def check_suite(name: str, settings: EvalSettings) -> list[Finding]:
-    """One evaluation suite: small ones are read whole, as the run will."""
+    """Checks one evaluation suite; small suites are read completely, as in a run."""
     check = f"eval {name}"
     try:
         size = sum(item.bytes for item in list_objects(name, SourceSettings(uri=settings.uri), limit=1_000))
@@ -147,7 +147,7 @@ def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     if not names:
         return []
     if recipe.base_model == "tiny":
-        return [problem("token ids", f"{', '.join(names)} holds token ids, and the tokenizer of tiny is made on the spot: its "
+        return [problem("token ids", f"{', '.join(names)} holds token ids, and the run makes the tokenizer of tiny: its "
                         "ids mean other tokens", "name the base model with the tokenizer that made them")]
     return [warning("token ids", f"{', '.join(names)} holds token ids, which are trained on as they stand",
                     "make sure that base_model has the very tokenizer that made them")]

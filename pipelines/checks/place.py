@@ -17,14 +17,14 @@ from resources.launching.run_history import running
 
 GB = 1e9
 WEIGHT_BYTES = 2
-"""Of a parameter in a finished model, bfloat16."""
+"""Bytes per parameter of a finished model: bfloat16."""
 CHECKPOINT_BYTES = 12
-"""Of a parameter in a checkpoint: float32 weights and two moments of AdamW."""
+"""Bytes per parameter of a checkpoint: float32 weights and two moments of AdamW."""
 INT8_SHARE = 1.1
-"""Bytes of a parameter in a quantized model: int8, scales, and an embedding that stays as it is."""
+"""Bytes per parameter of a quantized model: int8, scales, and an unquantized embedding."""
 TABLES_SHARE = 1.0
 PACKED_GROWS = 5.0
-"""Of the logs' bytes in tables and datasets; logs that are compressed grow first."""
+"""Bytes of tables and datasets per byte of logs, and growth of compressed logs when they are decompressed."""
 
 
 def check_lake(place: Path) -> list[Finding]:
@@ -56,7 +56,7 @@ def _at_work(lake: Lake) -> list[Finding]:
             found.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
         else:
             since = f" since {run.started_at:%Y-%m-%d %H:%M} UTC" if run.started_at else ""
-            found.append(warning("lake", f"run {run.run_id[:8]} ({run.job}) is at work on it{since}",
+            found.append(warning("lake", f"run {run.run_id[:8]} ({run.job}) is running on it{since}",
                                  "wait for its end: two runs on one lake wait for each other"))
     if holder := _ingesting(lake):
         found.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))

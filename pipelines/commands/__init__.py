@@ -1,1 +1,1 @@
-"""The commands of `millrace`, one file for each kind of thing a person does."""
+"""The commands of `millrace`, one file for each group of the help text."""

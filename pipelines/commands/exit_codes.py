@@ -27,8 +27,8 @@ from resources.releasing.signature import SignatureError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError)
-"""What was asked for cannot be: exit code 2."""
+"""Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,
                ModelError, ServerEnded, StorageError, SweepFailed)
-"""What was looked at is not right: exit code 1."""
+"""Errors of a checked object: exit code 1."""

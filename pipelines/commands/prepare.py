@@ -23,14 +23,14 @@ def inspect(
     limit_objects: Annotated[int | None, typer.Option(help="read only this many objects, spread evenly", min=1)] = None,
     width: WidthOption = None,
 ) -> None:
-    """Reports what logs hold: formats, errors, duplicates, and whether a drafter would pay. Needs no recipe."""
+    """Reports what logs hold: formats, errors, duplicates, and whether a drafter is worth training. Needs no recipe."""
     from pipelines.storage.storage_errors import require_writable
     from pipelines.terminal.inspection_text import print_inspection
     from resources.inspecting.inspection import inspect as look
     from resources.inspecting.inspection_page import write_page
 
     if html is not None:
-        require_writable(html.absolute().parent)  # before minutes are spent on a report that could not be kept
+        require_writable(html.absolute().parent)  # fail before minutes are spent on a report that cannot be written
     with errors.status("") as status:
         found = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
     print_inspection(found, console, width)
@@ -44,7 +44,7 @@ def init(
     uris: Annotated[list[str] | None, typer.Argument(
         metavar="[URI]...", help="files, directories, globs or s3:// prefixes of logs (default: ask)")] = None,
     output: Annotated[Path | None, typer.Option(help="file to write", show_default="WORKLOAD.yaml here")] = None,
-    base_model: Annotated[str | None, typer.Option(help="a directory, a Hugging Face id, or tiny (a toy, built on the spot)",
+    base_model: Annotated[str | None, typer.Option(help="a directory, a Hugging Face id, or tiny (a toy, built by the run)",
                                                    show_default="tiny")] = None,
     workload: Annotated[str | None, typer.Option(help="name of the workload", show_default="after the logs")] = None,
     limit_objects: Annotated[int | None, typer.Option(

@@ -60,7 +60,7 @@ def approve(
 def withdraw(
     release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
 ) -> None:
-    """Withdraws an approval, or refuses a candidate: no run and no rollback serves this release by itself."""
+    """Withdraws an approval, or refuses a candidate: no run and no rollback serves this release automatically."""
     from pipelines.releasing import release_text
     from resources.releasing.approvals import withdraw as record_withdrawal
     from resources.releasing.signature import sign
@@ -148,7 +148,7 @@ def _asked_about(lake, release: str, yes: bool, what: str):
 def _confirm(named, yes: bool, question: str) -> None:
     """Asks for confirmation if the release was named by only a few characters.
 
-    Raises UnsureNameError where nobody can be asked, typer.Exit(1) where the answer is no.
+    Raises UnsureNameError without a terminal, typer.Exit(1) if the answer is no.
     """
     from resources.releasing.release_names import SHORTEST_SURE, UnsureNameError
 

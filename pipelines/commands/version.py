@@ -1,4 +1,4 @@
-"""`millrace --version`: one line with the versions of millrace and its main libraries, imported by none."""
+"""`millrace --version`: one line with the versions of millrace and its main libraries, without importing them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def version_line() -> str:
 
 
 def own_version() -> str:
-    """The version in pyproject.toml of a checkout, else that of the installed package."""
+    """The version in pyproject.toml of a checkout, else of the installed package."""
     declared = PROJECT / "pyproject.toml"
     if declared.is_file():
         return tomllib.loads(declared.read_text(encoding="utf-8")).get("project", {}).get("version", "unknown")
@@ -28,7 +28,7 @@ def own_version() -> str:
 
 
 def checkout_revision(project: Path) -> str | None:
-    """The Git revision of a checkout, with `-dirty` where files were changed; None where there is no checkout or no git."""
+    """The Git revision of a checkout, with `-dirty` if files were changed; None without a checkout or git."""
     if not (project / ".git").exists():
         return None
     try:

@@ -24,13 +24,13 @@ _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
 
 class BaseModelError(Exception):
-    """A base model that no recipe can name; the message says what could be given."""
+    """A recipe cannot use this base model; the message says what to give."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """context: tokens. parameters: an estimate from the bytes of the weights, or from the config; None where there is
-    neither. adapter: the directory of a PEFT adapter to merge into this model; empty where there is none."""
+    """context: in tokens. parameters: an estimate from the size of the weights, or from the config; None without either.
+    adapter: the directory of a PEFT adapter to merge into this model; empty if there is none."""
 
     name: str
     kind: Literal["tiny", "directory", "hub"]
@@ -64,7 +64,7 @@ class Base:
         return self.weight_bytes // (4 if named == "float32" else 2)
 
     def _of_config(self) -> int | None:
-        """Of a dense decoder with gated MLPs; None where the config lacks a number."""
+        """Parameters of a dense decoder with gated MLPs; None if the config lacks a number."""
         wanted = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
         numbers = [self.config.get(name) for name in wanted]
         if not all(type(number) is int and number > 0 for number in numbers):
@@ -74,7 +74,7 @@ class Base:
 
     @property
     def served(self) -> bool:
-        """Whether quantizing, decoding and drafters are known for this architecture. True where nobody can tell yet."""
+        """Whether quantization, decoding and drafters support this architecture. True if the architecture is not known yet."""
         return self.kind != "directory" or self.model_type in MODEL_TYPES
 
 
@@ -106,7 +106,7 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
         raise BaseModelError(f"base model {name}: there is no such directory; give one, a Hugging Face id (owner/name), or "
                              "tiny")
     if not _HUB_ID.match(name):
-        raise BaseModelError(f"base model {name} is no directory here and no Hugging Face id (owner/name); give one of them, "
+        raise BaseModelError(f"base model {name} is neither a directory nor a Hugging Face id (owner/name); give one of them, "
                              "or tiny")
     return Base(name, "hub")
 

@@ -3,7 +3,7 @@
     problems_in(Recipe, text, error)        # error: the ValidationError of text.content, if there was one
 
 pydantic accepts `"8"` and `true` for a number; a recipe does not, because the JSON schema that editors use does not either.
-Messages name the dotted key, what it holds where that can be no secret, and what would be accepted.
+Messages name the dotted key, its value unless it may be a secret, and what would be accepted.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _SECRET = re.compile(r"://|@|secret|password|passwd|^sk-|api_?key", re.IGNORECAS
 MOST_LISTED = 24
 """Keys that one sentence lists."""
 YES_NO = ("yes", "no", "on", "off")
-"""Words of YAML 1.1 for true and false; a key that asks for true or false takes them."""
+"""YAML 1.1's words for true and false; boolean keys accept them."""
 
 
 def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError | None) -> list[Problem]:
-    """Everything wrong with the values of a recipe, in no order."""
+    """All problems with the values of a recipe, unordered."""
     wrong = dict(_wrong_kinds(Kind(model), text.content, ()))
     found = [Problem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()]
     said = {(problem.key, problem.line) for problem in text.problems}
@@ -58,14 +58,14 @@ def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError
 
 
 def _explains(model: type[BaseModel], text: RecipeText, unknown: Place, missing: Place) -> bool:
-    """Whether an unknown key is the reason why another one is missing beside it."""
+    """Whether an unknown key is probably a missing key of the same section, misspelt."""
     if unknown[:-1] != missing[:-1]:
         return False
     return unknown[-1] == "enabled" or missing[-1] in [key.name for key in _meant(model, text, unknown)]
 
 
 def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
-    """Values that pydantic would turn into another kind, and numbers that are not finite."""
+    """Values that pydantic would convert to another type, and numbers that are not finite."""
     if isinstance(value, dict | list):
         for part, inner in value.items() if isinstance(value, dict) else enumerate(value):
             expected = kind_below(kind, part)
@@ -105,7 +105,7 @@ def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: d
         yield Problem(f"is missing; {whose}", dotted(place), text.line_of(place[:-1]))
     elif place and place[-1] == "[key]":
         name = place[:-1]
-        sentence = "this is no name here; a name has a to z, 0 to 9, - and _, at most 63 of them, and begins and ends with a " \
+        sentence = "this is not a name; a name has a to z, 0 to 9, - and _, at most 63 of them, and begins and ends with a " \
                    "letter or a digit"
         yield Problem(sentence, dotted(name), text.line_of(name))
     elif kind in ("value_error", "credentials"):
@@ -123,7 +123,7 @@ def placed(broken: Iterable[tuple[str | Place, str]], text: RecipeText) -> Itera
 
 
 def _line_of_first_key(text: RecipeText, place: Place, sentence: str) -> int | None:
-    """Line of the first key below `place` that a sentence about the whole section names and the file holds."""
+    """Line of the first key below `place` that is in the file and named by a sentence about the whole section."""
     for word in re.findall(r"[a-z_0-9]+", sentence):
         if (*place, word) in text.lines:
             return text.lines[*place, word]
@@ -131,7 +131,7 @@ def _line_of_first_key(text: RecipeText, place: Place, sentence: str) -> int | N
 
 
 def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
-    """What a key holds, and what it accepts."""
+    """A sentence: the value of a key, and what the key accepts."""
     kind = kind_at(model, place)
     if kind is None:
         return "this value is not accepted here"
@@ -152,7 +152,7 @@ def _sentence(model: type[BaseModel], place: Place, value: Any) -> str:
 
 
 def _as_section(section: type[BaseModel], place: Place, value: Any) -> str:
-    """What to write where a value stands in place of a mapping of keys."""
+    """What to write instead of a value, where a mapping of keys is expected."""
     name = dotted(place[-1:])
     if _has_switch(section) and (value is False or str(value).lower() in ("no", "off", "none", "disabled")):
         return f"write `{name}: {{enabled: false}}` to switch it off"
@@ -250,7 +250,7 @@ def _meant(model: type[BaseModel], text: RecipeText, place: Place) -> list[Key]:
 
 
 def _as_written(path: tuple[str, ...], above: list[str | int]) -> str:
-    """A schema path with the names that the recipe chose, where the recipe's place has any."""
+    """A schema path, with the recipe's own names filled in."""
     parts = [part if part != "*" else str(above[index]) if index < len(above) else "<name>" for index, part in enumerate(path)]
     return dotted(tuple(parts))
 

@@ -23,10 +23,10 @@ def checked_cron(schedule: str) -> str:
 
 
 def _ever_comes(schedule: str) -> bool:
-    import dagster as dg  # half a second, for recipes that set a schedule
+    import dagster as dg  # takes half a second, so only for recipes that set a schedule
 
     try:
         dg.ScheduleDefinition(job_name="any", cron_schedule=schedule)
-    except Exception:  # its parser lets errors of every kind through
+    except Exception:  # its parser raises errors of any type
         return False
     return True

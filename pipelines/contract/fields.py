@@ -1,4 +1,4 @@
-"""The keys of a recipe: what each section holds, and what follows from a recipe's own values.
+"""The keys of a recipe: the fields of each section, and values derived from them.
 
 `RecipeFields` has the types, bounds and descriptions; `pipelines.contract.recipe.Recipe` adds the rules between keys.
 """
@@ -36,7 +36,7 @@ _FIRST_YEAR = 2000
 
 
 def _as_date(value: Any) -> Any:
-    """A date from its text. Raises ValueError for a day that no calendar has."""
+    """A date from its text. Raises ValueError for a day that does not exist."""
     if type(value) is date:
         return value
     numbers = re.fullmatch(r"(\d{4})-(\d\d?)-(\d\d?)", value) if isinstance(value, str) else None
@@ -47,7 +47,7 @@ def _as_date(value: Any) -> Any:
     except ValueError as error:
         raise ValueError(f"there is no day {value}; a date is a year, a month and a day, such as 2026-06-01") from error
     if day.year < _FIRST_YEAR:
-        raise ValueError(f"the year {day.year} is before {_FIRST_YEAR}; is it a slip?")
+        raise ValueError(f"the year {day.year} is before {_FIRST_YEAR}; is it a typing error?")
     return day
 
 
@@ -63,7 +63,7 @@ class Datasets(Settings):
 
 
 class NotBuiltYet(Settings):
-    """A stage that this version of millrace does not have: it can only be off."""
+    """A stage that this version does not have: it can only be off."""
 
     enabled: Literal[False] = Field(False, description="Only false is accepted: this version does not have the stage")
 
@@ -79,7 +79,7 @@ class Retrain(Settings):
 
 
 class Automation(Settings):
-    """What runs by itself while the Dagster daemon runs."""
+    """What runs automatically while the Dagster daemon runs."""
 
     retrain: Retrain = Field(default_factory=Retrain, description="Schedule of retraining")
     watch_logs: bool = Field(False, description="true: a sensor reads new logs as soon as the Dagster daemon runs")
@@ -91,7 +91,7 @@ class RecipeFields(Settings):
     workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
     base_model: Annotated[str, Words("a Hugging Face id, a directory, or tiny")] = Field(
         min_length=1, description="Model to start from: a Hugging Face id, a directory of a model or of a "
-        "PEFT adapter (merged into the model that it names), or `tiny` (built on the spot)")
+        "PEFT adapter (merged into the model that it names), or `tiny` (a toy)")
     sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
     first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
     last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")
@@ -112,7 +112,7 @@ class RecipeFields(Settings):
     quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
     speculator: AnySpeculatorSettings = Field(
         default_factory=Eagle3Settings, description="Draft model for speculative decoding")
-    evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings, description="Measurements that the gates look at")
+    evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings, description="Measurements that the gates use")
     release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
     automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
     threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")
@@ -134,12 +134,12 @@ class RecipeFields(Settings):
 
     @property
     def policy(self) -> ModelPolicy:
-        """Which models the recipe has, and which of them starts from which."""
+        """The recipe's models, and which model each starts from."""
         switches = {found.switch for found in STAGES if found.switch}
         return ModelPolicy(frozenset(name for name in switches if not self._is_on(name)), self.drafter_from)
 
     def _is_on(self, switch: str) -> bool:
-        """Whether a section is enabled, or, of one without `enabled`, given."""
+        """Whether a section is enabled; a section without the key `enabled` is on if it is given."""
         section: Any = self
         for key in switch.split("."):
             section = getattr(section, key)
@@ -147,7 +147,8 @@ class RecipeFields(Settings):
 
     @property
     def drafter_from(self) -> str | None:
-        """The stage whose model the drafter begins from, besides its target; None where it begins anew or from a directory."""
+        """The stage whose model the drafter begins from, besides its target; None if it begins untrained or from a
+        directory."""
         start = ARCHITECTURES[self.speculator.architecture].starts_from
         if not self.speculator.enabled or start is None:
             return None
@@ -161,5 +162,5 @@ class RecipeFields(Settings):
 
     @property
     def digest(self) -> str:
-        """sha256 of the recipe with every default filled in."""
+        """sha256 of the recipe with all defaults."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()

@@ -20,10 +20,10 @@ from pydantic import BaseModel, create_model
 from pydantic.fields import FieldInfo
 
 ANY_NAME = "*"
-"""Stands in a path for a name that the recipe's author chooses, such as that of a source."""
+"""In a path, replaces a name that the recipe's author chooses, such as a source's."""
 
 SHORTEST_SLIP = 3
-"""Letters; shorter names are one letter off from too many keys."""
+"""Least letters of a name to look for typing errors; shorter names resemble too many keys."""
 
 OTHER_WORDS = {
     "lr": "learning_rate", "epoch": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_steps": "steps",
@@ -41,12 +41,12 @@ OTHER_WORDS = {
     "dedup": "near_duplicates", "start": "first_day", "start_date": "first_day", "end": "last_day", "end_date": "last_day",
     "val_share": "validation_share", "num_threads": "threads", "type": "architecture",
 }
-"""What other tools call a key -> what it is called here."""
+"""Name of a key in other tools -> its name here."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """Metadata of a text: what is accepted, in words."""
+    """Metadata of a text field: what it accepts, in words."""
 
     words: str
 
@@ -73,18 +73,18 @@ class Key:
 
     @property
     def section(self) -> type[BaseModel] | None:
-        """The settings below the key; None where it holds a value."""
+        """The settings below the key; None if it has a plain value."""
         return section_in(self.annotation)
 
     @property
     def named_sections(self) -> type[BaseModel] | None:
-        """The settings below each name, where the key holds names that the author chooses."""
+        """The settings below each name, for a key whose names the author chooses."""
         annotation = options(self.annotation)[0]
         return section_in(get_args(annotation)[1]) if get_origin(annotation) is dict else None
 
 
 def keys_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> list[Key]:
-    """Every key of a model, sections before what is in them."""
+    """Every key of a model; a section comes before its keys."""
     return list(_keys_of(model, path))
 
 
@@ -110,11 +110,11 @@ class Kind:
     path: tuple[str, ...] = ()
     """The place as a schema path: ANY_NAME for chosen names, without list indices."""
     field: FieldInfo | None = None
-    """The field, where the place is a key of the schema and no item in one."""
+    """The field, if the place is a key of the schema and not an item of a list or mapping."""
 
 
 def kind_at(model: type[BaseModel], place: tuple[str | int, ...]) -> Kind | None:
-    """What the schema expects at a place; None where it knows no such place."""
+    """What the schema expects at a place; None for an unknown place."""
     found = Kind(model)
     for part in place:
         below = kind_below(found, part)
@@ -125,7 +125,7 @@ def kind_at(model: type[BaseModel], place: tuple[str | int, ...]) -> Kind | None
 
 
 def kind_below(kind: Kind, part: str | int) -> Kind | None:
-    """What stands one step below a kind; None where the schema knows no such step."""
+    """What the schema expects one step below a kind; None for an unknown step."""
     section = section_in(kind.annotation)
     if section is not None:
         field = section.model_fields.get(str(part))
@@ -151,7 +151,7 @@ def options(annotation: Any) -> list[Any]:
 
 
 def sections_in(annotation: Any) -> list[type[BaseModel]]:
-    """The settings models among the kinds of an annotation: several where a key says which of them it is."""
+    """The settings models among the kinds of an annotation: several if a key selects one of them."""
     return [kind for kind in options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
 
 
@@ -163,9 +163,9 @@ def section_in(annotation: Any) -> type[BaseModel] | None:
 
 @cache
 def _with_keys_of_all(sections: tuple[type[BaseModel], ...]) -> type[BaseModel]:
-    """A settings model with the keys of several: what a recipe's author can mean, whichever it is.
+    """A settings model with the keys of several, for messages that do not depend on which one is meant.
 
-    Of a key that several have, the first one's field, but for choices: these are those of all.
+    A key of several models has the first model's field, but the choices of all.
     """
     base = next(kind for kind in sections[0].__mro__ if all(issubclass(section, kind) for section in sections))
     fields: dict[str, Any] = {}
@@ -182,7 +182,7 @@ def _with_keys_of_all(sections: tuple[type[BaseModel], ...]) -> type[BaseModel]:
 
 
 def without_tags(model: type[BaseModel], place: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """A place that pydantic names, without the names of the settings models that it passes through."""
+    """A place as pydantic names it, without the names of settings models in it."""
     found, kind, parts = [], Kind(model), iter(place)
     for part in parts:
         found.append(part)
@@ -193,7 +193,7 @@ def without_tags(model: type[BaseModel], place: tuple[str | int, ...]) -> tuple[
 
 
 def tag_of(model: type[BaseModel], place: tuple[str | int, ...]) -> str:
-    """The key that says which of several settings models stands at a place. Raises ValueError where there is one model."""
+    """The key that selects one of several settings models at a place. Raises ValueError if there is only one."""
     kind = kind_at(model, place)
     first, *others = [section.model_fields for section in (sections_in(kind.annotation) if kind else [])] or [{}]
     for name, field in first.items():
@@ -284,9 +284,9 @@ def _number(value: float) -> str:
 
 
 def meant_by(model: type[BaseModel], section: tuple[str, ...], name: str, given: frozenset[str] = frozenset()) -> list[Key]:
-    """Which keys a person could have meant by an unknown `name` in `section`: the most likely ones alone.
+    """The keys that an unknown `name` in `section` most likely means.
 
-    section has ANY_NAME in place of chosen names. given: keys that stand in the section already and are not meant again.
+    section: with ANY_NAME instead of chosen names. given: keys that the section already has, which are not proposed.
     """
     keys = keys_of(model)
     beside = [key for key in keys if key.path[:-1] == section and key.name not in given]
@@ -306,7 +306,7 @@ def meant_by(model: type[BaseModel], section: tuple[str, ...], name: str, given:
 
 
 def _slips(name: str, keys: list[Key]) -> list[Key]:
-    """Those that one letter more, less or other makes of a name; else those that begin with it. Of short names, none."""
+    """Keys that differ from a name by one letter; else keys that begin with it. None for short names."""
     if len(name) < SHORTEST_SLIP:
         return []
     return [key for key in keys if _is_one_letter_off(name, key.name)] or [key for key in keys if key.name.startswith(name)]
@@ -324,7 +324,7 @@ def _closest(name: str, keys: list[Key], cutoff: float) -> list[Key]:
 
 
 def _nearest_level(keys: list[Key], section: tuple[str, ...]) -> list[Key]:
-    """Those in the section or below it; else those above it; else all."""
+    """The keys in the section or below it; else the keys above it; else all."""
     inside = [key for key in keys if key.path[:len(section)] == section]
     if section and inside:
         return inside

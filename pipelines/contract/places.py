@@ -19,11 +19,11 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 class _NoPathError(Exception):
-    """A text that cannot be a path on this machine."""
+    """The text cannot be a path on this machine."""
 
 
 def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
-    """Makes the paths of `recipe` absolute, relative ones from `home`; yields what is wrong with them."""
+    """Makes the paths of `recipe` absolute, relative to `home`; yields problems."""
     named: dict[str, dict[str, SourceSettings] | dict[str, EvalSettings]] = {
         "sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
     for section, settings_by_name in named.items():
@@ -38,7 +38,7 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
 
 
 def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[str, Any]:
-    """A recipe's values as they were given, with each path as `settle_places` made it: absolute."""
+    """A recipe's values as given, with the absolute paths of `settle_places`."""
     found = copy.deepcopy(dict(content))
     for section in ("sources", "seeds", "evals"):
         for name, settings in getattr(recipe, section).items():
@@ -68,9 +68,9 @@ def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str,
         try:
             semantic.model = _absolute(semantic.model, home)
             if semantic.enabled and not Path(semantic.model).is_dir():
-                yield key, f"there is no directory {semantic.model}; give that of an embedding model"
+                yield key, f"there is no directory {semantic.model}; give the directory of an embedding model"
         except (_NoPathError, OSError):
-            yield key, "this is no path on this machine; give the directory of an embedding model"
+            yield key, "this is not a path on this machine; give the directory of an embedding model"
     for field, word, what in _directories_of_drafter(recipe):
         given = getattr(recipe.speculator, field)
         if given in (None, word):
@@ -79,9 +79,9 @@ def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str,
             place = _absolute(given, home)
             setattr(recipe.speculator, field, place)
             if not Path(place).is_dir():
-                yield f"speculator.{field}", f"there is no directory {place}; give that of {what}, or `{word}`"
+                yield f"speculator.{field}", f"there is no directory {place}; give the directory of {what}, or `{word}`"
         except (_NoPathError, OSError):
-            yield f"speculator.{field}", f"this is no path on this machine; give the directory of {what}, or `{word}`"
+            yield f"speculator.{field}", f"this is not a path on this machine; give the directory of {what}, or `{word}`"
 
 
 def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
@@ -92,15 +92,15 @@ def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
         if name.startswith((".", "/", "~")) or (home / name).is_dir():
             recipe.base_model = str(Path(_absolute(name, home)).resolve())
             if not Path(recipe.base_model).is_dir():
-                yield "base_model", f"there is no directory {recipe.base_model}; give that of a model, a Hub id, or `tiny`"
+                yield "base_model", f"there is no directory {recipe.base_model}; name a model's directory, a Hub id, or `tiny`"
             return
     except (_NoPathError, OSError):
-        yield "base_model", "this is no path on this machine; give the directory of a model, a Hub id, or `tiny`"
+        yield "base_model", "this is not a path on this machine; give the directory of a model, a Hub id, or `tiny`"
         return
     if name.strip().lower() == "tiny":
         yield "base_model", f"it holds {name!r}; did you mean tiny?"
     elif not _HUB_ID.fullmatch(name) or len(name) > 200:
-        yield "base_model", ("this is no directory and no id of the Hugging Face Hub; give a directory, an id such as "
+        yield "base_model", ("this is neither a directory nor an id of the Hugging Face Hub; give a directory, an id such as "
                              "Qwen/Qwen3-0.6B, or `tiny`")
 
 
@@ -125,7 +125,7 @@ def _layers_of(directory: str) -> int | None:
 def _absolute(uri: str, home: Path) -> str:
     try:
         if is_local(uri):
-            Path(uri).expanduser()  # an unknown user is an error, and no folder named ~user
+            Path(uri).expanduser()  # ~user with an unknown user is an error, not a folder named ~user
         return absolute_uri(uri, home)
     except (RuntimeError, ValueError, OSError) as error:
         raise _NoPathError("this is no path on this machine; write it out, from / on or relative to the recipe") from error

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe: one problem a sentence, with its line and its key.
+"""The problems of a recipe: one sentence each, with line and key.
 
     except RecipeError as error:
         for problem in error.problems:
@@ -17,18 +17,18 @@ class Problem:
     """One thing to change in a recipe."""
 
     sentence: str
-    """What is wrong and what would be right, without the place."""
+    """What is wrong and what is expected, without line and key."""
     key: str = ""
-    """The dotted key, such as `sft.lora.rank`; empty where the file as a whole is meant."""
+    """The dotted key, such as `sft.lora.rank`; empty for the file as a whole."""
     line: int | None = None
-    """Line of the recipe's file, from 1; None where the problem stands in no line (a missing key)."""
+    """Line of the recipe's file, from 1; None if the problem has no line (a missing key)."""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.sentence}" if self.key else self.sentence
 
 
 class RecipeError(Exception):
-    """The recipe cannot be used. `problems` holds each of them, in the order of the file; the message one a line."""
+    """The recipe cannot be used. `problems` has all of them, in the order of the file; the message has one line for each."""
 
     def __init__(self, origin: Path | str, problems: Iterable[Problem]):
         self.origin = origin

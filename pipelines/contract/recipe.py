@@ -1,12 +1,12 @@
 """The recipe: the contract with its users, one for each workload.
 
     recipe = load_recipe(Path("shop.yaml"))                             # a YAML file
-    recipe = read_recipe(text, base=Path("/srv/shop"))                   # its text, from wherever it comes
+    recipe = read_recipe(text, base=Path("/srv/shop"))                   # its text, from any origin
     recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its values
 
 Only `workload`, `base_model` and `sources` are needed; everything else has a default that works. Unknown keys are
-refused. Relative paths are relative to the recipe's own folder, or to `base`. All raise RecipeError with one sentence a line,
-each naming the field, what it holds, and what would be accepted.
+refused. Relative paths are relative to the recipe's own folder, or to `base`. All raise RecipeError with one sentence per
+line, each naming the key, its value, and what would be accepted.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pipelines.contract.text import RecipeText, parse_text, parse_values, read_t
 __all__ = ["Recipe", "RecipeError", "load_recipe", "read_recipe"]
 
 UNNAMED = "the recipe"
-"""What messages call a recipe that is no file."""
+"""Name, in messages, of a recipe that is not a file."""
 
 
 class Recipe(RecipeFields):
-    """Everything one workload wants. recipes/demo.yaml is one that runs anywhere."""
+    """One workload's recipe. recipes/demo.yaml runs anywhere."""
 
     _content: dict[str, Any] = PrivateAttr(default_factory=dict)
 
@@ -42,7 +42,7 @@ class Recipe(RecipeFields):
     def _agrees_with_itself(self):
         if problems := list(broken_rules(self)):
             raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})
-        self.evaluation.num_speculative_tokens = self.speculator.num_speculative_tokens  # what is served is measured
+        self.evaluation.num_speculative_tokens = self.speculator.num_speculative_tokens  # evaluation measures what is served
         self.evaluation.temperatures = sorted({*self.evaluation.temperatures, self.speculator.answers.measured_at})
         if self.speculator.enabled and ARCHITECTURES[self.speculator.architecture].unquantized_layer:
             self.quantize.mtp_layer = True
@@ -57,19 +57,19 @@ class Recipe(RecipeFields):
         return [("evaluation.num_speculative_tokens", "it is always speculator.num_speculative_tokens")]
 
     def as_text(self) -> str:
-        """The recipe as JSON that any folder can hold: what was given, with every path absolute. Reading it gives the same
+        """The recipe as JSON that can be read from any folder: the given keys, with absolute paths. Reading it gives the same
         recipe."""
         return json.dumps(absolute_places(self._content, self), indent=2, ensure_ascii=False) + "\n"
 
 
 def load_recipe(path: Path) -> Recipe:
-    """The recipe in a YAML file, its relative paths made absolute. Raises RecipeError, which holds every problem found."""
+    """The recipe in a YAML file, with absolute paths. Raises RecipeError with all problems found."""
     path = Path(path)
     return _validated(read_text(path), path.resolve().parent, path)
 
 
 def read_recipe(recipe: str | Mapping[str, Any], base: Path, origin: str = UNNAMED) -> Recipe:
-    """The recipe in a text (YAML or JSON) or in values, as `load_recipe` reads a file.
+    """The recipe in a text (YAML or JSON) or in values, read as `load_recipe` reads a file.
 
     base: the folder that relative paths start from. origin: what messages call the recipe. Raises RecipeError.
     """

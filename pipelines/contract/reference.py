@@ -19,9 +19,9 @@ from pipelines.contract.sections import INTRODUCTION, SECTIONS, TRAINING, Sectio
 STAGES = ("tiny", "sft", "student", "speculator")
 """Sections that take the training keys."""
 LONGEST_DEFAULT = 60
-"""Characters; a longer default is named, not shown."""
+"""Most characters of a default; a longer one is described, not shown."""
 LEFT_OUT = "Left out: "
-"""Begins the end of a description: what holds where the key is left out."""
+"""Marks the part of a description that says what applies without the key."""
 WIDTH = 128
 
 
@@ -82,7 +82,7 @@ def _chapter(model: type[BaseModel], section: Section) -> str:
 
 def _tables_of_variants(model: type[BaseModel], section: Section, shared: dict[str, FieldInfo],
                         variants: list[type[BaseModel]]) -> str:
-    """The keys that not every variant of a section has, or that differ in one: a table for those with the same keys."""
+    """Tables of the keys that not all variants of a section share: one table for each group of variants with the same keys."""
     tag = tag_of(model, _place(section))
     tables: dict[str, list[type[BaseModel]]] = {}
     for variant in variants:
@@ -118,7 +118,7 @@ def _presets(model: type[BaseModel]) -> str:
 
 
 def _is_training_key(section: Section, name: str, field: FieldInfo) -> bool:
-    """Whether the training keys' own table says everything about a stage's key."""
+    """Whether the table of training keys describes a stage's key completely."""
     shared = TrainingSettings.model_fields.get(name)
     return section.key in STAGES and shared is not None and shared.description == field.description
 
@@ -144,7 +144,7 @@ def _chapter_of(dotted: str) -> str | None:
 
 
 def _parted(description: str) -> tuple[str, str]:
-    """What a key does, and what holds where it is left out."""
+    """What a key does, and what applies without it."""
     said, _, left_out = description.partition(LEFT_OUT)
     return said.strip().removesuffix("."), left_out
 
@@ -190,7 +190,7 @@ def _place(section: Section) -> tuple[str, ...]:
 
 
 def _settings_at(model: type[BaseModel], section: Section) -> type[BaseModel]:
-    """The settings that a chapter explains; for names of one's own, those below each name."""
+    """The settings that a chapter explains; for chosen names, the settings below each name."""
     place = _place(section)
     kind = kind_at(model, place)
     assert kind is not None, section

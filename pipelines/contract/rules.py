@@ -15,7 +15,7 @@ Broken = Iterator[tuple[str | Place, str]]
 
 
 def broken_rules(recipe: RecipeFields) -> Broken:
-    """Rules that need nothing but the recipe."""
+    """Checks the rules between keys; needs nothing but the recipe."""
     yield from _what_is_measured(recipe)
     yield from _what_drafts(recipe)
     yield from _what_is_trained(recipe)
@@ -72,6 +72,6 @@ def _the_data(recipe: RecipeFields) -> Broken:
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:
         yield "last_day", f"{recipe.last_day} is before first_day {recipe.first_day}; change one of them"
-    tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # it is tomorrow already where the sun rises earlier
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # in other time zones it is already tomorrow
     if recipe.first_day and recipe.first_day > tomorrow:
         yield "first_day", f"{recipe.first_day} is in the future, so there would be no day to read; give a day that has begun"

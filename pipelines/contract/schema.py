@@ -3,7 +3,7 @@
     millrace schema > recipe.schema.json
 
 A first line `# yaml-language-server: $schema=recipe.schema.json` in a recipe makes an editor complete and check its keys.
-What no JSON Schema can say (days in order, a mix that names sources) `load_recipe` says.
+`load_recipe` checks what JSON Schema cannot express (order of days, a mix that names sources).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema of a settings model; every key carries its description, its default and its bounds."""
+    """The schema of a settings model; every key has its description, default and bounds."""
     schema = model.model_json_schema()
     sections = schema.pop("$defs")
     for section in [schema, *sections.values()]:
@@ -40,7 +40,7 @@ def as_text(schema: dict[str, Any]) -> str:
 
 
 def _tidy(key: dict[str, Any]) -> None:
-    """Removes what a reader has no use for, and closes mappings whose names follow a pattern."""
+    """Removes what readers do not need, and closes mappings whose names follow a pattern."""
     key.pop("title", None)
     if "patternProperties" in key:
         key["additionalProperties"] = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Section:
-    """One chapter of the reference. `key`: the dotted key that it explains, empty for the keys at the top."""
+    """One chapter of the reference. key: the dotted key that it explains; empty for the top-level keys."""
 
     key: str
     title: str

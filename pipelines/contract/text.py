@@ -27,9 +27,9 @@ import yaml
 from pipelines.contract.problems import Problem, RecipeError
 
 LARGEST_FILE = 1 << 20
-"""Bytes. A recipe has a few thousand; a larger file is another one."""
+"""Most bytes of a recipe; a recipe has a few thousand."""
 MOST_VALUES = 20_000
-"""Values of a recipe, with aliases written out."""
+"""Most values of a recipe, with aliases expanded."""
 DEEPEST = 64
 NEEDED = "a recipe is a mapping with workload, base_model and sources"
 
@@ -41,15 +41,15 @@ _TAG = "tag:yaml.org,2002:"
 
 @dataclass
 class RecipeText:
-    """What a recipe holds."""
+    """The parsed text of a recipe."""
 
     content: Any
     lines: dict[Place, int | None] = field(default_factory=dict)
-    """Line of each key and list item, from 1; None where the recipe never was text."""
+    """Line of each key and list item, from 1; None for a recipe that was not text."""
     problems: list[Problem] = field(default_factory=list)
 
     def line_of(self, place: Place) -> int | None:
-        """Line of a key; of the nearest key above it where it does not stand in the file."""
+        """Line of a key, or of the nearest key above it if the key is not in the file."""
         for length in range(len(place), 0, -1):
             if place[:length] in self.lines:
                 return self.lines[place[:length]]
@@ -57,15 +57,15 @@ class RecipeText:
 
 
 def read_text(path: Path) -> RecipeText:
-    """Reads a recipe's file. Raises RecipeError for what is no file, no text or no YAML mapping."""
+    """Reads a recipe's file. Raises RecipeError if it is not a file, not text or not a YAML mapping."""
     text = _decoded(path, _bytes_of(path))
     if path.suffix == ".json":
-        text = text.replace("\t", " ")  # white space in JSON, and no part of its strings
+        text = text.replace("\t", " ")  # JSON uses tabs only as white space, never inside strings
     return parse_text(text, path)
 
 
 def parse_values(values: Mapping[str, Any], origin: Path | str) -> RecipeText:
-    """Values of a recipe that were never text: no key has a line. Raises RecipeError for values that no recipe can hold."""
+    """A recipe given as values: no key has a line. Raises RecipeError for values that a recipe cannot have."""
     try:
         text = json.dumps(values, default=_as_written)
     except (TypeError, ValueError, RecursionError) as error:
@@ -77,14 +77,14 @@ def parse_values(values: Mapping[str, Any], origin: Path | str) -> RecipeText:
 
 
 def _as_written(value: Any) -> str:
-    """Dates and paths as a recipe's text has them."""
+    """Dates and paths as text."""
     if isinstance(value, date | PurePath):
         return str(value)
     raise TypeError(f"an object of type {type(value).__name__}")
 
 
 def parse_text(text: str, origin: Path | str) -> RecipeText:
-    """Reads a recipe's text. origin: what messages call it. Raises RecipeError for what is no YAML mapping."""
+    """Reads a recipe's text. origin: its name in messages. Raises RecipeError if it is not a YAML mapping."""
     if len(text) > LARGEST_FILE:
         raise RecipeError(origin, [Problem(f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB")])
     try:
@@ -166,7 +166,7 @@ def _is_empty(node: yaml.Node) -> bool:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes. Its plain values are those of YAML 1.2, with `_` allowed in numbers."""
+    """Composes YAML nodes. Plain values are read as in YAML 1.2, with `_` allowed in numbers."""
 
     yaml_implicit_resolvers: dict[str | None, Any] = {}  # noqa: RUF012 - PyYAML's own name and kind
 
@@ -187,14 +187,14 @@ class _TooMuchError(Exception):
 
 
 class _Reading:
-    """Turns composed nodes into values, and notes lines and problems on the way."""
+    """Converts nodes to values, and records lines and problems."""
 
     def __init__(self, text: RecipeText):
         self.text = text
         self.values = 0
 
     def value(self, node: yaml.Node, place: Place) -> Any:
-        """The value of a node. Raises _TooMuchError for aliases that repeat each other without end."""
+        """The value of a node. Raises _TooMuchError if expanded aliases exceed the limits."""
         self.values += 1
         if self.values > MOST_VALUES or len(place) > DEEPEST:
             raise _TooMuchError
@@ -283,7 +283,7 @@ class _Reading:
 
 
 def dotted(place: Place) -> str:
-    """A place as a key is written in messages; parts that may hold a secret are not shown."""
+    """A place as a dotted key for messages; parts that may contain a secret are not shown."""
     return ".".join(_shown_part(part) for part in place)
 
 
@@ -303,19 +303,19 @@ def _unknown_tag(node: yaml.Node) -> str:
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
-    """PyYAML's complaint as a sentence. The text of the line is not shown: it may hold a secret."""
+    """PyYAML's error as a sentence. The text of the line is not shown, because it may contain a secret."""
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else None
     said, context = error.problem or "", error.context or ""
     opened = f" of line {error.context_mark.line + 1}" if error.context_mark else ""
     if "'\\t'" in said:
-        what = "a tab stands here, and YAML takes none; put spaces in its place"
+        what = "a tab is not allowed here; use spaces"
     elif "scanning an alias" in context or "scanning an anchor" in context or "undefined alias" in said:
         what = "a value that begins with * or & needs quotes, unless it names an anchor of this file"
     elif found := re.search(r"found character '(.)' that cannot start any token", said):
         what = f"a value that begins with {found.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
-        what = ("a colon stands where no key can; put a value that holds a colon in quotes, indent a key like its neighbours, "
+        what = ("there is a colon where no key can be: put a value that holds a colon in quotes, indent a key like its neighbours, "
                 "and check whether the line above lacks its colon")
     elif "could not find expected ':'" in said:
         what, line = "this line has no colon and space after its key; write `key: value`", (error.context_mark or mark).line + 1

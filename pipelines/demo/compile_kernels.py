@@ -1,8 +1,8 @@
-"""Compiles the machine code (numba) of curation, packing and drafting, which the first run would otherwise wait for.
+"""Compiles the numba kernels of curation, packing and drafting, for which the first run would otherwise wait.
 
-    python -m pipelines.demo.compile_kernels      # under a minute; seconds where it is compiled already
+    python -m pipelines.demo.compile_kernels      # under a minute; seconds if they are compiled already
 
-It lies where `model_ops.compiled` keeps it: beside the sources, or in the user's cache folder. `make` calls this once, after
+`model_ops.compiled` keeps the result next to the sources, or in the user's cache folder. `make` calls this once, after
 the installation.
 """
 
@@ -24,9 +24,9 @@ from pipelines.storage.locations import RECIPES
 
 
 def compile_kernels() -> None:
-    """Calls every kernel with the types that real runs call it with. Raises RuntimeError if the data stages fail.
+    """Calls every kernel with the types of real runs. Raises RuntimeError if the data stages fail.
 
-    The data stages run as they are, on a little traffic: which types reach a kernel is decided by Arrow and DuckDB.
+    The data stages run on a little traffic, because Arrow and DuckDB decide which types reach a kernel.
     """
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         home = Path(folder)

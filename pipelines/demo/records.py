@@ -1,8 +1,8 @@
 """One exchange of the demo's traffic, in the shapes that gateways log.
 
-    gateway_pair(exchange)      {timestamp, workload_id, client_id, request, response}, as OpenAI's API speaks
+    gateway_pair(exchange)      {timestamp, workload_id, client_id, request, response}, as in OpenAI's API
     litellm_payload(exchange)   LiteLLM's StandardLoggingPayload, as its S3 logger writes it
-    feedback_record(...)        a thumb, pointing at a response or at a session
+    feedback_record(...)        a thumb for a response or a session
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def feedback_record(exchange: Exchange, up: bool, on_session: bool, when: dateti
 
 
 def write_gateway_hour(folder: Path, lines: list[bytes]) -> None:
-    """The hour's lines as gzipped parts; gzip's own time stamp is left at zero, so that same lines are same bytes."""
+    """The hour's lines as gzipped parts; gzip's time stamp is 0, so that the same lines give the same bytes."""
     folder.mkdir(parents=True)
     for part, start in enumerate(range(0, len(lines), LINES_OF_A_PART)):
         packed = io.BytesIO()

@@ -1,4 +1,4 @@
-"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a written budget of seconds.
+"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a budget of seconds.
 
 Works in ./demo of the current folder (`--quick`: in ./demo/quick): writes traffic/, the recipe and, unless --lake names
 another, lake/. Runs the recipe through Dagster, approves the release if its gates hold, and prints closing tables: rows,
@@ -43,7 +43,7 @@ definitions loading, history being written."""
 
 @dataclass(frozen=True)
 class DemoSize:
-    """One size of the demo: its recipe, its folder below the current one, its traffic, its budget in seconds a stage."""
+    """One size of the demo: its recipe, its folder below the current one, its traffic, its budget in seconds per stage."""
 
     recipe: str
     folder: str
@@ -67,7 +67,7 @@ QUERIES = (
 def run_demo(console: Console, lake: str | Path | None, approved: bool, size: DemoSize = FULL) -> int:
     """Runs the demo in the current folder and prints its closing tables. Returns the exit code."""
     began = time.monotonic()
-    by = sign("demo --approve") if approved else None  # refuses an unknown person now, and not after the last step
+    by = sign("demo --approve") if approved else None  # fails for an unknown person now, not after the last step
     home = Path.cwd() / size.folder
     recipe = demo_recipe(size)
     place = lake_location(recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
@@ -110,7 +110,7 @@ def demo_recipe(size: DemoSize) -> Path:
 
 
 def _write_traffic_timed(directory: Path, size: DemoSize, console: Console) -> float:
-    """Writes the demo's logs, which are the same on every run; returns the seconds that took."""
+    """Writes the demo's logs, the same on every run; returns the seconds taken."""
     began = time.monotonic()
     report = write_traffic(directory, size.interactions, size.days)
     seconds = time.monotonic() - began
@@ -156,8 +156,7 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, siz
 
 
 def _time_section(outcome: Outcome, budget: dict[str, float]) -> Section:
-    """Seconds, against the budget where there is one. A step that was reused has no time to judge, and its budget is in no
-    sum."""
+    """Seconds and budget of each step. A reused step has no time, and its budget is not counted."""
     rows = []
     for stage in budget or outcome.seconds:
         if stage in outcome.reused:

@@ -1,15 +1,15 @@
-"""The demo's traffic: a code assistant's logs, as a gateway would leave them, with production's mess in known amounts.
+"""The demo's traffic: a code assistant's logs as a gateway would write them, with known numbers of typical faults.
 
     report = write_traffic(Path("traffic"), interactions=6000, days=7, seed=0)
 
 The questions and answers are the standard library's own functions (`pipelines.demo.turns`). Under the directory:
 
     gateway/dt=2026-06-01/hour=09/part-0000.jsonl.gz    request/response pairs, one JSON object a line
-    litellm/2026-06-04/<id>.json                        one day instead as LiteLLM records, one object a file
+    litellm/2026-06-04/<id>.json                        one day as LiteLLM records instead, one object per file
     feedback/2026-06-01.jsonl                           thumbs up and down, on responses and on sessions
     seeds.jsonl                                         examples of functions that the logs never use
     evals/heldout_functions.jsonl                       {"id", "prompt", "answer"}: held out, but for the planted leaks
-    planted.json                                        the report: how much of everything there is
+    planted.json                                        the report: counts of everything
 
 Two clients send differently shaped prompts (workload_id `code-completion` and `code-chat`). The same arguments on the
 same Python give the same bytes.
@@ -32,22 +32,22 @@ from resources.atomic import write_json, write_text
 
 RETRIED, REPEATED, NEAR_COPY, FAILED, TRUNCATED, MALFORMED, LATE = 0.03, 0.01, 0.04, 0.02, 0.02, 0.005, 0.003
 EMAIL, CARD = 0.01, 0.006
-"""Each kind of mess as a share of the interactions asked for; at least two of each."""
+"""Each kind of fault, as a share of the requested interactions; at least two of each."""
 
 CLIENTS: dict[str, tuple[str, str]] = {
     "ide-plugin": ("code-completion", "Reply with Python code only."),
     "chat-web": ("code-chat", "You help people who program in Python."),
 }
-"""Client -> its workload_id and its system prompt. Explanations are asked for in the chat alone."""
+"""Client -> its workload_id and its system prompt. Explanations are asked for in the chat only."""
 CHAT_WITHOUT_EXPLANATION = 0.15
-"""Share of the conversations that hold no explanation and take place in the chat all the same."""
+"""Share of the conversations without an explanation that are in the chat too."""
 TURNS_OF_A_SESSION = ((1, 0.35), (2, 0.30), (3, 0.20), (4, 0.15))
 HOUR_WEIGHTS = [1, 1, 1, 1, 1, 2, 3, 6, 10, 12, 12, 11, 9, 11, 12, 12, 11, 9, 6, 4, 3, 2, 1]
 """Sessions begin at these hours; none begins after 23:00, so that none crosses midnight."""
 
 
 class TrafficError(ValueError):
-    """The traffic that was asked for cannot be made."""
+    """The requested traffic cannot be made."""
 
 
 class TrafficReport(BaseModel):
@@ -56,7 +56,7 @@ class TrafficReport(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     interactions: int
-    """Distinct requests with a response: what a perfect reader keeps. Failed and truncated ones are among them."""
+    """Distinct requests with a response, including failed and truncated ones: what a perfect reader keeps."""
     records: int
     """Lines and objects of logs: interactions + repeated_lines + malformed_lines."""
     sessions: int
@@ -68,7 +68,7 @@ class TrafficReport(BaseModel):
     truncated: int
     malformed: dict[str, int]
     late: int
-    """Lines that lie under the key of the day after their own."""
+    """Lines in an object of the day after their own."""
     email_interactions: int
     card_interactions: int
     contaminated_interactions: int
@@ -94,7 +94,7 @@ def write_traffic(
 ) -> TrafficReport:
     """Writes the logs, feedback, seeds and evals of a code assistant; what an earlier call wrote there is replaced.
 
-    `interactions` counts conversations' turns; duplicates, near-copies and failures come on top.
+    interactions: number of turns; duplicates, near-copies and failures are added.
     Raises TrafficError for fewer than 100 interactions or 2 days, or for more than the library has questions.
     """
     if interactions < 100 or days < 2:
@@ -141,7 +141,7 @@ def write_traffic(
 
 
 def _turns_of(functions: list[Function], rng: random.Random) -> list[Turn]:
-    """One turn of each function, the kinds mixed."""
+    """One turn for each function, of mixed kinds."""
     turns = []
     for function in functions:
         possible = [turn for kind in KINDS if (turn := make_turn(function, kind, rng.randrange(3)))]
@@ -152,7 +152,7 @@ def _turns_of(functions: list[Function], rng: random.Random) -> list[Turn]:
 def _sessions(functions: list[Function], leaked: list[Turn], count: int, rng: random.Random) -> list[list[Turn]]:
     """Conversations of 1 to 4 turns about functions of one module, `count` turns in all.
 
-    A function is asked about once before any is asked about twice, then in another kind, then in other words.
+    Every function is used once before any is used again, then with another kind of question, then with other words.
     """
     rounds = []
     for wording in range(3):
@@ -187,7 +187,7 @@ def _sessions(functions: list[Function], leaked: list[Turn], count: int, rng: ra
 
 
 class _Plan:
-    """Plans who says what and when, and which faults are planted; counts them."""
+    """Plans the conversations and the planted faults, and counts them."""
 
     def __init__(self, rng: random.Random, first_day: date, days: int, asked: int):
         self.rng = rng
@@ -256,7 +256,7 @@ class _Plan:
             exchange.answer = exchange.answer[: len(exchange.answer) * 2 // 3]
             exchange.finish_reason = "length"
         whole = [exchange for exchange in log if exchange.finish_reason == "stop"]
-        for exchange in self.rng.sample(log, amount(FAILED)):  # the client asked once more, and was answered
+        for exchange in self.rng.sample(log, amount(FAILED)):  # the client repeated the request and got an answer
             extra.append(exchange.again(self.identity("chatcmpl-"), seconds=-self.rng.randint(2, 15), failed=True))
         for exchange in self.rng.sample(whole, amount(RETRIED)):
             extra.append(exchange.again(self.identity("chatcmpl-"), seconds=self.rng.randint(1, 15)))
@@ -278,7 +278,7 @@ class _Plan:
 
 
 def card_number(rng: random.Random) -> str:
-    """A number of 16 digits that passes the Luhn check and belongs to nobody's range (it begins with 4000 00)."""
+    """A 16-digit number that passes the Luhn check, in an unassigned range (4000 00)."""
     digits = [4, 0, 0, 0, 0, 0] + [rng.randrange(10) for _ in range(9)]
     doubled = [digit * 2 - 9 * (digit > 4) if index % 2 == 0 else digit for index, digit in enumerate(digits)]
     text = "".join(map(str, [*digits, -sum(doubled) % 10]))
@@ -286,7 +286,7 @@ def card_number(rng: random.Random) -> str:
 
 
 def _holding(log: list[Exchange], marks: list[str]) -> int:
-    """How many interactions show one of the texts anywhere."""
+    """Number of interactions that contain one of the texts."""
     return sum(any(mark in text for mark in marks for text in exchange.texts()) for exchange in log)
 
 
@@ -324,7 +324,7 @@ def _write_logs(
 
 
 def _spoil(hours: dict, objects: dict[str, bytes], rng: random.Random, count: int) -> dict[str, int]:
-    """Adds lines and objects that are no records."""
+    """Adds lines and objects that are not records."""
     kinds = ("cut_json", "binary", "wrong_type", "no_messages", "cut_object")
     malformed: Counter[str] = Counter()
     places = sorted(hours)

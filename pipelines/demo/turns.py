@@ -1,6 +1,6 @@
 """Questions and answers about the standard library's functions: what the demo's conversations are made of.
 
-    functions = readable_functions()            # every function of the traffic half that is short enough
+    functions = readable_functions()            # every short function of the modules reserved for traffic
     turn = make_turn(functions[0], "write")     # a user's question and its true answer
 
 Three kinds of question, each with the true source or docstring as its answer:
@@ -9,7 +9,7 @@ Three kinds of question, each with the true source or docstring as its answer:
     complete   the first half of the source is given; the rest is the answer
     explain    the source without its docstring is given; the docstring is the answer
 
-Nothing is written by a model or by hand but the few words around the code.
+Only the few words around the code are written by hand; no text is from a model.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ WORDING: dict[Kind, tuple[str, ...]] = {
     "complete": ("Complete {name} of {module}.", "Finish {name} in {module}.", "Continue this code of {module}."),
     "explain": ("Explain {name} of {module}.", "What does {name} in {module} do?", "Document {name} of {module}."),
 }
-"""Short on purpose: the words around the code must not make different questions look alike."""
+"""Short, because the words around the code must not make different questions similar."""
 
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.\w+")
 
 
 @dataclass(frozen=True)
 class Function:
-    """One function of the standard library. `source` is dedented; `bare` is it without its docstring."""
+    """One function of the standard library. source: dedented; bare: without the docstring."""
 
     module: str
     name: str
@@ -70,7 +70,7 @@ class Turn:
 def readable_functions() -> tuple[Function, ...]:
     """Functions of the modules reserved for traffic, with sources of 80 to 900 characters, in a fixed order, each source once.
 
-    Functions that hold an e-mail address are left out, so that the planted ones are the only ones.
+    Functions with an e-mail address are left out, so that only planted addresses occur.
     """
     root = Path(sysconfig.get_path("stdlib"))
     found: dict[str, Function] = {}
@@ -85,7 +85,7 @@ def readable_functions() -> tuple[Function, ...]:
 
 
 def make_turn(function: Function, kind: Kind, wording: int = 0) -> Turn | None:
-    """The question of that kind about a function, or None where the function does not lend itself to it."""
+    """The question of a kind about a function; None if the function is not suitable."""
     opening = WORDING[kind][wording % len(WORDING[kind])].format(name=function.name, module=function.module)
     if kind == "write":
         purpose = function.docstring.split("\n", 1)[0].strip()
@@ -130,7 +130,7 @@ def _functions(text: str, module: str) -> list[Function]:
 
 
 def _signature_end(lines: list[str], first: int, body: int) -> int:
-    """The line after the one that closes the signature: comments may stand between it and the body."""
+    """The line after the end of the signature: comments may stand between it and the body."""
     for index in range(first, body):
         if lines[index].split("#")[0].rstrip().endswith(":"):
             return index + 1

@@ -1,9 +1,9 @@
 """Removes old unfinished artefacts after a successful run of the job `train`.
 
-    clear_after(context, lake, "math-tutor", keep_s, everything)   # context: of the resource that a run is about to give back
+    clear_after(context, lake, "math-tutor", keep_s, everything)   # context: of the resource that a run is closing
 
-After, not before: a run that comes back to the same recipe continues its checkpoints first, however old they are. Only a run
-that succeeded clears, and of a part of the graph only its own assets, since another run may still continue the others.
+After the run, not before, so that a run continues its checkpoints first, however old they are. Only a successful run removes,
+and a run of a part of the graph only for its own assets, since another run may still continue the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from resources.launching.relay import relay
 
 def clear_after(context: dg.InitResourceContext, lake: Lake, workload: str, keep_s: float | None,
                 everything: Collection[str]) -> None:
-    """Removes leftovers older than `keep_s` seconds (None: nothing), says so on the terminal and in the run's log.
+    """Removes leftovers older than `keep_s` seconds (None: nothing) and reports it on the terminal and in the run's log.
 
     `everything` names the assets of a whole `train` run.
     """

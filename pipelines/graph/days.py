@@ -30,7 +30,7 @@ def first_day(recipe: Recipe, place: Path) -> date:
 
 
 def daily_partitions(recipe: Recipe, place: Path) -> dg.DailyPartitionsDefinition:
-    """The partitions. Today has one from its first minute, so that its logs can be read as they arrive."""
+    """The partitions. Today's partition exists from the first minute, so that logs can be read as they arrive."""
     start = first_day(recipe, place).isoformat()
     if recipe.last_day is None:
         return dg.DailyPartitionsDefinition(start_date=start, end_offset=1)

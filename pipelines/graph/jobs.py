@@ -15,7 +15,7 @@ def jobs(workload: str) -> list[dg.unresolved_asset_job_definition.UnresolvedAss
     return [
         dg.define_asset_job(
             "logs", daily,
-            description="Reads new log files and cleans their rows, one partition a UTC day; any range of days is one run.",
+            description="Reads new log files and cleans their rows, one partition per UTC day; any range of days is one run.",
         ),
         dg.define_asset_job(
             TRAIN, dg.AssetSelection.all() - daily - observed,

@@ -1,4 +1,4 @@
-"""The Dagster graph of one recipe on one lake: assets, checks, jobs, schedules, a sensor, and what assets plug into.
+"""The Dagster graph of one recipe on one lake: assets, checks, jobs, schedules, a sensor, resources.
 
     graph = definitions(Path("recipes/demo.yaml"), lake)
 
@@ -73,14 +73,14 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
 def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
     """Parts of a recipe that assets take as resources: name -> (value, description)."""
     return {
-        "policy": (recipe.policy, "Which stages this recipe has, and from which model each of them starts."),
+        "policy": (recipe.policy, "The recipe's stages, and which model each starts from."),
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
         "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
         "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),
         "evals": (recipe.evals, "The recipe's `evals`: files of evaluation items that training rows must not contain."),
         "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
         "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
-        "tiny_settings": (recipe.tiny, "The recipe's `tiny`: the base model that is trained on the spot."),
+        "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),
         "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
         "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
         "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
@@ -109,8 +109,8 @@ def _name(asset: Any) -> str:
 
 
 def _fitted(asset: Any, recipe: Recipe, place: Path) -> Any:
-    """Adapts an asset to this recipe: dependencies on disabled stages rewired or removed, partitions beginning
-    with the recipe's first."""
+    """Adapts an asset to this recipe: rewires or removes dependencies on disabled stages, and begins partitions with the
+    recipe's first day."""
     if isinstance(asset, dg.AssetSpec):
         return asset.replace_attributes(key=[recipe.workload, *asset.key.path])
     days = daily_partitions(recipe, place)

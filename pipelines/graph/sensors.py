@@ -1,8 +1,8 @@
 """Sensor for new logs: requests one run for each batch of objects that were never read.
 
-A tick lists at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's limit of 60 seconds whatever the
-prefix holds; the next tick goes on from there and starts over at the end. The run's key is the digest of what was found,
-so the same objects never ask twice.
+A tick lists at most OBJECTS_PER_TICK keys after its cursor, so it stays under Dagster's limit of 60 seconds for a prefix of
+any size; the next tick continues from there and starts over at the end. The run's key is the digest of the objects, so the
+same objects never request two runs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Changes what an asset depends on, in the asset graph and in the execution plan alike.
+"""Changes what an asset depends on, in the asset graph and in the execution plan.
 
     rewired(asset, lambda spec: [dg.AssetDep(...), ...])
 
-Dagster's own `map_asset_specs` changes what an asset says it reads, but not what its step waits for: a dependency that is
-new keeps no input (1.13, `replace_specs_on_asset`). Steps then ran before those that made what they read. Here
-both are made from one list; tests/pipelines/graph/test_step_order.py compares them for every choice of switches.
+Dagster's `map_asset_specs` changes an asset's declared dependencies, but not the steps that its step waits for: a new
+dependency gets no input (1.13, `replace_specs_on_asset`), so steps would run before their inputs exist. Here both come from
+one list; tests/pipelines/graph/test_step_order.py compares them for every choice of switches.
 """
 
 from __future__ import annotations

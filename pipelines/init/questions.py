@@ -1,4 +1,4 @@
-"""The questions of `millrace init`, and what it says when the recipe is written."""
+"""The questions of `millrace init`, and its closing message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ USUAL_PLACES = ("logs", "data", "traffic")
 
 
 def ask(wanted: Wanted, base_given: bool, console: Console, at_terminal: bool) -> Wanted:
-    """Asks for what was not given: the logs, the base model, a name. Raises InitError where nobody can answer."""
+    """Asks for missing values: the logs, the base model, a name. Raises InitError without a terminal."""
     if not at_terminal:
         raise InitError("no logs were named, and there is no terminal to ask at: millrace init URI, such as ./logs or "
                         "s3://bucket/logs/")
@@ -44,7 +44,7 @@ def ask(wanted: Wanted, base_given: bool, console: Console, at_terminal: bool) -
 
 
 def _answer(console: Console, question: str, default: str | None, check: Callable[[str], None]) -> str:
-    """Asks until the answer passes the check, which raises with a sentence otherwise."""
+    """Asks until the answer passes `check`, which raises an error with a sentence."""
     while True:
         console.print(Text(question, style="bold").append(f" [{default}] " if default else " ", style="dim"), end="")
         try:
@@ -78,7 +78,7 @@ def _name(name: str, wanted: Wanted) -> None:
 
 
 def print_made(made: Made, console: Console) -> None:
-    """What was found, what was written, and what to do next."""
+    """Prints what was found, what was written, and what to do next."""
     contents = made.contents
     figures = [f"{number} {what}" for number, what in headline(contents.seen)[:2]]
     words = {"logs": "source{s} of logs", "feedback": "source{s} of feedback", "seeds": "set{s} of seeds",
@@ -92,7 +92,7 @@ def print_made(made: Made, console: Console) -> None:
         why = source.look.problems[0][1] if source.look.problems else "it holds no records"
         say(console, f"Left out: {source.uri}: {why}.", "yellow")
     if contents.base.kind == "tiny":
-        say(console, "base_model is tiny, a toy built on the spot: it shows that your logs reach a release. For a useful "
+        say(console, "base_model is tiny, a toy built by the run: it shows that your logs reach a release. For a useful "
                      "model, name one in the recipe.")
     if contents.has_token_ids:
         say(console, "These logs hold token ids: base_model must have the tokenizer that made them.", "yellow")

@@ -2,8 +2,8 @@
 
     recipe_text(Contents(workload, base, sources, seen, home, today))     # YAML, ends in a newline
 
-Scalars go through a YAML writer, so that any path or name is read back as it was; what comes from logs (names of workloads and
-models) stands in comments on one line, shortened.
+Scalars go through a YAML writer, so that any path or name is read back as it was; values from logs (names of workloads and
+models) are shortened and in one-line comments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from resources.reading.local_path import local_path
 WIDTH = 100
 LENGTHS = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
 TINY_TOKENS = 1.4
-"""The tiny model's tokenizer knows Python code best: it makes about this many tokens of what other tokenizers make one."""
+"""Tokens of the tiny model's tokenizer per token of another tokenizer, roughly: it was trained on Python code."""
 ADAPTERS_ABOVE = 4_000_000_000
 """Parameters above which full fine-tuning (about 18 bytes each) does not fit into one accelerator of 80 GB."""
 FEW_STEPS = 50
@@ -40,12 +40,12 @@ TINY_SIZES = {
                    "answers": {"prompts": 400, "max_new_tokens": 64}},
     "evaluation": {"rows": 200, "prompts": 100, "max_new_tokens": 64},
 }
-"""Sizes that two CPU cores get through in minutes."""
+"""Sizes that two CPU cores train in minutes."""
 
 
 @dataclass
 class Contents:
-    """Everything a recipe is written from. home: the recipe's folder; limit: most objects that the inspection read."""
+    """The input of a recipe's text. home: the recipe's folder; limit: most objects that the inspection read."""
 
     workload: str
     base: Base
@@ -60,7 +60,7 @@ class Contents:
 
     @property
     def trainable(self) -> int:
-        """Rows that curation with its defaults would keep; an estimate where not all were looked at."""
+        """Rows that curation with its defaults would keep; an estimate if not all rows were read."""
         return round(self.seen.totals["rows"] * self.seen.usable_share)
 
     @property
@@ -70,7 +70,7 @@ class Contents:
 
     @property
     def tokens_of_longest(self) -> int:
-        """Tokens of a request with its answer that 99 % do not exceed, roughly, in the base model's own tokens."""
+        """Approximate 99th percentile of the tokens of a request with its answer, in the base model's tokens."""
         length = sum(self.seen.totals[name][2] or 0 for name in ("tokens_in_at", "tokens_out_at"))
         return round(length * (TINY_TOKENS if self.base.kind == "tiny" else 1))
 
@@ -98,7 +98,7 @@ class _Text:
                                     break_long_words=False, break_on_hyphens=False)
 
     def put(self, key: str, value: Any = None, indent: int = 0, off: bool = False) -> None:
-        """Writes a key and its value; `off`: as a comment that can be switched on."""
+        """Writes a key and its value. off: as a comment."""
         head = " " * indent + ("# " if off else "")
         line = f"{head}{key}:" + ("" if value is None else f" {scalar(value)}")
         if len(line) <= WIDTH or not isinstance(value, dict) or off:
@@ -110,7 +110,7 @@ class _Text:
 
 
 def scalar(value: Any) -> str:
-    """A value as YAML on one line, quoted where it has to be."""
+    """A value as YAML on one line, quoted if needed."""
     odd = isinstance(value, str) and not value.isprintable()
     text = yaml.safe_dump(value, allow_unicode=not odd, width=10**9, default_flow_style=True, sort_keys=False,
                           default_style='"' if odd else None)
@@ -118,19 +118,19 @@ def scalar(value: Any) -> str:
 
 
 def plain(words: str, most: int = 60) -> str:
-    """Words for a comment: on one line, without what does not print, shortened."""
+    """Text for a comment: on one line, without non-printing characters, shortened."""
     text = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def place(uri: str, home: Path) -> str:
-    """A uri as the recipe names it: relative to the recipe's folder where it lies in it, else absolute."""
+    """A uri as in the recipe: relative to the recipe's folder if inside it, else absolute."""
     local = local_path(uri)
     if local is None:
         return uri
     path, home = Path(local), home.resolve()
     inside = path.relative_to(home).as_posix() if path.is_relative_to(home) else ""
-    # a path that begins with ~ or looks like a url would be read as something else
+    # a path that begins with ~ or looks like a URL would be misread
     return f"./{inside}" if inside.startswith("~") else inside if inside not in ("", ".") else str(path)
 
 
@@ -154,7 +154,7 @@ def _head(contents: Contents, text: _Text) -> None:
     text.put("workload", contents.workload)
     text.blank()
     if base.kind == "tiny":
-        text.note("tiny is a toy, built on the spot: it needs no download and no GPU, shows that these logs reach a release, "
+        text.note("tiny is a toy, built by the run: it needs no download and no GPU, shows that these logs reach a release, "
                   "and is useless otherwise. For a useful model, name a Hugging Face directory or id here and delete "
                   "everything below that is marked (tiny).")
     elif base.kind == "directory":
@@ -214,7 +214,7 @@ def _names(contents: Contents) -> list[str]:
 
 
 def _mapping(contents: Contents) -> dict[str, str]:
-    """Other workloads' names, where the records call some of themselves by this recipe's workload."""
+    """Names of other workloads in the records, if some records name this recipe's workload."""
     names = _names(contents)
     others = [name for name in names if _slug(name) != contents.workload]
     if contents.workload not in map(_slug, names) or not others or len(others) > MOST_NAMES:
@@ -331,7 +331,7 @@ def _training(contents: Contents, text: _Text) -> None:
 
 
 def _sft(contents: Contents, text: _Text) -> dict[str, Any]:
-    """Settings of fine-tuning but its length."""
+    """Settings of fine-tuning, except its length."""
     base, seen = contents.base, contents.seen
     if base.kind == "tiny":
         return TINY_SIZES["sft"]

@@ -3,7 +3,7 @@
     made = write_recipe(Wanted(uris=["./logs"], output=Path("support.yaml")), tell=print)
     made.path, made.found, made.trainable
 
-The recipe is read back before it takes its name: what this writes, `millrace run` accepts. Nothing else is written.
+The recipe is loaded before it gets its final name, so `millrace run` accepts it. Nothing else is written.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from resources.reading.sources import SourceError, SourceSettings
 NAME = re.compile(r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$")
 MOST_OBJECTS = 1_000
 MOST_BYTES = 500_000_000
-"""What is read of the logs, at most, where nobody says how many objects."""
+"""Most bytes of logs that are read, unless the number of objects is given."""
 SAMPLE_ROWS = 5_000
 
 
 class InitError(Exception):
-    """No recipe can be written from what was given; the message says what to give instead."""
+    """No recipe can be written from this input; the message says what to give instead."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Wanted:
 
 @dataclass
 class Made:
-    """The recipe that was written. trainable: rows that curation would keep, of those that were looked at."""
+    """The recipe that was written. trainable: number of the inspected rows that curation would keep."""
 
     path: Path
     contents: Contents
@@ -62,7 +62,7 @@ class Made:
 
 
 def write_recipe(wanted: Wanted, tell: Callable[[str], None] = lambda doing: None) -> Made:
-    """Raises InitError, SourceError, InspectError or BaseModelError with one sentence where no recipe can be written."""
+    """Writes the recipe. Raises InitError, SourceError, InspectError or BaseModelError if none can be written."""
     for uri in wanted.uris:
         check_uri(uri)
     if wanted.workload is not None:
@@ -83,11 +83,11 @@ def write_recipe(wanted: Wanted, tell: Callable[[str], None] = lambda doing: Non
 
 
 def sources_under(uris: list[str]) -> list[FoundSource]:
-    """Raises InitError for a uri with nothing under it."""
+    """The sources under some uris. Raises InitError for a uri without objects."""
     try:
         return survey(uris)
     except SourceError as error:
-        raise InitError(str(error).removeprefix("source logs: ")) from error  # a name that nobody gave
+        raise InitError(str(error).removeprefix("source logs: ")) from error  # an internal name
 
 
 def check_uri(uri: str) -> None:
@@ -114,7 +114,7 @@ def check_output(path: Path, force: bool) -> None:
 
 
 def suggested_name(found: list[FoundSource], uris: list[str]) -> str:
-    """A workload's name from where its logs lie."""
+    """A workload's name, from the path of its logs."""
     single = [each.name for each in found if each.kind == "logs"]
     name = single[0] if len(single) == 1 else Path(uris[0].removeprefix("file://").rstrip("/*")).name
     name = re.sub(r"[^a-z0-9_-]+", "-", name.lower().partition(".")[0]).strip("-_")[:63].strip("-_")
@@ -122,14 +122,14 @@ def suggested_name(found: list[FoundSource], uris: list[str]) -> str:
 
 
 def _limit(found: list[FoundSource]) -> int:
-    """How many objects are about MOST_BYTES."""
+    """Number of objects that have about MOST_BYTES in total."""
     looks = [each.look for each in found if each.kind in ("logs", "feedback")]
     objects, size = sum(look.objects for look in looks), sum(look.bytes for look in looks)
     return max(1, min(MOST_OBJECTS, MOST_BYTES * objects // size if size else MOST_OBJECTS))
 
 
 def _inspected(found: list[FoundSource], wanted: Wanted, limit: int, tell: Callable[[str], None]) -> Inspection:
-    """Raises InitError where there is nothing to learn from in any of the sources."""
+    """Inspects the sources. Raises InitError if none has requests with answers."""
     logs = [each for each in found if each.kind == "logs"]
     where = ", ".join(wanted.uris)
     if not logs and any(each.kind == "feedback" for each in found):

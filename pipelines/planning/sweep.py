@@ -2,13 +2,12 @@
 
     report = sweep(recipe, lake, "sft", rates=[1e-5, 3e-5, 1e-4], steps=100)
 
-Every rate is the stage with all its settings, but fewer steps: the schedule is that of a short run, so the best rate here
-is a good guess for a long one, not a proof. Runs are named by what determines them under <lake>/sweeps and kept: what is
-finished is not trained again, what was stopped continues. They are scratch, no artefacts.
+Each training has all settings of the stage, but fewer steps and so a shorter schedule: the best rate is a good guess for a
+long run, not a proof. Trainings are kept under <lake>/sweeps, named by a digest of their settings: finished ones are not
+repeated, stopped ones continue. They are not artefacts.
 
-The best rate is that of the lowest held-out loss at the end. Each rate is tried once, with one seed; how much its held-out
-loss still moved between its last two validations is the only noise that is known, so rates closer than that are said to be
-no different. A real difference between seeds can be larger.
+The best rate has the lowest final held-out loss. Each rate is tried once, with one seed; the change of held-out loss between
+the last two validations is the only known noise, so rates closer than that count as equal. Seeds may differ more.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LEAST_STEPS = 8
 
 
 class SweepError(Exception):
-    """What was asked cannot be swept; the message says what is missing."""
+    """The sweep cannot be run; the message says what is missing."""
 
 
 class SweepFailed(Exception):
@@ -49,7 +48,7 @@ class SweepFailed(Exception):
 
 @dataclass(frozen=True)
 class Tried:
-    """One rate: held-out loss at the end, how much it moved over the last points, and the training loss. None: it broke."""
+    """One rate: final held-out loss, its change over the last points, and the training loss. None: the training diverged."""
 
     learning_rate: float
     loss: float | None
@@ -74,7 +73,7 @@ class Report:
 
     @property
     def tied(self) -> list[Tried]:
-        """Rates whose loss is within the noise of the best one's."""
+        """Rates whose loss is within the noise of the best rate's."""
         best = self.best
         return [] if best is None else [
             one for one in self.tried
@@ -82,12 +81,12 @@ class Report:
 
     @property
     def at_the_edge(self) -> bool:
-        """Whether the best rate is the lowest or the highest tried: a better one may lie beyond."""
+        """Whether the best rate is the lowest or the highest tried; a better rate may be outside."""
         return self.best is not None and len(self.tried) > 1 and self.best in (self.tried[0], self.tried[-1])
 
 
 def rates_around(centre: float, points: int) -> list[float]:
-    """`points` rates about `centre`, from neighbour to neighbour a factor of 2, or more where that spans less than 8."""
+    """`points` rates around `centre`, a factor of 2 apart, or more if they would span less than a factor of 8."""
     if points < 2:
         raise SweepError("--points: at least 2 learning rates are needed to compare")
     if not (0 < centre < 10):
@@ -97,7 +96,7 @@ def rates_around(centre: float, points: int) -> list[float]:
 
 
 def read_rates(text: str) -> list[float]:
-    """`1e-5,3e-5,1e-4` as numbers, ascending. Raises SweepError for what is no learning rate."""
+    """`1e-5,3e-5,1e-4` as numbers, ascending. Raises SweepError for an invalid learning rate."""
     rates = []
     for word in text.split(","):
         try:
@@ -114,7 +113,7 @@ def read_rates(text: str) -> list[float]:
 
 def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps: int | None,
           say: Callable[[str], None] = lambda _: None) -> Report:
-    """Trains once at every rate. Raises SweepError where the dataset or the model is not in the lake yet."""
+    """Trains once at every rate. Raises SweepError if the dataset or the model is not in the lake yet."""
     from resources.launching.local_launcher import LocalLauncher
 
     if stage not in sections():
@@ -157,7 +156,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
 
 
 def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
-    """Runs or continues one training. Of a finished one only the metrics are kept."""
+    """Runs or continues one training. After its end only the metrics are kept."""
     from resources.launching.launcher import WorkerError
 
     result = job.output / "result.json"
@@ -168,9 +167,9 @@ def _try(launcher: LocalLauncher, lake: Lake, job: Job, rate: float) -> Tried:
         except WorkerError as error:
             if "not a finite number" not in str(error):
                 raise SweepFailed(storage_sentence(error, lake.root) or f"learning rate {rate:g}: {error}") from error
-            return Tried(rate, None, 0.0, None, broke="the loss left the numbers")
+            return Tried(rate, None, 0.0, None, broke="the loss is not finite")
         lines = [json.loads(line) for line in (job.output / "metrics.jsonl").read_text().splitlines()]
-        shutil.rmtree(job.output / SCRATCH, ignore_errors=True)  # checkpoints of a training that is finished
+        shutil.rmtree(job.output / SCRATCH, ignore_errors=True)  # checkpoints of a finished training
         write_json(result, {"validation": [line["validation_loss"] for line in lines if "validation_loss" in line],
                             "training": [line["loss"] for line in lines]})
         _drop_weights(job.output)

@@ -11,7 +11,7 @@ from pipelines.planning.sweep import Report
 
 
 def print_sweep(report: Report, console: Console) -> None:
-    """A row a rate, what can be said of the best one, and the line to paste."""
+    """Prints one row per rate, a sentence on the best rate, and the line to paste."""
     best, tied = report.best, report.tied
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("learning rate", "held-out loss", "± last points", "training loss", ""):
@@ -25,20 +25,20 @@ def print_sweep(report: Report, console: Console) -> None:
     console.print(f"[bold]{report.stage}[/], {report.steps} steps each", highlight=False)
     console.print(table, highlight=False)
     if best is None:
-        console.print("every rate broke: try lower ones", style="red")
+        console.print("every rate diverged: try lower ones", style="red")
         return
     if tied:
         console.print(f"{', '.join(f'{one.learning_rate:g}' for one in tied)} cannot be told from the best: the difference is "
                       "within what validation moved over its last two points.", highlight=False, soft_wrap=True)
     if report.at_the_edge:
-        console.print("The best rate is at the edge of those tried; a better one may lie beyond.", soft_wrap=True)
+        console.print("The best rate is the lowest or highest tried; a better one may be outside.", soft_wrap=True)
     console.print(f"[dim]One seed and a short schedule. Report and plot: {escape(str(report.folder))}. To paste:[/]",
                   highlight=False, soft_wrap=True)
     console.print(f"{report.stage}:\n  learning_rate: {_yaml_number(best.learning_rate)}", highlight=False)
 
 
 def _yaml_number(rate: float) -> str:
-    """With a point, since YAML 1.1 reads 2e-05 as text."""
+    """A rate with a decimal point, because YAML 1.1 reads 2e-05 as text."""
     digits, _, exponent = f"{rate:.3e}".partition("e")
     digits = digits.rstrip("0")
     return f"{digits}{'0' if digits.endswith('.') else ''}e{int(exponent):+03d}"

@@ -3,8 +3,8 @@
     plan = plan_recipe(recipe, "8xH100", stage="sft")
     print_plan(plan, recipe, "sft", console)
 
-The model's config is read (a directory's, `tiny`'s, or that of a Hub id already in the local cache), no weight is. The
-table shows one device; the YAML below it can be pasted into the recipe.
+Only the model's config is read (of a directory, of `tiny`, or of a Hub id in the local cache), no weights. The table shows one
+device; the YAML below it can be pasted into the recipe.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 
 
 class PlanError(Exception):
-    """What was asked cannot be planned; the message says what could be."""
+    """The stage cannot be planned; the message says why."""
 
 
 def plan_recipe(recipe: Recipe, gpus: str, stage: str = "sft") -> Plan:
-    """The plan of one stage. Raises PlanError or UnknownDevice for what cannot be planned, NothingFits with the nearest
-    thing that fits."""
+    """The plan of one stage. Raises PlanError or UnknownDevice if it cannot be planned, NothingFits with the nearest setup
+    that fits."""
     if stage not in sections():
         raise PlanError(f"--stage {stage}: stages that can be planned are {', '.join(sections())}")
     if stage == "student" and not recipe.student.enabled:
@@ -68,7 +68,7 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str = "sft") -> Plan:
 
 
 def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None:
-    """The table, the reasons, and what to paste."""
+    """Prints the table, the reasons, and YAML to paste."""
     needs, setup, device = plan.needs, plan.setup, plan.device
     devices = "this machine's CPU" if device.is_cpu else f"{plan.count}x{device.name}"
     console.print(Text.assemble(
@@ -137,7 +137,7 @@ def _memory_table(memory: MemoryOf, room_gib: float) -> Group:
 
 
 def _bar(before: float, size: float, room: float) -> Text:
-    """Where in the device's memory this part lies, the parts above laid end to end."""
+    """A bar: this part's position in the device's memory, after the parts above it."""
     start, end = round(before / room * BAR), round((before + size) / room * BAR)
     block = "█" * (end - start) or "▏"
     return Text.assemble(("·" * start, "dim"), (block, "cyan"), ("·" * max(0, BAR - start - len(block)), "dim"))

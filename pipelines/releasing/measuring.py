@@ -3,8 +3,8 @@
     found = compare(["http://drafted:8000", "http://plain:8000"], read_prompts(dataset, 64), [1, 8], 128, 0.0)
     print_comparison(found, console)
 
-Each server gets the same prompts in the same order, one concurrency after the other; nothing else may ask it meanwhile. The
-first answer's text is shown beside the numbers: a server that babbles is fast, too.
+Each server gets the same prompts in the same order, one concurrency after the other; nothing else may use the server
+meanwhile. The first answer is printed too, because a server with wrong answers may be fast.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MOST_AT_A_TIME = 256
 
 
 class MeasureError(Exception):
-    """What was asked for cannot be measured."""
+    """The measurement cannot be made."""
 
 
 @dataclass(frozen=True)
 class ServedPrompt:
-    """What stands before a conversation's last answer."""
+    """The messages before a conversation's last answer."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
@@ -52,7 +52,7 @@ class Level:
 
 
 def read_prompts(source: Path, count: int, seed: int = 0) -> list[ServedPrompt]:
-    """At most `count` prompts of a dataset's test.parquet or of a JSONL file; raises MeasureError where there is none."""
+    """At most `count` prompts of a dataset's test.parquet or of a JSONL file; raises MeasureError if there is none."""
     path = source / "test.parquet" if source.is_dir() else source
     try:
         if source.is_dir():
@@ -90,7 +90,7 @@ def read_concurrency(text: str) -> list[int]:
 
 def compare(servers: Sequence[str], prompts: Sequence[ServedPrompt], levels: Sequence[int], max_tokens: int,
             temperature: float, model: str | None = None, api_key_env: str | None = None) -> list[Level]:
-    """Every server at every concurrency. Raises MeasureError for a key that is not there, ModelError where a server fails."""
+    """Every server at every concurrency. Raises MeasureError for a missing API key, ModelError if a server fails."""
     try:
         key = key_in(api_key_env)
     except MissingKeyError as error:
@@ -109,7 +109,7 @@ def compare(servers: Sequence[str], prompts: Sequence[ServedPrompt], levels: Seq
 
 
 def as_rows(found: Sequence[Level]) -> list[dict[str, Any]]:
-    """A row per server and concurrency. speed_ratio: of the first server, its tokens/s over the second's."""
+    """One row per server and concurrency. speed_ratio: the first server's tokens/s over the second's."""
     rows = []
     for level in found:
         measured, acceptance = level.measured, level.measured.acceptance
@@ -134,7 +134,7 @@ def as_json(found: Sequence[Level]) -> str:
 
 
 def print_comparison(found: Sequence[Level], console: Console) -> None:
-    """The table, and what each server said first."""
+    """Prints the table, and each server's first answer."""
     table = Table(box=None, header_style="bold")
     for name in ("server", "at a time", "requests", "tokens/s", "p50 s", "p90 s", "p99 s", "tau", "speed ratio"):
         table.add_column(name, justify="left" if name == "server" else "right")

@@ -37,7 +37,7 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
 
 
 def say_approved(console: Console, lake: Lake, seen: Aliases, aliases: Aliases, by: Signature, again: bool) -> None:
-    """again: somebody had approved this release before."""
+    """Prints an approval. again: the release was approved before."""
     approved = f"approved {'once more ' if again else ''}by {_who(by)}"
     if aliases.champion == seen.champion:
         _ok(console, f"{aliases.workload}: release {aliases.champion} is the champion already; {approved}")

@@ -15,7 +15,7 @@ from resources.releasing.release import read_release, recheck
 
 
 def verify_directory(directory: Path) -> list[str]:
-    """One sentence per problem; none when everything agrees. Raises LakeError for a place that is no directory."""
+    """One sentence per problem; none when everything agrees. Raises LakeError for a path that is not a directory."""
     if not directory.is_dir():
         raise LakeError(f"there is no directory {directory}; give one that holds a model, drafter, dataset or release")
     if directory.resolve().name == "endpoints" and (directory.resolve().parent / "lake.json").exists():

@@ -1,1 +1,1 @@
-"""Running a recipe: Dagster's instance, the process of a run, what the terminal shows of it, the UI."""
+"""Running a recipe: Dagster's instance, the run's process, its display on the terminal, the UI."""

@@ -2,8 +2,8 @@
 
     outcome = follow(submit(recipe, lake), console, budget={"sft_model": 90})
 
-The run is a process of its own, so that Dagster's capture of output does not fight with the terminal. Ctrl-C is passed on
-once: workers save a checkpoint, the run is marked as cancelled, and this returns an outcome of exit code 130.
+The run is a process of its own, so that Dagster's capture of output does not disturb the terminal. Ctrl-C is passed on once:
+workers save a checkpoint, the run is marked as cancelled, and the outcome's exit code is 130.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def follow(run: Run, console: Console, budget: Mapping[str, float] | None = None
     watch = _Watch(run, console, budget or {})
     try:
         outcome = watch.until_the_end(run.folder / EVENTS)
-    except BaseException:  # Ctrl-C in the moments around the watching: the run must not go on unseen
+    except BaseException:  # Ctrl-C just before or after watching must stop the run too
         run.stop()
         run.wait()
         raise
@@ -38,7 +38,7 @@ def follow(run: Run, console: Console, budget: Mapping[str, float] | None = None
 
 
 class Watched(Protocol):
-    """What following needs of a run."""
+    """The parts of a run that following needs."""
 
     @property
     def pid(self) -> int | None: ...
@@ -127,7 +127,7 @@ class _Watch:
 
 
 def _how_reused(event: Mapping[str, Any]) -> str:
-    """`reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)`, as far as that is known."""
+    """`reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)`, as far as known."""
     facts = []
     if event.get("made_at"):
         made_at = datetime.fromisoformat(event["made_at"])

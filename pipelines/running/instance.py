@@ -1,7 +1,7 @@
 """The lake's Dagster instance, shared by the command line and the UI: `<lake>/.dagster`.
 
-`open_instance(lake)` puts the shipped dagster.yaml there, newest wins. `fail_dead_runs(instance)` marks runs whose
-process is gone as failed and frees the pool slots they held: a killed run would keep them for ever.
+`open_instance(lake)` puts the shipped dagster.yaml there, newest wins. `fail_dead_runs(instance)` marks runs whose process is
+gone as failed and frees their pool slots, which a killed run would keep for ever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
 
 
 def dagster_home(lake: Lake) -> Path:
-    """MILLRACE_HOME if set, else the lake's own folder; made ready to be a DAGSTER_HOME."""
+    """MILLRACE_HOME if set, else the lake's own folder; prepared as a DAGSTER_HOME."""
     home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home).expanduser().absolute()
     home.mkdir(parents=True, exist_ok=True)
     write_text(home / "dagster.yaml", SHIPPED.read_text())

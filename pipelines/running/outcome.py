@@ -1,4 +1,4 @@
-"""How a run went: seconds of each step, what was reused, what went wrong. Learnt from the events that a run writes.
+"""The outcome of a run, from its events: seconds of each step, reused steps, errors.
 
     outcome = Outcome()
     for event in events:
@@ -19,35 +19,35 @@ from pipelines.storage.storage_errors import StorageError, require_writable
 from resources.launching.killed import killed_sentence, memory_sentence
 
 State = Literal["starting", "running", "succeeded", "failed", "refused", "stopped", "killed"]
-"""refused: what was asked for cannot be run. stopped: somebody asked it to stop, and its state is saved. killed: its process
-is gone and said nothing. In all three cases running the recipe again continues."""
+"""refused: the request cannot be run. stopped: it was asked to stop, and its state is saved. killed: its process is gone
+without a message. In all three cases running the recipe again continues."""
 
 INTERRUPTED = 130
 """Exit code of a run that was asked to stop."""
 STATES: dict[int, State] = {0: "succeeded", 1: "failed", 2: "refused", INTERRUPTED: "stopped"}
 EVENT_LINE = re.compile(r"\S*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+ - dagster")
-"""How a line of Dagster's own log begins, colour or not."""
+"""Beginning of a line of Dagster's log, with or without colour."""
 
 
 @dataclass
 class Outcome:
-    """How a run ended, or has gone so far. Seconds by step; memory is the peak of the whole process tree."""
+    """The state of a run, finished or not. Seconds by step; memory is the peak of the whole process tree."""
 
     exit_code: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     peak_memory_mb: float = 0.0
     step_peak_memory_mb: dict[str, float] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
-    """What went wrong, one sentence each."""
+    """Errors, one sentence each."""
     reused: set[str] = field(default_factory=set)
-    """Steps that found their artefact finished by an earlier run: their seconds are no time of making it."""
+    """Steps whose artefact an earlier run finished; their seconds do not count as time of making it."""
     state: State = "running"
     current_step: str | None = None
     _started: dict[str, float] = field(default_factory=dict, repr=False)
     _reused: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     def hear(self, event: Mapping[str, Any]) -> Ended | None:
-        """Notes an event. Returns how a step ended, where the event says that one did."""
+        """Adds an event. Returns how a step ended, if the event reports that."""
         kind = event["event"]
         if kind == "step" and event["state"] == "started":
             self.current_step = event["step"]
@@ -78,16 +78,16 @@ class Outcome:
         return Ended(step, state, seconds, reused)
 
     def end(self, code: int, log: Path, asked_to_stop: bool = False) -> None:
-        """Notes the exit code of the run's process; below 0, the signal that ended it. log: what the process printed."""
+        """Adds the exit code of the run's process (below 0: the signal that ended it). log: the process's output."""
         if asked_to_stop and code == -signal.SIGINT:
-            code = INTERRUPTED  # it was stopped before it could listen to the signal
+            code = INTERRUPTED  # it was stopped before it could handle the signal
         self.exit_code = code if code >= 0 else 1
         self.state = "killed" if code < 0 else STATES.get(code, "failed")
         if self.exit_code not in (0, INTERRUPTED) and not self.messages:
             self.messages.append(self._reason(code, log))
 
     def _reason(self, code: int, log: Path) -> str:
-        """Why a run ended that said nothing itself: it was killed, the disk of its messages is full, or it has a bug."""
+        """Why a run ended without a message: it was killed, the disk is full, or it has a bug."""
         if code < 0:
             who = f"{self.current_step}: the run's process" if self.current_step else "the run's process"
             return killed_sentence(who, signal.Signals(-code).name) + memory_sentence(self.peak_memory_mb)
@@ -101,7 +101,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Ended:
-    """How one step ended. state: finished, stopped or failed; reused: who made its artefact, where it was not made now."""
+    """How one step ended. state: finished, stopped or failed; reused: the run that made its artefact, if this run did not."""
 
     step: str
     state: str
@@ -110,7 +110,7 @@ class Ended:
 
 
 def traceback_in(log: Path, lines: int = 40) -> str:
-    """The last traceback in what a run printed, without Dagster's log of events; else its last lines."""
+    """The last traceback in a run's output, without Dagster's event log; else the last lines."""
     printed = log.read_text(errors="replace") if log.exists() else ""
     begin = printed.rfind("Traceback (most recent call last)")
     found = printed[begin:].splitlines()

@@ -2,9 +2,8 @@
 
     python -m pipelines.running.run '{"id": "...", "recipe": "...", "lake": "...", "folder": "...", "select": null}'
 
-Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Every Dagster event worth
-showing, and every progress line of the workers, goes to the file named by MILLRACE_PROGRESS.
-Exit codes: 0 fine, 1 a step failed, 2 misuse, 130 interrupted.
+Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Relevant Dagster events and the
+workers' progress go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step failed, 2 misuse, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_ra
 STATES = {dg.DagsterEventType.STEP_START: "started", dg.DagsterEventType.STEP_SUCCESS: "finished"}
 INTERRUPTIONS = {"DagsterExecutionInterruptedError", "KeyboardInterrupt", "WorkerStopped"}
 DUCKDB_INTERRUPTED = "Query interrupted"
-"""What DuckDB says, as a RuntimeError, of a Ctrl-C during a query."""
+"""DuckDB's message, in a RuntimeError, after Ctrl-C during a query."""
 
 
 class RunRequest(BaseModel):
-    """What to run."""
+    """The request of a run."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,13 +60,13 @@ class RunRequest(BaseModel):
     recipe: Path
     lake: Path
     folder: Path
-    """Where the run says that it began, and its exit code."""
+    """The folder in which the run records its start and its exit code."""
     select: list[str] | None = None
     partition: date | None = None
 
 
 class StepError(Protocol):
-    """What Dagster records of an error: its class, its message, and the error that caused it."""
+    """Dagster's record of an error: its class, its message, and its cause."""
 
     cls_name: str | None
     message: str
@@ -77,15 +76,15 @@ class StepError(Protocol):
 
 
 class SelectionError(Exception):
-    """--select names no asset of the recipe's graph."""
+    """--select does not name an asset of the recipe's graph."""
 
 
 def run(request: RunRequest) -> int:
-    """Runs what was asked for; 0 when every step succeeded."""
+    """Runs a request; returns 0 if every step succeeded."""
     recipe = load_recipe(request.recipe)
     lake = Lake.open(request.lake)
     require_writable(lake.root)
-    kept_seconds()  # an error in the environment is reported now, not by the step that first needs the lake
+    kept_seconds()  # report an error in the environment now, not in the first step that needs the lake
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
@@ -106,7 +105,7 @@ def run(request: RunRequest) -> int:
 
 
 def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -> list[dg.AssetKey]:
-    """The materializable assets that a selection in Dagster's syntax names, workload prefix left out."""
+    """The materializable assets of a selection in Dagster's syntax, which omits the workload's prefix."""
     asset_graph = graph.resolve_asset_graph()
     names = {key.path[-1]: key for key in asset_graph.get_all_asset_keys()}
     everything = [key for key in asset_graph.toposorted_asset_keys if key in asset_graph.executable_asset_keys]
@@ -149,7 +148,7 @@ def _days(recipe: Recipe, lake: Lake, partition: date | None, instance: dg.Dagst
 
 
 def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
-    """Days that one of the daily assets has no materialization of."""
+    """Days without a materialization of some daily asset."""
     done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in daily_stages()]
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
@@ -178,7 +177,7 @@ def _execute(
 
 
 class _Listener:
-    """Relays the Dagster events that a person waiting at a terminal wants to see: assets, checks, failures."""
+    """Relays the Dagster events that the terminal shows: assets, checks, failures."""
 
     def __init__(self, names: set[str], lake: Lake):
         self.names, self.lake = names, lake
@@ -197,19 +196,19 @@ class _Listener:
         elif event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
             relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
-        elif step in self.names and event.event_type in STATES:  # a check's own step is told by its result
+        elif step in self.names and event.event_type in STATES:  # a check's step is reported with its result
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
     def _waits(self, step: str) -> None:
         """Reports once that a step waits for another run."""
         if step not in self._waiting:
             self._waiting.add(step)
-            relay({"event": "note", "message": f"{step} waits: another run on this lake is at work in its place"})
+            relay({"event": "note", "message": f"{step} waits: another run on this lake has its pool slot"})
 
     def _failed(self, step: str, error: StepError | None, at: float) -> None:
         refused = storage_sentence(error, self.lake.root)
         while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
-            error = error.cause  # Dagster's own wrappers; what they wrap says what is wrong
+            error = error.cause  # Dagster's wrappers; the wrapped error has the message
         if error is not None and (error.cls_name in INTERRUPTIONS or DUCKDB_INTERRUPTED in error.message):
             self.interrupted = True
             relay({"event": "step", "step": step, "state": "stopped", "at": at})
@@ -221,9 +220,9 @@ class _Listener:
 
 def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)  # also where a shell started this in the background
+        signal.signal(number, signal.default_int_handler)  # also if a shell started this in the background
     request = RunRequest.model_validate(json.loads(sys.argv[1]))
-    with suppress(OSError):  # a full disk: the process that submitted this run sees its exit code all the same
+    with suppress(OSError):  # a full disk: the submitting process still sees the exit code
         write_json(request.folder / STARTED, {"process": this_process()})
     code = _carried_out(request)
     with suppress(OSError):
@@ -239,7 +238,7 @@ def _carried_out(request: RunRequest) -> int:
         return 2
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
         return 130
-    except Exception as error:  # where Dagster cannot write its history, there is no failed step to tell of
+    except Exception as error:  # if Dagster cannot write its history, there is no failed step to report
         message = str(error) if isinstance(error, StorageError) else storage_sentence(error, request.lake)
         if message is None:
             raise

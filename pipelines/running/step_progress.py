@@ -4,10 +4,10 @@
         shown.begin("sft_model")
         shown.waits_for("loading the model and its data")
         shown.hear(event)                    # a worker's progress event
-        shown.look()                         # often: where there is no terminal, says a line once it is time
+        shown.look()                         # call often: without a terminal, prints a line when one is due
         shown.end()
 
-A log file or a pipe gets a line after 30 seconds of a step, then after twice as long each time, at most 10 minutes apart.
+A log file or a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 600.0
 
 
 class StepProgress:
-    """Shows one step at a time. `clock` gives seconds."""
+    """Shows one step at a time. clock: time in seconds."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic):
         self._console, self._clock = console, clock
@@ -55,7 +55,7 @@ class StepProgress:
         self._bars.stop()
 
     def begin(self, step: str) -> None:
-        """A step started; one that was shown before is gone."""
+        """Shows a new step instead of the previous one."""
         self.end()
         self._pace, self._step, self._phase = Pace(), step, "starting"
         self._began, self._pause = self._clock(), FIRST_LINE_SECONDS
@@ -69,7 +69,7 @@ class StepProgress:
             self._bars.update(self._task, description=phase, completed=0, total=None, said="")
 
     def hear(self, event: dict[str, Any]) -> None:
-        """A progress event of the step's worker."""
+        """Shows a progress event of the step's worker."""
         if self._task is None:
             return
         self._pace.hear({"at": self._clock(), **event})
@@ -87,7 +87,7 @@ class StepProgress:
         self._next_line = self._clock() + self._pause
 
     def end(self) -> None:
-        """The step is over."""
+        """Removes the step."""
         if self._task is not None:
             self._bars.remove_task(self._task)
             self._task = None

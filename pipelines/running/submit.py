@@ -1,12 +1,12 @@
-"""Submits a recipe: starts a run in a process of its own, and says how it goes.
+"""Submits a recipe: starts a run in a process of its own, and reports its state.
 
     run = submit(recipe, lake="lake", select=["+curated_interactions"])
     run.state                       # starting, running, succeeded, failed, refused, stopped or killed
-    outcome = run.wait()            # seconds of each step, what was reused, what went wrong
+    outcome = run.wait()            # seconds of each step, reused steps, errors
     Run.open("lake", run.id)        # the same run, from any other process
 
-The run belongs to nobody: it goes on when the process that submitted it ends or is killed, and everything that it says lies
-in <lake>/.dagster/submitted/<id>/ (MILLRACE_HOME moves .dagster).
+The run is independent: it continues when the process that submitted it ends or is killed. Its events and output are in
+<lake>/.dagster/submitted/<id>/ (MILLRACE_HOME moves .dagster).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from resources.process_stamp import is_same_process
 
 SECONDS_BETWEEN_LOOKS = 0.2
 SECONDS_TO_START = 60
-"""A run that has not said a word after this time never began: its submitter was killed before it started the process."""
+"""Seconds after which a run without an event counts as never started: its submitter was killed before it started the
+process."""
 KEPT_RUNS = 50
 """Folders of ended runs that a lake keeps, newest first."""
 REQUEST, STARTED, EXIT, EVENTS, LOG = "request.json", "started.json", "exit.json", "events.jsonl", "run.log"
@@ -55,20 +56,20 @@ def submit(
 ) -> Run:
     """Starts a run of a recipe and returns at once.
 
-    recipe: a recipe, or the path of its file. lake: a directory; left out, MILLRACE_LAKE or, of a recipe's file, ./lake beside
-    it. select: part of the graph, in Dagster's selection syntax; left out, all of it. partition: one day (UTC); left out, all
-    days found. Raises RecipeError, LakeError or StorageError for what cannot be started; what only the run itself can see,
-    such as a selection that names nothing, ends it with the state `refused`.
+    recipe: a recipe, or the path of its file. lake: a directory; by default MILLRACE_LAKE or, for a recipe file, ./lake next
+    to it. select: part of the graph, in Dagster's selection syntax; by default all of it. partition: one day (UTC); by default
+    all days found. Raises RecipeError, LakeError or StorageError if the run cannot be started. An error that only the run can
+    find, such as a selection without assets, ends it with the state `refused`.
     """
     if isinstance(recipe, Recipe):
         if not lake and not os.environ.get("MILLRACE_LAKE"):
-            raise LakeError("no lake is named: a recipe that is no file has none beside it; give lake= or set MILLRACE_LAKE")
+            raise LakeError("no lake is named, and a recipe that is not a file has no default: give lake= or set MILLRACE_LAKE")
         place = Lake.open(lake_location(Path("recipe"), lake))
         require_writable(place.root)
         path = keep_submitted(place, recipe.workload, recipe.digest, recipe.as_text())
     else:
         path = Path(recipe).resolve()
-        load_recipe(Path(recipe))  # an error in the recipe is reported at once, before anything is started
+        load_recipe(Path(recipe))  # report an error in the recipe before anything is started
         place = Lake.open(lake_location(path, lake))
         require_writable(place.root)
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
@@ -82,7 +83,7 @@ def submit(
 
 
 def start_process(request: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
-    """Starts the process of a run, which goes on without its parent. Its events and its output go to `folder`."""
+    """Starts the process of a run, which continues without its parent. Its events and output go to `folder`."""
     (folder / EVENTS).touch()
     with (folder / LOG).open("w") as printed:
         return subprocess.Popen(
@@ -94,7 +95,7 @@ def start_process(request: dict[str, Any], folder: Path) -> subprocess.Popen[byt
 
 @dataclass
 class Run:
-    """A run that was submitted. `process` is known only to the process that submitted it."""
+    """A submitted run. `process` is set only in the process that submitted it."""
 
     id: str
     folder: Path
@@ -103,11 +104,11 @@ class Run:
 
     @classmethod
     def open(cls, lake: str | Path | Lake, run_id: str) -> Run:
-        """A run by its id. Raises UnknownRunError, or LakeError where there is no lake."""
+        """A run by its id. Raises UnknownRunError, or LakeError if there is no lake."""
         place = lake if isinstance(lake, Lake) else Lake.open(lake, create=False)
         folder = runs_of(place) / Path(run_id).name
         if not (folder / REQUEST).is_file():
-            raise UnknownRunError(f"{place.root} has no run {run_id!r}: its id is that of the Run that submit() returned")
+            raise UnknownRunError(f"{place.root} has no run {run_id!r}: use the id of the Run that submit() returned")
         return cls(run_id, folder)
 
     @property
@@ -122,19 +123,19 @@ class Run:
 
     @property
     def log(self) -> Path:
-        """What the process printed, Dagster's log included."""
+        """The process's output, including Dagster's log."""
         return self.folder / LOG
 
     @property
     def pid(self) -> int | None:
-        """The process of the run; None before it has begun."""
+        """The run's process id; None before it has begun."""
         if self.process is not None:
             return self.process.pid
         began = _content(self.folder / STARTED)
         return int(began["process"].partition("@")[0]) if began else None
 
     def poll(self) -> int | None:
-        """The exit code; below 0, the signal that ended it; None while it goes on."""
+        """The exit code (below 0: the signal that ended it); None while the run continues."""
         if self.process is not None:
             return self.process.poll()
         if (ended := _content(self.folder / EXIT)) is not None:
@@ -145,11 +146,11 @@ class Run:
             return None if waited < SECONDS_TO_START else -signal.SIGKILL
         if is_same_process(began["process"]):
             return None
-        ended = _content(self.folder / EXIT)  # it may have ended between the two looks
+        ended = _content(self.folder / EXIT)  # it may have ended between the two checks
         return int(ended["exit_code"]) if ended else -signal.SIGKILL
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What the run says, from its beginning to its end: steps, progress, checks, notes. Waits for what is to come."""
+        """The run's events from its beginning to its end: steps, progress, checks, notes. Waits for new events."""
         partial = ""
         with (self.folder / EVENTS).open(encoding="utf-8") as lines:
             while True:
@@ -161,7 +162,7 @@ class Run:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def wait(self, timeout: float | None = None) -> Outcome:
-        """Waits for the end and says how it went. Raises TimeoutError after `timeout` seconds; the run goes on then."""
+        """Waits for the end and returns the outcome. Raises TimeoutError after `timeout` seconds; the run continues."""
         until = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if until is not None and time.monotonic() > until:
@@ -174,7 +175,7 @@ class Run:
         return outcome
 
     def stop(self) -> None:
-        """Asks the run to stop: the step at work saves its state first. Running the recipe again continues it."""
+        """Asks the run to stop: the current step saves its state first. Running the recipe again continues it."""
         self._asked_to_stop = True
         if self.process is not None:
             self.process.send_signal(signal.SIGINT)

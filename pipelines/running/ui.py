@@ -2,7 +2,7 @@
 
     serve([Path("math-tutor.yaml")], None, "127.0.0.1", 3000, console)
 
-Only the lake that was asked for is opened, and one that does not exist is made only where a recipe is named. One daemon
+Only the named lake is opened; a lake that does not exist is created only if a recipe is named. One daemon
 serves a lake: a second UI on it starts no second daemon, which Dagster does not support.
 """
 
@@ -32,12 +32,12 @@ from resources.lake import Lake, LakeError
 from resources.launching.python_process import child_environment, python_module, python_script
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
-"""Where a lake is looked for in the current folder when none is named."""
+"""Paths in the current folder that are searched for a lake if none is named."""
 SECONDS_TO_END = 20
 
 
 class UiError(Exception):
-    """The UI cannot be started as it was asked for; the message says what to change."""
+    """The UI cannot be started; the message says what to change."""
 
 
 def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int, console: Console) -> int:
@@ -45,7 +45,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
     if importlib.util.find_spec("dagster_webserver") is None:
         raise UiError("the UI is not installed: pip install 'millrace[ui]'")
     for path in recipes:
-        load_recipe(path)  # an error is reported here, not by a server that cannot load
+        load_recipe(path)  # report an error here, not in a server that cannot load
     place = ui_lake(recipes, lake)
     shown = recipes or _recipes_of(place)
     _check_port(host, port)
@@ -59,7 +59,7 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
             commands.append(python_script("dagster-daemon", "run", "-w", str(workspace)))
         else:
             console.print("Another UI on this lake runs its schedules and sensors; this one only shows.")
-        # A session of their own: Ctrl-C reaches this process alone, which then ends them in order.
+        # A session of their own: Ctrl-C reaches only this process, which then ends them in order.
         servers = [subprocess.Popen(command, env=environment, start_new_session=True) for command in commands]
         try:
             console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.root}; Ctrl-C ends it",
@@ -78,7 +78,8 @@ class ServerEnded(Exception):
 
 
 def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> Lake:
-    """The lake to show. Raises LakeError where none is named, none lies in the current folder, or there is none there."""
+    """The lake to show. Raises LakeError if none is named and the current folder has none, or if the named one does not
+    exist."""
     named = given or os.environ.get("MILLRACE_LAKE")
     if recipes:
         return Lake.open(lake_location(recipes[0], named), create=True)
@@ -91,7 +92,8 @@ def ui_lake(recipes: Sequence[Path], given: str | Path | None) -> Lake:
 
 
 def code_locations(recipes: Sequence[Path]) -> list[dict[str, dict[str, str]]]:
-    """A workspace's code locations, one for each recipe, named after its file. Raises UiError for two of one name."""
+    """A workspace's code locations, one for each recipe, named after its file. Raises UiError for two recipes of the same
+    name."""
     places: dict[str, Path] = {}
     for path in (recipe.resolve() for recipe in recipes):
         name = path.stem.replace("-", "_")
@@ -128,7 +130,7 @@ def _check_port(host: str, port: int) -> None:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-            probe.listen(1)  # a server that listens there already is met here at the latest
+            probe.listen(1)  # fails if a server already listens there
     except OSError as error:
         raise UiError(f"{host}:{port} cannot be listened on ({error.strerror}): give another --port or --host") from error
 

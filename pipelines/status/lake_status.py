@@ -3,8 +3,8 @@
     status = status_of(Lake.open("lake", create=False), recipe)         # recipe: or None
     status.as_json()                                                     # stable keys, for monitors
 
-Nothing is written and no lock is taken, so it works while a run writes and on a lake that is read-only. Tables of more than
-COMPARED_ROWS rows are not digested: they count as changed where rows were written after the artefact.
+Nothing is written and no lock is taken, so it works during a run and on a read-only lake. Tables of more than COMPARED_ROWS
+rows are not digested: they count as changed if rows were written after the artefact was made.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ State = Literal["current", "stale", "missing", "off"]
 
 @dataclass
 class StageStatus:
-    """One artefact. reasons: sentences; inputs: those that are not current. off: the recipe does not have this stage."""
+    """The status of one artefact. reasons: sentences; inputs: outdated inputs. off: the recipe does not have this stage."""
 
     stage: str
     state: State
@@ -73,8 +73,8 @@ class TableStatus:
 
 @dataclass
 class EndpointStatus:
-    """waiting_for: a person's approval, a gate, a newer release, or nothing; command: what would move it on. faults: why
-    the candidate cannot be approved, its gates apart: parts that do not belong together, or are no longer current."""
+    """waiting_for: a person's approval, a gate, a newer release, or nothing; command: the next step. faults: why the candidate
+    cannot be approved, apart from its gates: parts that do not belong together, or are no longer current."""
 
     champion: str = ""
     candidate: str = ""
@@ -101,7 +101,7 @@ class WorkloadStatus:
 
 @dataclass
 class RunStatus:
-    """is_alive: false where the process of a run that is called in progress is gone; null where that is not known."""
+    """is_alive: false if the process of a run in progress is gone; null if unknown."""
 
     run_id: str
     job: str
@@ -120,7 +120,7 @@ class Status:
     workloads: list[WorkloadStatus]
     running: list[RunStatus]
     last_run: RunStatus | None = None
-    """The newest one that has ended."""
+    """The newest run that has ended."""
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), default=str, ensure_ascii=False)
@@ -180,7 +180,7 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
 
 def _planned(recipe: Recipe, lake: Lake, slices: _Slices) -> dict[str, Any]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Dagster's, about parts of it that may change
+        warnings.simplefilter("ignore")  # Dagster's warnings about parts of its API that may change
         from pipelines.status.planned_versions import planned_versions
     return planned_versions(recipe, lake, slices.digest)
 
@@ -201,7 +201,8 @@ class _Slices:
         return self._digests[key]
 
     def now(self, manifest: Manifest, item: Input) -> str | None:
-        """For stale_inputs. What lies outside is compared by the recipe's plan alone, which knows where."""
+        """The current digest of an input, for stale_inputs. External files are compared only by the recipe's plan, which knows
+        their paths."""
         if item.kind != "table":
             return None
         try:
@@ -219,7 +220,7 @@ class _Slices:
         for name in TABLES:
             try:
                 days = self._tables.rows_by_day(name, self._workload)
-            except Exception as error:  # delta-rs raises its own kinds for a log that is cut short
+            except Exception as error:  # delta-rs raises its own errors for a truncated log
                 found.append(TableStatus(name, 0, None, None, f"cannot be read: {type(error).__name__}"))
                 continue
             found.append(TableStatus(name, sum(days.values()), min(days, default=None), max(days, default=None)))
@@ -239,7 +240,7 @@ class _Slices:
 
 
 def _made_by(lake: Lake, name: str, manifest: Manifest, seen: list[SeenRun]) -> tuple[str, float | None]:
-    """The run that made an artefact, by its manifest or else by the time, and the seconds of its step there."""
+    """The run that made an artefact, by its manifest or else by the time, and the seconds of its step."""
     if manifest.run_id:
         seconds = seconds_of_steps(lake, manifest.run_id).get(STEPS.get(name, name))
         return manifest.run_id, None if seconds is None else round(seconds, 1)

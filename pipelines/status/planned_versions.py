@@ -2,8 +2,8 @@
 
     planned = planned_versions(recipe, lake, digest_of_slice)      # {"sft_model": Planned(version, op, config, inputs), ...}
 
-The assets themselves are asked: each runs up to the point where it would build, with a workshop that only names what would be
-built. So the version is the one that a run would have, by the same code. Stages whose inputs do not exist yet are left out.
+Each asset runs up to the point where it would build, with a workshop that only computes the version, so the version comes from
+the same code as in a run. Stages whose inputs do not exist yet are left out.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from resources.stages import artefact_stages
 from resources.workshop.workshop import Workshop
 
 HASHED_BYTES = 200_000_000
-"""A model outside that has changed since is read to compare it, up to this size."""
+"""Most bytes of a changed external model that are read to compare it."""
 
 SliceDigest = Callable[[str, bool], str | None]
-"""(table, as_served) -> the digest of the workload's rows now; None where that would take too long."""
+"""(table, as_served) -> the current digest of the workload's rows; None if that would take too long."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a run would make now. unknown: an input that was not compared, and why; then `version` is empty."""
+    """The artefact that a run would make now. unknown: an input that was not compared, and why; then `version` is empty."""
 
     version: str
     op: str = ""
@@ -45,8 +45,8 @@ class Planned:
     unknown: str = ""
 
     def differs_from(self, manifest: Manifest) -> str:
-        """How a run's result would differ from `manifest`, apart from inputs that are artefacts or tables; empty where it
-        would be the same."""
+        """How a run's result would differ from `manifest`, apart from inputs that are artefacts or tables; empty if it would
+        not."""
         if self.unknown or self.version == manifest.version:
             return ""
         then, now = manifest.config, self.config or {}
@@ -90,7 +90,7 @@ def planned_versions(recipe: Recipe, lake: Lake, slice_digest: SliceDigest) -> d
 
 
 class _Named(Exception):
-    """Raised to leave an asset with what it would build, before it builds."""
+    """Leaves an asset before it builds, with what it would build."""
 
     def __init__(self, planned: Planned):
         super().__init__(planned.version)
@@ -103,7 +103,7 @@ class _Plan(Workshop):
     slice_digest: SliceDigest
 
     def current(self, kind: Kind, name: str) -> Manifest:
-        """Also what is out of date, which a run would make again first: it is said with that artefact."""
+        """The current manifest, even if outdated; its own stage reports that."""
         return self.registry.current(kind, name)
 
     def build(self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input],
@@ -117,7 +117,7 @@ class _Plan(Workshop):
         return Input(kind="table", name=table, digest=digest)
 
     def external(self, place: str) -> Input:
-        """As it was recorded, where no file has changed since; else read again, if it is small."""
+        """The recorded input if no file has changed since; else read again, if it is small."""
         directory = Path(place)
         if not directory.is_dir():
             return external_input(place)

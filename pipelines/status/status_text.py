@@ -64,7 +64,7 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
 
 
 def _own_reasons(stage: StageStatus) -> list[str]:
-    """Reasons but for parents that are stale themselves: their own reason is said with them."""
+    """Reasons except stale parents, whose reasons are shown with the parents."""
     inherited = {str(item) for item in stage.inputs if item.reason == "stale"}
     return [reason for reason in stage.reasons if reason not in inherited]
 
@@ -112,7 +112,7 @@ def _measured(value: float | None) -> str:
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:
-    """Minutes, hours or days ago; a date where it is longer than a month."""
+    """Minutes, hours or days ago; a date if more than a month ago."""
     if moment is None:
         return ""
     seconds = max(0.0, (now - moment.astimezone(UTC)).total_seconds())

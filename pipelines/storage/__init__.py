@@ -1,1 +1,1 @@
-"""Where recipes and lakes are found, and what a disk refuses."""
+"""Finding recipes and lakes, and errors of disks."""

@@ -1,7 +1,7 @@
-"""Which recipes were last run on a lake: `<lake>/recipes/<workload>.json`, one file a workload.
+"""The recipes last run on a lake: `<lake>/recipes/<workload>.json`, one file per workload.
 
     remember(lake, "math-tutor", Path("math-tutor.yaml"))
-    remembered(lake)            # what `millrace ui --lake LAKE` shows where no recipe is named
+    remembered(lake)            # what `millrace ui --lake LAKE` shows if no recipe is named
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from resources.lake import Lake
 
 
 def remember(lake: Lake, workload: str, recipe: Path) -> None:
-    """Notes that `recipe` is the one that makes this workload's artefacts in the lake."""
+    """Records `recipe` as the one that makes this workload's artefacts in the lake."""
     place, content = lake.root / "recipes" / f"{workload}.json", {"recipe": str(recipe.resolve())}
     if not place.is_file() or place.read_text(encoding="utf-8") != json.dumps(content, indent=2, ensure_ascii=False) + "\n":
         write_json(place, content)
@@ -30,11 +30,11 @@ def keep_submitted(lake: Lake, workload: str, digest: str, text: str) -> Path:
 
 
 def remembered(lake: Lake) -> list[Path]:
-    """The recipe files noted in a lake, sorted by workload. A file may have been moved since."""
+    """The recipe files recorded in a lake, sorted by workload. A file may have been moved since."""
     found = []
     for place in sorted((lake.root / "recipes").glob("*.json")):
         try:
             found.append(Path(json.loads(place.read_text(encoding="utf-8"))["recipe"]))
         except (ValueError, KeyError, TypeError):
-            continue  # written by hand: the person names the recipe
+            continue  # not readable: the user names the recipe
     return found

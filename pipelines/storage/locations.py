@@ -24,7 +24,7 @@ def find_recipe(name: str) -> Path | None:
 
 
 def lake_location(recipe_path: Path, given: str | Path | None = None) -> Path:
-    """--lake, else MILLRACE_LAKE, else ./lake beside the recipe."""
+    """--lake, else MILLRACE_LAKE, else ./lake next to the recipe."""
     chosen = given or os.environ.get("MILLRACE_LAKE") or recipe_path.resolve().parent / "lake"
     if "://" in str(chosen):
         raise LakeError(f"lake {chosen}: only a local directory can be a lake in this version; give a path")

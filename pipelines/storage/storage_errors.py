@@ -1,10 +1,10 @@
 """Turns disk errors of every layer (full, read-only, no permission, quota) into one sentence.
 
     require_writable(lake.root)                  # before a run is started; raises StorageError
-    storage_sentence(error, lake.root)           # of an exception, or of Dagster's record of one; None: it is something else
+    storage_sentence(error, lake.root)           # of an exception, or of Dagster's record of one; None: another error
 
-SQLite under Dagster, DuckDB, delta-rs, Arrow, safetensors and the kernel are recognised by what they say anywhere in the
-chain of causes. Where they only say that something could not be opened or written, the folder is tried.
+SQLite under Dagster, DuckDB, delta-rs, Arrow, safetensors and the kernel are recognised by their messages anywhere in the
+chain of causes. If a message only says that a file could not be opened or written, a test file is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, Literal
 Kind = Literal["full", "quota", "size", "read_only", "denied", "gone"]
 
 PROBE_BYTES = 1 << 20
-"""What is written to find out whether a folder can be written: about as much as Dagster needs to note a run."""
+"""Bytes of the test file: about as much as Dagster needs to record a run."""
 
 WORDS: tuple[tuple[Kind, str], ...] = (
     ("full", r"No space left on device|database or disk is full|os error 28\b|Errno 28\b"),
@@ -33,7 +33,7 @@ WORDS: tuple[tuple[Kind, str], ...] = (
     ("denied", r"os error 13\b|Errno 13\b|Permission denied"),
 )
 UNSAID = re.compile(r"unable to open database file|disk I/O error|PytorchStreamWriter failed|unexpected pos \d+")
-"""Messages of a write that failed for a reason that they do not give."""
+"""Messages of failed writes that do not give the reason."""
 NUMBERS: dict[int, Kind] = {
     errno.ENOSPC: "full", errno.EDQUOT: "quota", errno.EFBIG: "size", errno.EROFS: "read_only", errno.EACCES: "denied",
     errno.EPERM: "denied",
@@ -47,7 +47,7 @@ class StorageError(Exception):
 
 @dataclass(frozen=True)
 class Refusal:
-    """A write that the disk refused, and where, if the error says so."""
+    """A write that the disk refused, and its path, if the error names it."""
 
     kind: Kind
     path: Path | None
@@ -55,23 +55,23 @@ class Refusal:
 
 def storage_sentence(error: Any, place: Path | None) -> str | None:
     """The sentence for an exception, or Dagster's SerializableErrorInfo, that came from writing below `place` or to a
-    path that it names. None where the cause is no refusal of the disk. `place`: None where it is not known."""
+    path that it names. None for any other error. place: None if unknown."""
     found = refusal(error, place)
     return None if found is None else _sentence(found, place)
 
 
 def refusal(error: Any, place: Path | None) -> Refusal | None:
-    """The refusal named by the first error in the chain of causes that names one."""
+    """The disk error of the first error in the chain of causes that has one."""
     unsaid = False
     for link in _chain(error):
-        words = next(iter(str(getattr(link, "message", None) or link).strip().splitlines()), "")  # then come SQL and traces
+        words = next(iter(str(getattr(link, "message", None) or link).strip().splitlines()), "")  # the rest is SQL and traces
         named = _path_of(link, words)
         if isinstance(link, OSError) and link.errno in NUMBERS:
             kind = NUMBERS[link.errno]
         else:
             kind = next((kind for kind, pattern in WORDS if re.search(pattern, words)), None)
         if kind == "denied" and named is None and not _is_database(words):
-            continue  # a server's word for its own objects: S3 says so too
+            continue  # servers such as S3 use these words for their objects
         if kind is not None:
             return Refusal(kind, named)
         unsaid = unsaid or bool(UNSAID.search(words))
@@ -86,7 +86,7 @@ def require_writable(place: Path) -> None:
 
 
 def _tried(place: Path) -> Refusal | None:
-    """What the disk says to a small file in `place`. The file has no name, so that nothing is left of it."""
+    """The disk's error for a small file in `place`. The file has no name, so nothing is left."""
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(bytes(PROBE_BYTES))
@@ -102,7 +102,7 @@ def _tried(place: Path) -> Refusal | None:
 
 
 def _chain(error: Any) -> Iterator[Any]:
-    """An error and what caused it, the outermost first; exceptions and Dagster's records of them alike."""
+    """An error and its causes, outermost first; an exception or Dagster's record of one."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -123,7 +123,7 @@ def _is_database(words: str) -> bool:
 
 
 def _sentence(found: Refusal, place: Path | None) -> str:
-    """Which place, what is wrong with it, what is needed, and that nothing is lost."""
+    """A sentence: the path, the problem, the remedy, and that nothing is lost."""
     where = found.path or place
     if where is None:
         said, lake = "where this command writes", None
@@ -146,7 +146,7 @@ def _sentence(found: Refusal, place: Path | None) -> str:
 
 
 def _room(where: Path | None) -> str:
-    """How much is free on the disk of a path that may not exist yet."""
+    """Free space on the disk of a path that may not exist yet, as text."""
     if where is None:
         return ""
     there = next(folder for folder in (where, *where.parents) if os.access(folder, os.F_OK))

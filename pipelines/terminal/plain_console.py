@@ -3,8 +3,8 @@ r"""The console of all commands: control characters in printed text are spelled 
     console = PlainConsole()
     console.print(f"[green]✓[/] {name}")     # markup is ours; a \x1b in `name` is printed as \x1b
 
-Emoji codes such as :100: stay as they are written. What comes from logs goes to it as rich Text, or with markup=False,
-so that square brackets in it stay as well.
+Emoji codes such as :100: stay as written. Text from logs is printed as rich Text, or with markup=False, so that square
+brackets stay too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PlainConsole(Console):
         return self._plain(super().render(renderable, options))
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Text with our markup; before rich drops what it knows as control characters."""
+        """Text with our markup, escaped before rich drops control characters."""
         return super().render_str(visible(text, lines=True), **settings)
 
     @staticmethod

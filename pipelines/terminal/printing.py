@@ -1,7 +1,7 @@
 """Prints rows and lineage trees as tables, JSON or CSV.
 
-Tables show text as text (pipelines/terminal/text_table.py). CSV and JSON hold the exact values: JSON with control characters
-as its own escapes, CSV with such characters spelt out on a terminal only.
+Tables escape control characters (pipelines/terminal/text_table.py). CSV and JSON have the exact values: JSON escapes control
+characters, CSV only on a terminal.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from resources.catalog.catalog import Answer, CatalogError
 from resources.plain_text import escaped_json, visible
 
 MOST_ROWS = 200
-"""Rows a table shows; JSON and CSV print all of them."""
+"""Most rows of a table; JSON and CSV print all rows."""
 MOST_COUNTED = 100_000
-"""Rows that are read to say how many there are."""
+"""Most rows that are counted for a table's note."""
 EXPLAINED = ["explain_key", "explain_value"]
-"""Columns of what `explain` returns: a drawing over many lines, which is printed as such."""
+"""Columns of `explain`'s result, a drawing of many lines, which is printed as it is."""
 
 
 def print_rows(rows: pa.Table | Answer, format: str, console: Console, width: int | None = None) -> None:
-    """Prints rows as they come: of any number in JSON and CSV. Raises CatalogError for values that cannot be shown."""
+    """Prints rows batch by batch: any number in JSON and CSV. Raises CatalogError for values that cannot be shown."""
     names = _unique(rows.schema.names)
     batches = rows.to_batches() if isinstance(rows, pa.Table) else rows.batches
     if format == "json":
@@ -47,7 +47,7 @@ def _values(names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[lis
     for batch in batches:
         try:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        except (ValueError, OverflowError, pa.ArrowException) as error:  # a date that Python has none for
+        except (ValueError, OverflowError, pa.ArrowException) as error:  # a date outside Python's range
             raise CatalogError(
                 f"a value of {', '.join(names)} cannot be shown ({error}): cast the column to varchar in the query"
             ) from error
@@ -72,7 +72,7 @@ def _print_csv(names: list[str], batches: Iterable[pa.RecordBatch]) -> None:
 
 
 def _as_json(value: Any) -> Any:
-    """A value as JSON has it: bytes as text, what is no number as null, the rest of SQL's types as their text."""
+    """A value for JSON: bytes as text, NaN and infinities as null, other SQL types as text."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, float):
@@ -111,7 +111,7 @@ def _print_table(names: list[str], batches: Iterable[pa.RecordBatch], console: C
 
 
 def _unique(names: list[str]) -> list[str]:
-    """Column names told apart: a join may bring one twice."""
+    """Column names made unique: a join may have one twice."""
     told: list[str] = []
     for name in names:
         other, number = name, 2

@@ -47,12 +47,12 @@ class ReportFormat(StrEnum):
 
 
 def open_lake(given: str | None):
-    """The lake of --lake or MILLRACE_LAKE, else ./lake. Raises LakeError where there is none."""
+    """The lake of --lake or MILLRACE_LAKE, else ./lake. Raises LakeError if there is none."""
     from resources.lake import Lake
 
     return Lake.open(given or "lake", create=False)
 
 
 def say_error(message: object) -> None:
-    """One sentence on standard error. Nothing in it is taken for markup."""
+    """Prints a sentence on standard error, without markup."""
     errors.print(f"millrace: {message}", style="red", markup=False, highlight=False, soft_wrap=True)

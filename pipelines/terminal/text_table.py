@@ -2,9 +2,9 @@
 
     print_table(text_table(columns, rows), console, width=None)
 
-On a terminal a table is as wide as the terminal; in a file as wide as what is in it; with `width` as wide as that. Columns of
-text are folded where that is too little. A table is wider all the same where ids, URIs or names of columns need it. A text of
-more than MOST_CHARACTERS ends in "…".
+A table is as wide as the terminal; in a file as wide as its content; or `width`. Text columns are folded if that is too
+narrow. Ids, URIs and column names are never folded, even if the table becomes wider. A text of more than MOST_CHARACTERS ends
+in "…".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from resources.plain_text import visible
 
 MOST_CHARACTERS = 120
 NARROWEST = 40
-"""A word of up to so many characters is never broken."""
+"""Longest word, in characters, that is never broken."""
 
 _UNBOUNDED = 1_000_000
 _ID = re.compile(r"[\w.:@#/~%+=\[\]'-]{1,130}[,;)]?", re.ASCII)
@@ -35,7 +35,7 @@ _ID_COLUMN = re.compile(r"(?:.*_)?(?:id|uri|path|sha256|digest|hash|version|node
 def text_table(
     columns: Sequence[str], rows: Sequence[Sequence[str | Text]], right: frozenset[int] = frozenset(), **look: Any
 ) -> Table:
-    """A table of cells that show their text as it is. `right`: places of columns that are set to the right."""
+    """A table whose cells are plain text. right: indices of right-aligned columns."""
     table = Table(**look)
     for place, column in enumerate(columns):
         table.add_column(Text(visible(column)), justify="right" if place in right else "left", overflow="fold")
@@ -45,7 +45,7 @@ def text_table(
 
 
 def shortened(text: str, column: str = "") -> str:
-    """A value as a cell shows it: at most MOST_CHARACTERS, but whole where it is an id or a place, or has one at the cut."""
+    """A value for a cell: at most MOST_CHARACTERS, but ids and paths are never cut."""
     if len(text) <= MOST_CHARACTERS or _PLACE.fullmatch(text) or _ID_COLUMN.fullmatch(column):
         return text
     end = MOST_CHARACTERS - 1
@@ -56,7 +56,7 @@ def shortened(text: str, column: str = "") -> str:
 
 
 def print_table(table: Table, console: Console, width: int | None = None) -> None:
-    """Prints a table as wide as there is room, or as its ids and places need."""
+    """Prints a table as wide as there is room, or as its ids and paths need."""
     with room_for(table, console, width) as room:
         natural = [_natural(column) for column in table.columns]
         around = Measurement.get(console, console.options, table).maximum - sum(natural)
@@ -69,7 +69,7 @@ def print_table(table: Table, console: Console, width: int | None = None) -> Non
 
 @contextmanager
 def room_for(shown: RenderableType, console: Console, width: int | None) -> Iterator[int]:
-    """How wide something may be printed; meanwhile the console itself has no bounds."""
+    """Yields the available width; meanwhile the console itself is unbounded."""
     room = width or (console.width if console.is_terminal else _UNBOUNDED)
     before, console._width = console._width, _UNBOUNDED
     try:
@@ -79,7 +79,7 @@ def room_for(shown: RenderableType, console: Console, width: int | None) -> Iter
 
 
 def fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Widths of columns: the widest ones give way first, and none more than down to its least."""
+    """Column widths that fit into `room`: the widest columns shrink first, none below its least width."""
     widths = list(natural)
     while sum(widths) > room:
         can_give = [place for place, width in enumerate(widths) if width > least[place]]
@@ -108,5 +108,5 @@ def _unbreakable(cell: str) -> list[str]:
 
 
 def _is_whole(word: str) -> bool:
-    """Whether a word is an id or a place, or too short to be broken."""
+    """Whether a word is an id or a path, or too short to be broken."""
     return len(word) <= NARROWEST or "://" in word or _ID.fullmatch(word) is not None

@@ -1,7 +1,7 @@
-"""The current artefacts of a workload, those behind one artefact, and whether all of those are still current.
+"""The current artefacts of a workload, and whether everything behind an artefact is still current.
 
     current_manifests(lake, "math-tutor")                # name -> manifest, read from current.json and manifest.json
-    up_to_date(registry, "model", "sft_model")           # its manifest; ManifestError where it was made from what is outdated
+    up_to_date(registry, "model", "sft_model")           # its manifest; ManifestError if one of its inputs is outdated
     warm_start_parent(registry, "model", "sft_model", made_from=[dataset])
 """
 
@@ -31,8 +31,8 @@ def current_manifests(lake: Lake, workload: str) -> dict[str, Manifest]:
 def up_to_date(registry: Registry, kind: Kind, name: str) -> Manifest:
     """The current manifest of an artefact that downstream steps take. Only it and the artefacts behind it are read.
 
-    Raises ManifestError where there is none yet, and where it was made from what is no longer current: whatever is made
-    from it would be made from an earlier run's data or weights. The message names the asset to materialize.
+    Raises ManifestError if there is none yet, or if something behind it is no longer current: an artefact made from it would
+    use an earlier run's data or weights. The message names the asset to materialize.
     """
     manifest = registry.current(kind, name)
     causes = causes_of(name, stale_inputs(_behind(registry.lake, manifest)))
@@ -46,7 +46,7 @@ def up_to_date(registry: Registry, kind: Kind, name: str) -> Manifest:
 def warm_start_parent(registry: Registry, kind: Kind, name: str, made_from: Iterable[Manifest]) -> Manifest | None:
     """The artefact to continue from: the current version, or its own parent if the current version already used these inputs.
 
-    So the same inputs always give the same artefact. None where there is no version yet.
+    So the same inputs always give the same artefact. None if there is no version yet.
     """
     if not registry.exists(kind, name):
         return None
@@ -59,12 +59,12 @@ def warm_start_parent(registry: Registry, kind: Kind, name: str, made_from: Iter
 
 
 def step_of(artefact: str) -> str:
-    """The step of the graph that makes an artefact: its own name, but for releases."""
+    """The step of the graph that makes an artefact: its name, except for releases."""
     return "release_candidate" if artefact == "release" else artefact
 
 
 def _behind(lake: Lake, manifest: Manifest) -> dict[str, Manifest]:
-    """A manifest and the current manifests of all that it was made from, directly or not, by the last part of their name."""
+    """A manifest and the current manifests of all its ancestors, by the last part of their name."""
     found, waiting = {(manifest.kind, manifest.name): manifest}, [manifest]
     while waiting:
         for item in waiting.pop().inputs:
@@ -77,7 +77,7 @@ def _behind(lake: Lake, manifest: Manifest) -> dict[str, Manifest]:
 
 
 def _pointed_to(pointer: Path) -> Manifest | None:
-    """The manifest of the version that a pointer names; None where there is none or it cannot be read."""
+    """The manifest of the version that a pointer names; None if there is none or it cannot be read."""
     try:
         return read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
     except (OSError, ValueError, KeyError, TypeError, ManifestError):

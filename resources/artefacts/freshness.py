@@ -1,11 +1,11 @@
-"""Which current artefacts were made from inputs that are no longer the current ones.
+"""Finds current artefacts that were made from outdated inputs.
 
     manifests = current_manifests(lake, "math-tutor")        # of current.py: name -> manifest
     stale = stale_inputs(manifests)                           # name -> [StaleInput(...)]; only stale artefacts are in it
 
-An input that is an artefact is compared by digest: another version with the same content is no change. An artefact whose
-parent is stale is stale itself. Table slices and files from outside are compared where the caller can digest them
-(`digest_of`). Nothing is read or written.
+An input that is an artefact is compared by digest: another version with the same content is not a change. An artefact whose
+parent is stale is stale itself. Table slices and external files are compared if the caller gives their digests (`digest_of`).
+Nothing is read or written.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from resources.artefacts.manifest import Input, Manifest
 ARTEFACTS = ("dataset", "model", "release")
 
 DigestOf = Callable[[Manifest, Input], str | None]
-"""The digest that an input which is no artefact has now; None where nobody can tell."""
+"""The current digest of an input that is not an artefact; None if it is unknown."""
 
 
 @dataclass(frozen=True)
 class StaleInput:
-    """One input of an artefact that is not current: as the manifest names it, and what is current now.
+    """An outdated input of an artefact: as the manifest names it, and the current one.
 
-    reason: `changed` (the current one has another digest), `gone` (there is no current one any more) or `stale` (it is
-    the current one, and one of its own inputs is not).
+    reason: `changed` (the current version has another digest), `gone` (there is no current version) or `stale` (it is the
+    current version, but one of its own inputs is outdated).
     """
 
     kind: str
@@ -53,8 +53,8 @@ def stale_inputs(
 ) -> dict[str, list[StaleInput]]:
     """The inputs that are not current, by artefact. Artefacts whose inputs are all current are left out.
 
-    manifests: the current artefacts of one workload, by the last part of their name. outdated: names of those that are stale
-    for another reason, such as changed settings: what was made from them is stale too.
+    manifests: the current artefacts of one workload, by the last part of their name. outdated: names of artefacts that are
+    outdated for another reason, such as changed settings; what was made from them is outdated too.
     """
     known = {(manifest.kind, manifest.name): manifest for manifest in manifests.values()}
     found: dict[tuple[str, str], list[StaleInput]] = {}
@@ -62,8 +62,8 @@ def stale_inputs(
     def look(manifest: Manifest) -> list[StaleInput]:
         key = (manifest.kind, manifest.name)
         if key not in found:
-            found[key] = []  # two artefacts that name each other end here
-            # an earlier version of the artefact itself is what it went on from, never what it should be now
+            found[key] = []  # two artefacts that name each other: stop here
+            # an earlier version of the same artefact is its warm-start parent, which need not be current
             others = [item for item in manifest.inputs if (item.kind, item.name) != key]
             found[key] = [stale for item in others if (stale := compare(manifest, item)) is not None]
         return found[key]
@@ -89,7 +89,7 @@ def stale_inputs(
 def causes_of(name: str, stale: Mapping[str, list[StaleInput]]) -> list[tuple[str, str]]:
     """Why an artefact is out of date, at the root: (artefact to make again, a sentence that says why), furthest first.
 
-    stale: what `stale_inputs` returns. [] where the artefact is up to date.
+    stale: what `stale_inputs` returns. Empty if the artefact is up to date.
     """
     found: dict[tuple[str, str], None] = {}
 

@@ -1,10 +1,9 @@
-"""Locks on directories: who works in one holds it, and the kernel lets go of it when the process ends, however it ends.
+"""Locks on directories: a process that works in a directory holds its lock; the kernel frees it when the process ends.
 
     hold(directory)             # from now on, until let_go(directory) or the end of this process
-    with taken(directory): ...  # alone; raises InUse where any process holds it
+    with taken(directory): ...  # exclusive; raises InUse if any process holds it
 
-The lock is flock's on the directory itself: shared for those that work in it, exclusive for who removes it. No file is left
-behind.
+The lock is an flock on the directory itself: shared for work in it, exclusive for its removal. No lock file is left.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ class InUse(Exception):
 
 
 def hold(directory: Path) -> None:
-    """Makes the directory where it is not there, and holds it. Waits for a removal that is under way, and then makes it anew.
+    """Creates the directory if needed, and holds it. Waits for a removal that is under way, then creates the directory again.
 
-    Where the file system has no locks it is made and not held.
+    If the file system has no locks, the directory is created but not held.
     """
     directory = directory.absolute()
     if directory in _HELD:
@@ -46,11 +45,11 @@ def hold(directory: Path) -> None:
         if _is_it(handle, directory):
             _HELD[directory] = handle
             return
-        os.close(handle)  # it was moved away while this waited
+        os.close(handle)  # it was moved away while this process waited
 
 
 def let_go(directory: Path) -> None:
-    """Ends what `hold` began; nothing where it was not held."""
+    """Releases a lock of `hold`; does nothing if there is none."""
     handle = _HELD.pop(directory.absolute(), None)
     if handle is not None:
         os.close(handle)
@@ -58,8 +57,8 @@ def let_go(directory: Path) -> None:
 
 @contextmanager
 def taken(directory: Path) -> Iterator[None]:
-    """The directory for this caller alone. Raises InUse where it is held, or cannot be locked; FileNotFoundError where it is
-    gone, NotADirectoryError where it is none (a link to a directory is none)."""
+    """Locks the directory exclusively. Raises InUse if it is held or cannot be locked, FileNotFoundError if it is gone,
+    NotADirectoryError for anything else (a link to a directory too)."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:

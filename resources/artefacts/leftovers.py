@@ -1,4 +1,4 @@
-"""What stopped, killed and superseded runs leave in a lake, and its removal after a stated time.
+"""Removes what stopped, killed and superseded runs left in a lake, after a stated time.
 
     keep_s = kept_seconds()                                   # of MILLRACE_KEEP_UNFINISHED_DAYS; 7 days; None: for ever
     for found in remove_leftovers(lake, "math-tutor", keep_s):
@@ -9,9 +9,9 @@
     checkpoints of a sweep's training            sweeps/<workload>/<stage>/<digest>/
     catalogs, writes and removals cut short      .catalog-xxxxxxxx, .<file>.xxxxxxxx, .removing-<version>
 
-Age is that of the newest file: the time since anything was written, or restored, there. What any process holds
-(in_use.py) stays, whatever its age. A link is never followed. Finished artefacts are never touched, nor is a version without
-manifest.json that a pointer, a release, an endpoint or another artefact's manifest names: it was finished once.
+Age counts from the newest file: the time since anything was written, or restored, there. A directory that a process holds
+(in_use.py) stays, whatever its age. Links are never followed. Finished artefacts are never touched, and neither is a version
+without manifest.json that a pointer, a release, an endpoint or another manifest names: it was finished once.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from resources.lake import Lake, LakeError
 KEEP_DAYS = "MILLRACE_KEEP_UNFINISHED_DAYS"
 DEFAULT_DAYS = 7.0
 SHORTEST_S = 3_600.0
-"""Nothing locks what is written in one go, so it is called cut short after an hour at the earliest."""
+"""Temporary files have no lock, so they are removed after an hour at the earliest."""
 
 _VERSION = re.compile(r"[0-9a-f]{12}")
 _NAMED = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{12}(?![0-9a-zA-Z])")
 _NAMING = ("datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json", "releases/*/*/release.json",
            "endpoints/*.json")
-"""Files that name finished versions; read as text, so that a damaged one still counts."""
+"""Files that name finished versions; read as text, so that damaged files still count."""
 _MANIFESTS = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json")
 _REMOVING = ".removing-"
 _CUT_SHORT = re.compile(r"\.catalog-[a-z0-9_]{8}|\..+\.(json|md|html|sh|yaml|csv)\.[a-z0-9_]{8}")
-"""Names that tempfile gives: of a catalog's folder, and of a file that is written beside the one it will replace."""
+"""Names that tempfile gives: of a catalog's folder, and of a file written next to the file that it will replace."""
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something that was removed. `name` is an asset's; `count` files or folders where they are told together."""
+    """Something that was removed. name: of the asset. count: of files or folders that are reported together."""
 
     what: str
     name: str
@@ -69,7 +69,8 @@ class Leftover:
 
 
 def kept_seconds() -> float | None:
-    """How long leftovers are kept; None for ever. Raises LakeError where the environment holds no such thing."""
+    """How long leftovers are kept, in seconds; None: for ever. Raises LakeError for an invalid
+    MILLRACE_KEEP_UNFINISHED_DAYS."""
     given = os.environ.get(KEEP_DAYS, "").strip()
     if given.lower() == "forever":
         return None
@@ -83,9 +84,9 @@ def kept_seconds() -> float | None:
 
 
 def remove_leftovers(lake: Lake, workload: str, keep_s: float | None, names: Collection[str] | None = None) -> list[Leftover]:
-    """Removes what is older than `keep_s` seconds and in nobody's use, and returns it.
+    """Removes leftovers that are older than `keep_s` seconds and not in use, and returns them.
 
-    Of artefacts, those of this workload, and of `names` where some are given. What cannot be removed stays for the next time.
+    Of artefacts, only those of this workload, and only `names` if given. What cannot be removed stays for the next time.
     """
     if keep_s is None:
         return []
@@ -106,7 +107,7 @@ def remove_leftovers(lake: Lake, workload: str, keep_s: float | None, names: Col
 
 
 def _unfinished(lake: Lake, workload: str, names: Collection[str] | None) -> Iterator[tuple[Path, str, str]]:
-    """Directories that may be leftovers: where, what is to be said of them, and the name of the asset."""
+    """Directories that may be leftovers: path, description, and the name of the asset."""
     for kind in ("dataset", "model"):
         for home in _folders(lake.root, lake.artefacts(kind).name, workload):
             if names is None or home.name in names:
@@ -141,7 +142,7 @@ def _versions(home: Path) -> Iterator[Path]:
 
 
 def _folders(root: Path, *inside: str) -> list[Path]:
-    """Folders in a folder of the lake, by name; none where any part of the way is a link or is not there."""
+    """Folders in a folder of the lake, by name; none if any part of the path is a link or missing."""
     place = root
     for part in inside:
         place = place / part
@@ -159,7 +160,7 @@ def _remove_unfinished(place: Path, what: str, name: str, keep_s: float) -> Left
     aside = place.with_name(f"{_REMOVING}{version}")
     with suppress(OSError, InUse):
         with taken(place):
-            # looked at again, now that nobody can begin to work in it
+            # checked again under the lock, when no process can begin to work in it
             if not _is_old(place, keep_s):
                 return None
             stopped, total = _newest(place), _bytes_in(place)
@@ -170,14 +171,14 @@ def _remove_unfinished(place: Path, what: str, name: str, keep_s: float) -> Left
 
 
 def _is_old(place: Path, keep_s: float) -> bool:
-    """Whether it is an unfinished directory in which nothing was written for so long."""
+    """Whether it is an unfinished directory in which nothing was written for `keep_s` seconds."""
     if place.is_symlink() or not place.is_dir() or os.path.lexists(place / "manifest.json"):
         return False
     return time.time() - _newest(place) >= keep_s
 
 
 def _temporary(lake: Lake, workload: str) -> Iterator[Path]:
-    """What was being written or removed when a process was killed."""
+    """Files and folders that were being written or removed when a process was killed."""
     homes = [lake.root]
     for kind in ("datasets", "models", "releases", "sweeps"):
         for home in _folders(lake.root, kind, workload):
@@ -210,12 +211,12 @@ def _remove_cut_short(place: Path, keep_s: float) -> Leftover | None:
 
 
 def _newest(place: Path) -> float:
-    """When anything in it, or itself, was written last; seconds since 1970."""
+    """When it, or anything in it, was written last; seconds since 1970."""
     return max((_written(status) for status in _statuses(place)), default=time.time())
 
 
 def _written(status: os.stat_result) -> float:
-    """When it was written or came here. A copy that is restored keeps its old st_mtime; nothing sets st_ctime back."""
+    """When a file was written or copied here. A restored copy keeps its old st_mtime; nothing sets st_ctime back."""
     return max(status.st_mtime, status.st_ctime)
 
 
@@ -224,7 +225,7 @@ def _bytes_in(place: Path) -> int:
 
 
 def _statuses(place: Path) -> Iterator[os.stat_result]:
-    """Of a path and all that is in it; links count as themselves, what vanishes meanwhile does not."""
+    """The status of a path and of everything in it; links are not followed, and files that vanish meanwhile are skipped."""
     with suppress(OSError):
         yield place.lstat()
     if place.is_symlink():

@@ -20,18 +20,18 @@ SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
 
 RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json"})
-"""Files that say how a run went (seconds, tokens/s, memory), not what it made: listed in a manifest, and no part of the
-artefact's digest. The same weights from the same inputs have the same digest in every lake and on every run."""
+"""Records of a run (seconds, tokens/s, memory): listed in the manifest, but not part of the artefact's digest. So the same
+weights from the same inputs have the same digest in every lake and on every run."""
 
 Kind = Literal["dataset", "model", "release"]
 
 
 class ManifestError(Exception):
-    """A manifest that cannot be read, or does not agree with the files beside it."""
+    """A manifest that cannot be read, or does not agree with its files."""
 
 
 class Input(BaseModel):
-    """One input of an operation: another artefact, a slice of a table, or a directory from outside."""
+    """One input of an operation: another artefact, a slice of a table, or an external directory."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -71,7 +71,7 @@ class Manifest(BaseModel):
     config: dict[str, Any]
     recipe_digest: str = ""
     run_id: str = ""
-    """The Dagster run that made it; "" where it was made outside of one, or by a version that did not write it down."""
+    """The Dagster run that made it; "" outside of a run, and in manifests of earlier versions."""
     code: Code
     environment: dict[str, str]
     metrics: dict[str, Any] = Field(default_factory=dict)
@@ -88,14 +88,14 @@ def artefact_version(op: str, source_digest: str, config: dict[str, Any], inputs
 
 
 def describe_files(directory: Path) -> list[File]:
-    """Every file of an artefact's directory but its manifest and its scratch, sorted by path."""
+    """Every file of an artefact's directory except the manifest and the scratch folder, sorted by path."""
     files = []
     for folder, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if name != SCRATCH)
         for name in names:
             path = Path(folder) / name
             relative = path.relative_to(directory).as_posix()
-            if relative != "manifest.json" and not name.startswith("."):  # .x is a write that was cut short
+            if relative != "manifest.json" and not name.startswith("."):  # .x is an interrupted write
                 with path.open("rb") as content:
                     sha256 = hashlib.file_digest(content, "sha256").hexdigest()
                 files.append(File(path=relative, bytes=path.stat().st_size, sha256=sha256))
@@ -103,17 +103,17 @@ def describe_files(directory: Path) -> list[File]:
 
 
 def files_digest(files: Iterable[File]) -> str:
-    """The digest of an artefact: sha256 over its files' digests and paths, records of the run left out."""
+    """The digest of an artefact: sha256 over its files' digests and paths, without records of the run."""
     return _digest_of(file for file in files if Path(file.path).name not in RUN_RECORDS)
 
 
 def digest_holds(manifest: Manifest) -> bool:
-    """Whether a manifest's digest is that of the files it lists. Earlier versions counted records of the run as well."""
+    """Whether a manifest's digest fits the files it lists. Earlier versions also counted records of the run."""
     return manifest.digest in (files_digest(manifest.files), _digest_of(manifest.files))
 
 
 def changed_files(directory: Path, manifest: Manifest) -> list[str]:
-    """Paths of an artefact's files that are not as its manifest lists them: changed, missing, or not listed."""
+    """Paths of an artefact's files that differ from its manifest: changed, missing, or not listed."""
     listed = {(file.path, file.sha256) for file in manifest.files}
     found = {(file.path, file.sha256) for file in describe_files(directory)}
     return sorted({path for path, _ in listed ^ found})
@@ -125,12 +125,12 @@ def _digest_of(files: Iterable[File]) -> str:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a finished artefact. Raises ManifestError where there is none or it is not one."""
+    """The manifest of a finished artefact. Raises ManifestError if it is missing or invalid."""
     path = directory / "manifest.json"
     try:
         return Manifest.model_validate_json(path.read_text())
     except FileNotFoundError as error:
-        raise ManifestError(f"{directory} has no manifest.json: it is unfinished, or no artefact") from error
+        raise ManifestError(f"{directory} has no manifest.json: it is unfinished, or not an artefact") from error
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
@@ -138,7 +138,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def external_input(place: str) -> Input:
-    """A model from outside as an input: its digest is that of its files, or of its name where it is a hub's id."""
+    """An external model as an input. Its digest is over its files, or over its name if it is a model id of a hub."""
     if Path(place).is_dir():
         return Input(kind="external", name=place, digest=files_digest(describe_files(Path(place))))
     return Input(kind="external", name=place, digest=hashlib.sha256(place.encode()).hexdigest())

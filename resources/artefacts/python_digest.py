@@ -1,14 +1,14 @@
 """The digest of a Python file's meaning: its syntax tree without comments, docstrings, layout and descriptions.
 
     tree = read_python(path.read_text())
-    tree.digest(lambda module: ...)      # sha256; the function says what stands for a project module that is imported
+    tree.digest(lambda module: ...)      # sha256; the function gives the text that stands for an imported project module
     tree.imports                         # dotted names that may be modules
     tree.strings, tree.beginnings        # text constants, and the constant beginnings of f-strings
 
 What does not count: comments, blank lines, line breaks, brackets that only group, the kind of quotes; statements that are
 a lone string (docstrings of modules, classes, functions and attributes); `description=` and `title=` of pydantic's
-`Field`; blocks of `if TYPE_CHECKING:`. Everything else does, error messages too: datasets keep some of them as rows
-(bad_lines.parquet), and a table of quarantined lines does.
+`Field`; blocks of `if TYPE_CHECKING:`. Everything else counts, error messages too, because some of them become rows
+(bad_lines.parquet, the quarantine table).
 
 The digest is the same on every Python from 3.11 on: fields that are empty are left out (later versions add fields), text
 constants of an f-string are joined (versions cut them differently), and text is written as ASCII (what `repr` escapes
@@ -28,22 +28,22 @@ _NO_MEANING = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 
 @dataclass(frozen=True)
 class PythonTree:
-    """One file: its tree as text in pieces, with the modules that it imports apart."""
+    """One file: its tree as pieces of text, with imported modules as separate pieces."""
 
     pieces: tuple[str, ...]
-    """Odd pieces are names of imported modules, the others text of the tree."""
+    """Pieces at odd positions are names of imported modules; the others are text of the tree."""
     imports: frozenset[str]
     strings: frozenset[str] = field(repr=False)
     beginnings: frozenset[str] = field(repr=False)
 
     def digest(self, stands_for: Callable[[str], str] = str) -> str:
-        """sha256 of the tree, `stands_for(module)` in the place of each imported module's name."""
+        """sha256 of the tree, with `stands_for(module)` instead of each imported module's name."""
         text = "".join(stands_for(piece) if number % 2 else piece for number, piece in enumerate(self.pieces))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_python(text: str) -> PythonTree:
-    """Reads a file's text. Raises SyntaxError for what is no Python."""
+    """Reads a file's text. Raises SyntaxError for invalid Python."""
     tree = ast.parse(text)
     imports: set[str] = set()
     strings: set[str] = set()
@@ -98,7 +98,7 @@ def _written(node: ast.AST) -> Iterator[tuple[bool, str]]:
 
 
 def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
-    """The fields that say what a node means, without those that are empty."""
+    """The fields that carry a node's meaning, without empty fields."""
     for name in node._fields:
         value = getattr(node, name, None)
         if name in _NO_MEANING:
@@ -114,7 +114,7 @@ def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
 
 
 def _says_nothing(statement: ast.AST) -> bool:
-    """Whether a statement is a lone string, or is there for type checkers only."""
+    """Whether a statement is a lone string, or for type checkers only."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
     if isinstance(statement, ast.If) and not statement.orelse:
@@ -129,7 +129,7 @@ def _is_field(node: ast.AST) -> bool:
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:
-    """The parts of an f-string with neighbouring text constants made one, and empty ones left out."""
+    """The parts of an f-string: adjacent text constants joined, empty ones left out."""
     found: list[ast.expr] = []
     for value in values:
         if not isinstance(value, ast.Constant):

@@ -72,7 +72,7 @@ class Registry:
     ) -> Draft:
         """Names the artefact that (op, sources, config, inputs) determine, and makes its directory.
 
-        sources: the files that hold the operation; what they use counts too (source_digest.py).
+        sources: the operation's files; the files that they use count too (source_digest.py).
         """
         version = artefact_version(op, source_digest(*sources), config, inputs)
         directory = self._home(kind, name) / version
@@ -80,11 +80,11 @@ class Registry:
         if finished is not None:
             self._point(finished)
         else:
-            hold(directory)  # what cleans up after stopped runs leaves it alone
+            hold(directory)  # leftovers.py does not remove a directory that is held
         return Draft(kind, name, version, directory, op, config, tuple(inputs), finished)
 
     def finish(self, draft: Draft, metrics: dict[str, Any]) -> Manifest:
-        """Writes the manifest, last of all, and makes this version the current one."""
+        """Writes the manifest, as the last file, and makes this version the current one."""
         shutil.rmtree(draft.directory / SCRATCH, ignore_errors=True)
         files = describe_files(draft.directory)
         if not files:
@@ -120,7 +120,7 @@ class Registry:
         return read_manifest(pointer.parent / json.loads(pointer.read_text())["version"])
 
     def exists(self, kind: Kind, name: str) -> bool:
-        """Whether any version of it was ever finished."""
+        """Whether any version was ever finished."""
         return (self._home(kind, name) / "current.json").exists()
 
     def version(self, kind: Kind, name: str, version: str) -> Manifest:
@@ -135,8 +135,8 @@ class Registry:
         return home if kind == "release" else home / name
 
     def _point(self, manifest: Manifest) -> None:
-        """Makes a version the current one. A pointer that names it already stays untouched: to what follows the lake, a file
-        that was written is news."""
+        """Makes a version the current one. A pointer that already names it is not written again, because a changed file counts
+        as a change of the lake."""
         pointer = self._home(manifest.kind, manifest.name.split("/", 1)[1]) / "current.json"
         with suppress(OSError, ValueError, KeyError, TypeError):
             if json.loads(pointer.read_text())["version"] == manifest.version:
@@ -146,7 +146,7 @@ class Registry:
 
 @cache
 def _code() -> Code:
-    """The git revision of a checkout, the version of an installed wheel, "unknown" of a plain copy.
+    """The git revision of a checkout, or the version of an installed wheel, or "unknown" for a plain copy.
 
     A wheel's folder may lie in some other project's checkout: only one whose root is this project's counts.
     """
@@ -154,7 +154,7 @@ def _code() -> Code:
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True).stdout.strip()
 
-    with suppress(OSError, subprocess.CalledProcessError):  # no git, or no checkout: the installed version answers below
+    with suppress(OSError, subprocess.CalledProcessError):  # no git, or no checkout: the installed version is used below
         if Path(git("rev-parse", "--show-toplevel")) == PROJECT:
             return Code(revision=git("rev-parse", "HEAD"), dirty=bool(git("status", "--porcelain")))
     for installed in importlib.metadata.distributions(name="millrace", path=[str(PROJECT)]):

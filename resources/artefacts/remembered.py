@@ -1,12 +1,12 @@
-"""Answers about files that never change, kept in the lake so that the files need not be read again.
+"""Caches, in the lake, what was computed from files that never change.
 
     memory = Remembered(lake, "digests/math-tutor/interactions", made_by=sql_digest(...))
-    memory.get(key)                      # None where it is not known
+    memory.get(key)                      # None if it is not known
     memory.keep({key: answer, ...})      # replaces what was kept before; only these keys stay
 
-Lies in <lake>/.remembered/<name>.json. `made_by` names how the answers were found: what another way found is not used. A key
-names the files, such as `partition_key(...)` of a table's partition. The folder can be deleted at any time: what it held is
-found anew. Where the lake cannot be written, nothing is kept.
+Lies in <lake>/.remembered/<name>.json. `made_by` identifies the code that computed the answers: answers of other code are not
+used. A key identifies the files, such as `partition_key(...)` of a table's partition. The folder can be deleted at any time;
+its answers are computed again. If the lake cannot be written, nothing is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from resources.lake import Lake
 
 
 class Remembered:
-    """The answers of one name."""
+    """The cached answers under one name."""
 
     def __init__(self, lake: Lake, name: str, made_by: str):
         self._path, self._made_by = lake.root / ".remembered" / f"{name}.json", made_by
@@ -35,7 +35,7 @@ class Remembered:
         return self._answers.get(key)
 
     def keep(self, answers: Mapping[str, str]) -> None:
-        """Keeps these answers and no others."""
+        """Keeps these answers; drops all others."""
         if dict(answers) != self._answers:
             self._answers = dict(answers)
             with suppress(OSError):

@@ -1,9 +1,9 @@
-"""The digest of a table slice as an input of an artefact: what is in it, not how its files lie.
+"""The digest of a table slice as an input of an artefact: over its rows, independent of the layout of its files.
 
     slice_digest(tables, "cleaned_interactions", "math-tutor")
 
-A tree: each day has the digest of its sorted rows, the slice that of its days. A day's digest is remembered for the names of
-its Parquet files, which never change, so only days that were written to are read again.
+A tree: a day's digest is over its sorted rows, the slice's digest is over its days. A day's digest is remembered for the names
+of its Parquet files, which never change, so only days that were written to are read again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ AS_SERVED = "served"
 def slice_digest(tables: Tables, name: str, workload: str, as_served: bool = False, remember: bool = True) -> str:
     """sha256 over a workload's days and the rows of each, sorted: the digest of a table slice as an input.
 
-    A row counts with its interaction_id and content_sha256; for cleaned_interactions with its cleaned facts too, and feedback,
-    which has no content_sha256, record by record. as_served: how each of the interactions was served (parameters, token ids)
-    counts as well. Rewriting or compacting a table leaves the digest as it is. remember: whether days that had to be read are
-    written down for the next call. Raises ValueError for a table without such rows.
+    A row counts by its interaction_id and content_sha256; rows of cleaned_interactions also by their cleaned values, and
+    feedback, which has no content_sha256, by all its columns. as_served: parameters and token ids of each interaction count
+    too. Rewriting or compacting a table does not change the digest. remember: whether digests of days that were read are
+    cached for the next call. Raises ValueError for a table without such rows.
     """
     if name not in DIGESTS or (as_served and name != "interactions"):
         raise ValueError(f"table {name} has no slice digest; those that have: {', '.join(DIGESTS)}")

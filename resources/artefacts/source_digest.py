@@ -1,18 +1,18 @@
-"""The digest of an operation's code: what of the project's files can change the operation's result.
+"""The digest of an operation's code: over all project files that can change the operation's result.
 
     source_digest("model_ops/operations/sft.py")            # 64 hex digits
-    files_used("resources/curating/clean.py")    # the files behind it, paths relative to the project
+    files_used("resources/curating/clean.py")    # the files that the digest covers, paths relative to the project
 
-Only text is read; nothing is imported. From the named files on, these count:
+Only text is read; nothing is imported. These count, starting from the named files:
 - every project file that one of them imports, as its syntax tree (python_digest.py): no comment, docstring, line break or
   description of a setting changes a version;
 - every SQL file that one of them names ("curating/clean/texts"; f"reading/formats/{name}" names all files of that folder), as
   its tokens (sql_digest.py);
-- every data file or folder beside a file that names it ("chatml.jinja", "templates"), byte by byte.
-A Python file counts by what it says, not by where it lies: moving it, with the imports of it, changes no version.
+- every data file or folder next to a file that names it ("chatml.jinja", "templates"), byte by byte.
+A Python file counts by its content, not by its path: moving it, and changing imports of it, changes no version.
 
-Where a result changes and no tree shows it (a dependency computes something else, say), the operation's file gets a constant
-`REVISION = 1`, to be raised with each such change. Like any other constant it is part of the tree.
+If a result changes without a change of the code (a dependency computes something else, say), give the operation's file a
+constant `REVISION = 1`, and raise it with each such change. Like any other constant it is part of the tree.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from resources.artefacts.sql_digest import sql_digest
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = ("model_ops", "resources")
 NOT_COUNTED = frozenset({f"resources/artefacts/{name}_digest.py" for name in ("source", "python", "sql")})
-"""How digests are computed makes no row and no weight; whoever changes it changes the digests."""
+"""Files that compute digests: they make no row and no weight."""
 
 
 def source_digest(*entries: str) -> str:
-    """sha256 over what the files behind `entries` say. `entries`: files or folders, paths relative to the project."""
+    """sha256 over all files that `entries` use. entries: files or folders, paths relative to the project."""
     return _source_digest(PROJECT, entries)
 
 
 def files_used(*entries: str, project: Path = PROJECT) -> list[str]:
-    """The files whose text decides the digest of `entries`, sorted; paths relative to the project."""
+    """The files that the digest of `entries` covers, sorted; paths relative to the project."""
     return sorted(path.relative_to(project).as_posix() for path in _files_used(project, entries))
 
 
@@ -64,7 +64,7 @@ def _files_used(project: Path, entries: tuple[str, ...]) -> set[Path]:
 def _digest(project: Path, path: Path) -> str:
     if path.suffix == ".py":
         return _tree(path).digest(lambda module: _stands_for(project, module))
-    name = path.relative_to(project).as_posix()  # code names these files by their place
+    name = path.relative_to(project).as_posix()  # code names these files by their path
     if path.suffix == ".sql":
         return f"{sql_digest(path.read_text(encoding='utf-8'))} {name}"
     return f"{hashlib.sha256(path.read_bytes()).hexdigest()} {name}"
@@ -76,7 +76,7 @@ def _tree(path: Path) -> PythonTree:
 
 
 def _stands_for(project: Path, module: str) -> str:
-    """What an imported module counts as: one of the project as what it says itself, any other as its name."""
+    """What an imported module counts as: a project module as its own text without its imports, any other as its name."""
     file = _module(project, module)
     return _alone(file) if file is not None else module
 

@@ -50,7 +50,7 @@ def sql_tokens(text: str) -> list[str]:
 
 
 def _end_of_comment(text: str, place: int) -> int:
-    """Where a comment ends that began before `place`; comments may hold comments."""
+    """The end of a comment that began before `place`; comments may be nested."""
     depth = 1
     for mark in re.finditer(r"/\*|\*/", text[place:]):
         depth += 1 if mark[0] == "/*" else -1

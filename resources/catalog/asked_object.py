@@ -1,8 +1,8 @@
-"""The log object that a person means by a path, however the path is spelled.
+"""Finds the log object that a path means, in any spelling.
 
-    objects_of(connection, "../logs/gateway.jsonl")    # its ledger rows, one a workload; [] where no object is meant
-    as_folder(connection, "logs/gateway")              # what to say of a folder of objects
-    of_that_name(connection, "old/gateway.jsonl")      # the same name elsewhere
+    objects_of(connection, "../logs/gateway.jsonl")    # its ledger rows, one per workload; [] if there is none
+    as_folder(connection, "logs/gateway")              # a sentence about a folder of objects
+    of_that_name(connection, "old/gateway.jsonl")      # objects of the same name elsewhere
 
 A path may be relative, with `~`, `.`, `..` or links, a file:// or s3a:// uri, or only the end of an object's uri.
 """
@@ -25,9 +25,9 @@ MOST_NAMED = 3
 
 
 def objects_of(connection: duckdb.DuckDBPyConnection, path: str, exactly: bool = False) -> list[dict[str, Any]]:
-    """Ledger rows of the one object that `path` means; its end alone does not do where `exactly` is set.
+    """Ledger rows of the object that `path` means. exactly: the end of a uri is not enough.
 
-    Raises CatalogError where it may be several.
+    Raises CatalogError if it may be several objects.
     """
     if not path:
         return []
@@ -41,7 +41,7 @@ def objects_of(connection: duckdb.DuckDBPyConnection, path: str, exactly: bool =
 
 
 def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
-    """What to say of a path that is a folder; "" where it is none, neither of the ledger nor of this machine."""
+    """A sentence about a path that is a folder, in the ledger or on this machine; "" if it is not a folder."""
     local = local_path(path)
     there = bool(local) and Path(local).is_dir()
     if not there and "/" not in path:
@@ -56,7 +56,7 @@ def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
 
 
 def of_that_name(connection: duckdb.DuckDBPyConnection, path: str) -> str:
-    """The objects that have the name of one that is not known; "" where there are none."""
+    """The known objects that have the same file name as `path`; "" if there are none."""
     name = normalize("NFC", path.rstrip("/").rpartition("/")[2])
     return _some([row["uri"] for row in rows(connection, "why/of_name", name=name).to_pylist()])
 
@@ -66,7 +66,7 @@ def _some(uris: list[str]) -> str:
 
 
 def _spellings(path: str) -> list[str]:
-    """The uris that a path may stand for, in the order in which they count; in the composed form of Unicode."""
+    """The uris that a path may stand for, most likely first, in Unicode NFC."""
     found = [path]
     if is_local(path) and "\0" not in path:
         plain = plain_path(path)
@@ -78,14 +78,14 @@ def _spellings(path: str) -> list[str]:
 
 
 def _ending(path: str) -> str:
-    """The end of a uri that a path is, with a slash before it: without scheme, `./` and `../`."""
+    """The path as the end of a uri: a slash before it, without scheme, `./` and `../`."""
     path = plain_path(path) if path.lower().startswith("file:") else path
     parts = os.path.normpath(path).split("/")
     return normalize("NFC", "/" + "/".join(part for part in parts if part not in ("", ".", "..")))
 
 
 def _same_file(connection: duckdb.DuckDBPyConnection, path: str) -> list[dict[str, Any]]:
-    """The objects that are the very file that `path` leads to, by a link that the ledger knows under another name."""
+    """Objects that are the same file as `path`, where the ledger knows it by another link."""
     local = local_path(path)
     if local is None or "\0" in local or not Path(local).is_file():
         return []

@@ -1,13 +1,14 @@
-"""Builds the catalog: one small DuckDB file of views over the lake's tables and datasets, swapped in whole.
+"""Builds the catalog: one small DuckDB file of views over the lake's tables and datasets, replaced as a whole.
 
-    publish(lake)      # after a commit: brings the catalog up to date; nothing where it shows the lake as it is
-    rebuild(lake)      # builds all of it anew, whatever it shows
+    publish(lake)      # after a commit: brings the catalog up to date; does nothing if it is
+    rebuild(lake)      # builds all of it again
 
-`publish` compares what the catalog was built from with what lies there: the version of each table, and name, size and time of
-every manifest, pointer, release and endpoint. Only the views of tables that were committed to, and the relations of artefacts
-where one of their files changed, are made again, in a copy of the catalog that replaces it in one step. What it was built from
-stands in `<lake>/.remembered/catalog.json`; without that file, or with another version of this code, all is built. After files
-of the lake were changed by hand in a way that keeps their size and time, delete catalog.duckdb: the next run builds it.
+`publish` compares what the catalog was built from with what the lake has now: the version of each table, and name, size and
+time of every manifest, pointer, release and endpoint. Only the views of tables that were committed to, and the relations of
+artefacts where one of their files changed, are made again, in a copy of the catalog that replaces it in one step. What it was
+built from is in `<lake>/.remembered/catalog.json`; without that file, or with another version of this code, everything is
+built. After files of the lake were changed by hand in a way that keeps their size and time, delete catalog.duckdb: the next
+run builds it.
 
 Readers never meet a writer's lock: the file is immutable once it is in place, and the Parquet files that its views
 name stay where they are until the tables are vacuumed. Paths are coalesce(getvariable('lake'), '<where it was
@@ -41,7 +42,7 @@ from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 
 SPLITS = {"train", "validation", "test"}
 ARTEFACTS = "artefacts"
-"""The part of the catalog that is made from manifests, pointers, releases and endpoints. The other parts are tables."""
+"""The part of the catalog that is built from manifests, pointers, releases and endpoints. Each other part is a table."""
 _OF_ARTEFACTS = ("artefacts", "lineage_edges", "lineage_nodes", "lineage", "decisions")
 _LAST = ("log_lines_in", "weights_holding", "steps_of", "why", "relations", "relation_columns")
 _SEEN = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json",
@@ -54,12 +55,12 @@ _POINTERS = pa.schema([("home", pa.string()), ("version", pa.string())])
 
 
 def rebuild(lake: Lake) -> None:
-    """Builds the catalog anew and puts it in place of the old one in one step."""
+    """Builds the whole catalog and replaces the old one in one step."""
     _build(lake, _lake_as_it_is(lake), None, {*SCHEMAS, ARTEFACTS})
 
 
 def publish(lake: Lake) -> list[str]:
-    """Shows in the catalog what changed in the lake since it was built. Returns the parts that were made again."""
+    """Brings the catalog up to date with the lake. Returns the parts that were built again."""
     now, built = _lake_as_it_is(lake), _built_from(lake)
     if built is None:
         _build(lake, now, None, {*SCHEMAS, ARTEFACTS})
@@ -71,7 +72,7 @@ def publish(lake: Lake) -> list[str]:
 
 
 def _build(lake: Lake, now: dict[str, Any], built: dict[str, Any] | None, parts: Collection[str]) -> None:
-    """Makes `parts` of the catalog; the others are those of the one that is there. built: what that was built from."""
+    """Builds `parts` of the catalog; the others are copied from the existing one. built: what that was built from."""
     with TemporaryDirectory(dir=lake.root, prefix=".catalog-") as folder:
         beside = Path(folder) / "catalog.duckdb"
         if built is not None and not _copied(lake.catalog, built["catalog"], beside):
@@ -79,15 +80,15 @@ def _build(lake: Lake, now: dict[str, Any], built: dict[str, Any] | None, parts:
         with duckdb.connect(str(beside), config={"temp_directory": folder}) as connection:
             connection.execute("set timezone = 'UTC'")
             views = _remake(connection, lake, parts, built["views"] if built is not None else None)
-            connection.execute("checkpoint")  # closing does the same, but keeps it to itself where the disk is full
+            connection.execute("checkpoint")  # closing does the same, but hides the error of a full disk
         stamp = _stamp(beside)
         beside.replace(lake.catalog)
-    with suppress(OSError):  # a catalog that nothing is known of is built again
+    with suppress(OSError):  # an unknown catalog is built again
         write_json(_state_file(lake), {**now, "catalog": stamp, "views": views})
 
 
 def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
-    """Copies a catalog; False where it is gone, or another one is in its place, since `stamp` was read."""
+    """Copies a catalog; False if it was removed or replaced since `stamp` was read."""
     with suppress(FileNotFoundError), catalog.open("rb") as source:
         if _stamp_of(os.fstat(source.fileno())) == stamp:
             with to.open("wb") as target:
@@ -99,8 +100,8 @@ def _copied(catalog: Path, stamp: list[int], to: Path) -> bool:
 def _remake(
     connection: duckdb.DuckDBPyConnection, lake: Lake, parts: Collection[str], before: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Makes parts of a catalog. before: its views of datasets, each with the dataset that it shows; None for a catalog that is
-    empty yet. Returns the same as it is then."""
+    """Builds parts of a catalog. before: its views of datasets, each with its dataset; None for an empty catalog. Returns the
+    same after the change."""
     files = {} if before is None else _files_of_views(connection)
     tables, found = Tables(lake), dict(before or {})
     for name in SCHEMAS:
@@ -132,7 +133,7 @@ def _remake(
 
 
 def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Removes relations that are there, whatever kind they are."""
+    """Removes existing relations of any kind."""
     views = connection.execute("select view_name from duckdb_views() where not internal").fetchall()
     tables = connection.execute("select table_name from duckdb_tables()").fetchall()
     kinds = {name: kind for kind, found in (("view", views), ("table", tables)) for (name,) in found}
@@ -142,7 +143,7 @@ def _drop(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
 
 
 def _files_of_views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
-    """The files behind each view, as the catalog has them."""
+    """The files behind each view, as recorded in the catalog."""
     found: dict[str, list[str]] = {}
     for view, path in connection.execute("select relation, path from view_files").fetchall():
         found.setdefault(view, []).append(path)
@@ -150,7 +151,7 @@ def _files_of_views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str
 
 
 def _lake_as_it_is(lake: Lake) -> dict[str, Any]:
-    """What a catalog of now would be built from. Nothing but the tables' commit logs is opened."""
+    """What a catalog would be built from now. Only the tables' commit logs are opened."""
     tables = Tables(lake)
     parts = {name: None if (table := tables.open(name)) is None else f"{table.metadata().id} {table.version()}"
              for name in SCHEMAS}
@@ -163,7 +164,7 @@ def _lake_as_it_is(lake: Lake) -> dict[str, Any]:
 
 
 def _built_from(lake: Lake) -> dict[str, Any] | None:
-    """What the catalog that is there was built from; None where that is not known, or was by other code or elsewhere."""
+    """What the existing catalog was built from; None if unknown, or if it was built by other code or at another path."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         built = json.loads(_state_file(lake).read_text(encoding="utf-8"))
         here = {"code": _code(), "lake": str(lake.root), "catalog": _stamp(lake.catalog)}
@@ -216,7 +217,8 @@ def _paths(lake: Lake, files: Iterable[str | Path]) -> str:
 
 
 def _manifests(lake: Lake) -> pa.Table:
-    """Every finished artefact's manifest, as text. One that is being replaced or is no JSON is none: `verify` tells."""
+    """Every finished artefact's manifest, as text. Manifests that are being replaced or are not JSON are left out; `verify`
+    reports them."""
     found = []
     for kind in ("dataset", "model", "release"):
         depth = "*/*" if kind == "release" else "*/*/*"
@@ -228,7 +230,7 @@ def _manifests(lake: Lake) -> pa.Table:
 
 
 def _pointers(lake: Lake) -> pa.Table:
-    """Which version of each artefact is the current one."""
+    """The current version of each artefact."""
     found = []
     for kind in ("dataset", "model", "release"):
         depth = "*" if kind == "release" else "*/*"
@@ -243,7 +245,7 @@ def _create_dataset_views(
 ) -> tuple[dict[str, str], dict[str, list[Path]]]:
     """A view for the current version of each dataset, and one of all versions' rows with the interactions in them.
 
-    Returns by view the dataset that it shows (with the kind of file, where there are several), and the files behind it.
+    Returns, for each view, its dataset (with the kind of file, if there are several) and the files behind it.
     """
     current = {f"{row['home']}/{row['version']}" for row in pointers.to_pylist()}
     taken = {*SCHEMAS, *RELATIONS, *RELEASE_RELATIONS}

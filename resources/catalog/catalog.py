@@ -1,4 +1,4 @@
-"""The catalog: what analysts open. One small DuckDB file of views over the lake's tables and datasets.
+"""Queries the catalog: one small DuckDB file of views over the lake's tables and datasets.
 
     query(lake, "select rule, count(*) from decisions group by rule") # an Arrow table; works while a run is writing
     with ask(lake, "from interactions") as answer: ...                # the same in batches, for results of any size
@@ -7,9 +7,9 @@
 A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
 math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals` and `champions`, `lineage_nodes`,
 `lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
-`decisions` holds the decisions that are in force, `decisions_history` all of them. `relations` and `relation_columns` say
-what each of them is (comments.py). Nothing is lost when the file is deleted. why.py tells the
-history of one request or line from it.
+`decisions` holds the decisions in force, `decisions_history` all of them. `relations` and `relation_columns` describe every
+relation and column (comments.py). Nothing is lost if the file is deleted. why.py finds the history of one request or line in
+it.
 
 Questions are asked behind a lock (locked_catalog.py): one query, which can read the files of the views only.
 """
@@ -34,12 +34,12 @@ from resources.sql_files import rows
 
 
 class CatalogError(Exception):
-    """A question that the catalog cannot answer; one sentence that says why."""
+    """A query that the catalog cannot answer; the message says why."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a question gives: the columns, and the rows batch by batch. Reading a batch may raise CatalogError."""
+    """The result of a query: columns, and rows batch by batch. Reading a batch may raise CatalogError."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -53,9 +53,9 @@ def ask(
     lake: Lake, sql: str, parameters: Parameters = None, limits: Limits | None = None,
     opened: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
 ) -> Iterator[Answer]:
-    """What one query returns. `opened` is called with the connection, by which another thread can interrupt the query.
+    """Runs one query. `opened` is called with the connection, so that another thread can interrupt the query.
 
-    Raises CatalogError where there is no catalog, where `sql` is no query or several, and in DuckDB's own words for bad SQL.
+    Raises CatalogError if there is no catalog, if `sql` is not exactly one query, and with DuckDB's message for invalid SQL.
     """
     with open_catalog(lake, limits) as connection:
         if opened is not None:
@@ -73,7 +73,7 @@ def ask(
 
 
 def query(lake: Lake, sql: str, parameters: Parameters = None) -> pa.Table:
-    """All that one query returns. Raises CatalogError as `ask` does."""
+    """The whole result of one query. Raises CatalogError as `ask` does."""
     with ask(lake, sql, parameters) as answer:
         return pa.Table.from_batches(answer.batches, schema=answer.schema)
 
@@ -82,21 +82,21 @@ def lineage_of(lake: Lake, artefact: str) -> pa.Table:
     """The edges behind an artefact: depth, child, parent, and what the parent is.
 
     `artefact` is workload/name (its current version), workload/name@version, the first 4 or more digits of a version,
-    or the artefact's directory. Raises CatalogError where none or several are meant.
+    or the artefact's directory. Raises CatalogError unless exactly one artefact is meant.
     """
     with open_catalog(lake) as connection:
         return rows(connection, "catalog/lineage_of", node=_found(connection, lake, artefact)["node"])
 
 
 def find_artefact(lake: Lake, artefact: str) -> str:
-    """The directory of the one artefact that is meant, below the lake. Raises CatalogError as `lineage_of` does."""
+    """The directory of the artefact that is meant, relative to the lake. Raises CatalogError as `lineage_of` does."""
     with open_catalog(lake) as connection:
         return _found(connection, lake, artefact)["path"]
 
 
 @dataclass(frozen=True)
 class LogLines:
-    """How much of the logs is behind an artefact, `name@version`."""
+    """Numbers of interactions and log objects behind an artefact, `name@version`."""
 
     artefact: str
     interactions: int
@@ -104,7 +104,7 @@ class LogLines:
 
 
 def log_lines_of(lake: Lake, artefact: str) -> LogLines:
-    """How many interactions, of how many log objects, are behind an artefact. Raises CatalogError as lineage_of does."""
+    """Counts the interactions and log objects behind an artefact. Raises CatalogError as lineage_of does."""
     with open_catalog(lake) as connection:
         found = _found(connection, lake, artefact)
         name = f"{found['name']}@{found['version']}"
@@ -114,7 +114,7 @@ def log_lines_of(lake: Lake, artefact: str) -> LogLines:
 
 @contextmanager
 def open_catalog(lake: Lake, limits: Limits | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A locked connection to the catalog. Raises CatalogError where there is none."""
+    """A locked connection to the catalog. Raises CatalogError if there is no catalog."""
     if not lake.root.is_dir():
         raise CatalogError(f"there is no lake at {lake.root}: run a recipe with --lake {lake.root} first")
     if not lake.catalog.exists():
@@ -123,7 +123,7 @@ def open_catalog(lake: Lake, limits: Limits | None = None) -> Iterator[duckdb.Du
         connection = _locked(lake, limits or Limits(), stack)
         try:
             yield connection
-        except RuntimeError as error:  # DuckDB's word for a Ctrl-C while it works in the main thread
+        except RuntimeError as error:  # what DuckDB raises for Ctrl-C while it works in the main thread
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
             raise
@@ -147,7 +147,7 @@ def _locked(lake: Lake, limits: Limits, stack: ExitStack) -> duckdb.DuckDBPyConn
 
 @contextmanager
 def _said_plainly(lake: Lake, memory: float) -> Iterator[None]:
-    """Errors of a question as one sentence; memory: in GiB. While rows are read, Arrow passes DuckDB's on as OSError."""
+    """Errors of a query as one sentence; memory: in GiB. While rows are read, Arrow passes DuckDB's on as OSError."""
     try:
         yield
     except NotAQuestionError as error:
@@ -155,21 +155,21 @@ def _said_plainly(lake: Lake, memory: float) -> Iterator[None]:
     except (duckdb.Error, OSError, MemoryError) as error:
         said = _one_line(error)
         if isinstance(error, MemoryError) or said.startswith("Out of Memory"):
-            said = (f"the question takes more than {memory:.1f} GiB of memory and {SPILLS * memory:.1f} GiB of files: ask for "
+            said = (f"the query takes more than {memory:.1f} GiB of memory and {SPILLS * memory:.1f} GiB of files: ask for "
                     "less at a time, or allow more with --memory")
         elif said.startswith("Permission Error"):
-            said = ("a question reads the tables and datasets of the lake, and nothing else "
+            said = ("a query reads only the tables and datasets of the lake "
                     f"({said.removeprefix('Permission Error: ')}); plain DuckDB on {lake.catalog} reads other files")
         raise CatalogError(said) from error
 
 
 def _one_line(error: Exception) -> str:
-    """DuckDB's sentence, without the picture of where in the statement it stopped."""
+    """DuckDB's sentence, without the excerpt of the statement."""
     return " ".join(str(error).split("\nLINE ")[0].split("\n\nLINE")[0].split())
 
 
 def _found(connection: duckdb.DuckDBPyConnection, lake: Lake, artefact: str) -> dict[str, Any]:
-    """The one artefact that a person means."""
+    """The artefact that is meant."""
     name, _, version = _as_name(artefact).partition("@")
     found = rows(connection, "catalog/find_artefact", name=name, version=version).to_pylist()
     if not found:

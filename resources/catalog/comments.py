@@ -2,8 +2,8 @@
 
     add_comments(connection, {"math_tutor_sft_dataset": "sft_dataset"})     # view of a dataset -> what it is a view of
 
-A relation that has its own comments keeps them. A new relation or column needs a line here, or a comment beside its SQL:
-tests/resources/catalog/test_catalog.py names what has none.
+A relation with comments of its own keeps them. A new relation or column needs a line here, or a comment in its SQL;
+tests/resources/catalog/test_catalog.py lists the missing ones.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from resources.tables import sql_literal
 RELATIONS = {
     "objects": "Log objects (files) found, and whether each was read: one row per object and workload",
     "interactions": "Logged requests with their answer, as logged: one row per request and choice",
-    "feedback": "Feedback of people and programs on answers: thumbs, scores, labels",
-    "quarantine": "Log lines that could not be read as rows, with place and reason",
-    "cleaned_interactions": "Interactions with personal data replaced, and what the rules on single rows measured",
+    "feedback": "Feedback from people and programs on answers: thumbs, scores, labels",
+    "quarantine": "Log lines that could not be read, with their place and the reason",
+    "cleaned_interactions": "Interactions with personal data replaced, and the measures of the rules on single rows",
     "decisions": "Decisions in force: why each record was kept or dropped; of curation and sampling, the current version",
     "decisions_history": "Decisions of all versions of curation and sampling, current or not",
     "judgements": "Scores that a judge model gave to cleaned rows",
     "contamination": "Evaluation items found in the traffic, by day; a row without interaction_id says "
                      "that its day was searched",
     "serving_metrics": "Metrics that endpoints reported while serving, by time window",
-    "erasures": "Hashes of erased data: a record that matches one is dropped whenever it is read",
+    "erasures": "Hashes of erased data: a record that matches is dropped whenever it is read",
     "artefacts": "Every finished version of every dataset, model and release, from its manifest",
     "lineage": "All ancestors of each artefact; depth 1 is a direct parent",
     "lineage_edges": "Edges of the lineage: an artefact and what it was made from (an artefact, a table slice, external files)",
     "lineage_nodes": "Nodes of the lineage: artefacts, table slices and external files",
-    "dataset_rows": "Rows of every version of every conversation dataset: one line per interaction in them",
+    "dataset_rows": "Rows of every version of every conversation dataset: one row per interaction in them",
     "view_files": "Parquet files that the catalog's views read",
     "relations": "Tables, views and macros of the catalog",
     "relation_columns": "Columns of the catalog's tables and views",
@@ -92,7 +92,7 @@ COLUMNS = {
     "data_type": "type of the column",
     "days": "UTC days of the object's rows",
     "depth": "number of steps between them, from 1",
-    "detail": "figures and names behind the decision; JSON text in stage ingest",
+    "detail": "values behind the decision; JSON text in stage ingest",
     "difficulty": "the judge's score of difficulty, 1 to 10; null if not judged",
     "digest": "digest of its content",
     "draft_tokens": "drafted tokens",
@@ -207,8 +207,8 @@ COLUMNS = {
 OWN_COLUMNS = {
     ("objects", "content_sha256"): "sha256 of the object's bytes as read; identifies a moved object",
     ("cleaned_interactions", "quality"): "measures of the rules on single rows: lengths, shares of repeated text, ...",
-    ("feedback", "source"): "who gave it: a person, a program, a benchmark, as logged",
-    ("feedback", "comment"): "the comment in words",
+    ("feedback", "source"): "who gave the feedback: a person, a program, a benchmark, as logged",
+    ("feedback", "comment"): "the comment text",
     ("feedback", "name"): "what was rated: thumbs, or a score's name",
     ("decisions", "version"): "version of curated_interactions or sft_dataset that decided; null in other stages",
     ("decisions_history", "version"): "version of curated_interactions or sft_dataset that decided; null in other stages",
@@ -230,7 +230,7 @@ OWN_COLUMNS = {
     ("evaluation_report_likelihood", "model"): "the compared model: base, sft, student, quantized, target, reference",
     ("eval_suite", "prompt"): "the item's question",
 }
-"""Columns with a meaning of their own, by relation (or dataset) and name."""
+"""Columns whose meaning depends on the relation, by relation (or dataset) and name."""
 
 
 def add_comments(connection: duckdb.DuckDBPyConnection, datasets: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Counts a workload's records in the catalog: how many were read, kept, dropped by each rule, quarantined."""
+"""Counts a workload's records in the catalog: read, kept, dropped by each rule, quarantined."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The catalog behind a lock: a DuckDB connection that reads the lake's own rows, and nothing else.
+"""A locked connection to the catalog: it reads the lake's own rows, and nothing else.
 
     with locked(lake.catalog, lake.root, Limits()) as connection: connection.sql("from interactions")
 
-What holds, whatever is asked: files other than those that the catalog's views name cannot be opened, not even others of
-the lake; no extension is loaded, no secret read, no Python variable seen; no setting can be changed; memory is bounded,
-and so is what spills to a folder that is gone afterwards. The catalog itself is attached read-only to a database in
-memory, so that questions of one process never share settings.
+For every query: only files that the catalog's views name can be opened, no other files of the lake; no extension is loaded, no
+secret read, no Python variable visible; no setting can be changed; memory is bounded, and so is the spill folder, which is
+removed afterwards. The catalog is attached read-only to a database in memory, so queries of one process never share settings.
 
-DuckDB's lock lets a `copy` overwrite the very files that it lets be read, so a statement is run here only after
-resources/catalog/question.py has seen that it is a query.
+DuckDB's lock allows `copy` to overwrite the files that may be read, so a statement is run only after
+resources/catalog/question.py has checked that it is a query.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from resources.tables import sql_literal
 
 DEFAULT_MEMORY_GIB = 4.0
 SPILLS = 4
-"""What is spilled is at most this many times the memory."""
+"""Limit of the spill folder, as a multiple of the memory."""
 
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _CLOSED = {
@@ -36,13 +35,13 @@ _CLOSED = {
 
 
 class OldCatalogError(Exception):
-    """The catalog was built by a version that did not write down which files its views read."""
+    """The catalog was built by an earlier version, which did not record the files that its views read."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one question may take. `memory_gib`: None for 4 GiB, or half of the machine's memory where that is less.
-    `spill`: the folder for what does not fit; None for a temporary one."""
+    """Limits of one query. memory_gib: None for 4 GiB, or half of the machine's memory if that is less. spill: the folder for
+    data that does not fit; None for a temporary one."""
 
     memory_gib: float | None = None
     spill: Path | None = None
@@ -52,7 +51,7 @@ class Limits:
 def locked(catalog: Path, root: Path, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection to a catalog of the lake at `root`.
 
-    Raises OldCatalogError for a catalog without `view_files`, duckdb.Error where it cannot be opened.
+    Raises OldCatalogError for a catalog without `view_files`, duckdb.Error if it cannot be opened.
     """
     with (
         nullcontext(limits.spill) if limits.spill else TemporaryDirectory(prefix="millrace-sql-") as spill,
@@ -71,7 +70,7 @@ def locked(catalog: Path, root: Path, limits: Limits) -> Iterator[duckdb.DuckDBP
 
 
 def memory_gib(connection: duckdb.DuckDBPyConnection) -> float:
-    """The memory that a connection is bounded to, in GiB."""
+    """The memory limit of a connection, in GiB."""
     [(said,)] = connection.execute("select current_setting('memory_limit')").fetchall()
     number, unit = said.split()
     return float(number) * _UNITS[unit] / 2**30

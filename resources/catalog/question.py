@@ -1,12 +1,12 @@
-"""Which SQL is a question: one query, told by DuckDB's own parser.
+"""Checks that SQL is exactly one query that only reads, by DuckDB's own parser.
 
     check_question(connection, "select 1")       # fine
     check_question(connection, "copy ...")       # raises NotAQuestionError, which says what was given
 
 A query is select, from, with, values, table, describe, show, summarize, pivot or unpivot, and explain of one of them.
-Several statements are refused: none of them is run. Neither is a query that writes: since DuckDB 2.0 a `copy ... to` or an
-`insert` may stand where a CTE stands, and the functions `query` and `json_execute_serialized_sql` run any text. Every node
-of the parser's own syntax tree has to be one that only reads.
+Several statements are refused, and so is a query that writes: since DuckDB 2.0 a `copy ... to` or an `insert` may be a CTE,
+and the functions `query` and `json_execute_serialized_sql` run any text. Every node of the parser's syntax tree must be one
+that only reads.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ import duckdb
 from resources.sql_files import sql_text
 
 _QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
-"""DuckDB takes a pivot apart into several statements (MULTI), and a `create table ... as pivot` too."""
+"""DuckDB splits a pivot into several statements (MULTI), and a `create table ... as pivot` too."""
 
 
 _READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 _RUN_TEXT = {"query", "json_execute_serialized_sql"}
-"""Table functions that run the SQL in their argument, which may be put together from pieces."""
+"""Table functions that run the SQL in their argument, which may be composed at run time."""
 _WRITING = {"copy", "insert", "update", "delete", "merge", "truncate", "create", "drop", "alter", "export", "import", "attach"}
 
 
 class NotAQuestionError(Exception):
-    """A statement that is no query; one sentence that says what it is."""
+    """A statement is not a query; the message says what it is."""
 
 
 def check_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Raises NotAQuestionError unless `sql` is one query, duckdb.Error where it is no SQL."""
+    """Raises NotAQuestionError unless `sql` is one query, duckdb.Error if it is not SQL."""
     statements = connection.extract_statements(sql)
     if not statements:
-        raise NotAQuestionError("there is no SQL in what was asked: give a query, such as \"from artefacts\"")
+        raise NotAQuestionError("the query is empty: give SQL, such as \"from artefacts\"")
     if len(statements) > 1:
         raise NotAQuestionError(f"{len(statements)} statements were given, and none was run: ask one query at a time")
     kind = _kind(statements[0])
@@ -61,7 +61,7 @@ def check_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 
 def _kind(statement: duckdb.Statement) -> duckdb.StatementType | None:
-    """The kind of a statement; None for those that DuckDB's Python package has no name for (`update extensions`)."""
+    """The kind of a statement; None if DuckDB's Python package has no name for it (`update extensions`)."""
     try:
         return statement.type
     except ValueError:
@@ -69,7 +69,7 @@ def _kind(statement: duckdb.Statement) -> duckdb.StatementType | None:
 
 
 def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
-    """Whether a statement is grammatically a query: one that can stand where a table stands."""
+    """Whether a statement can be used as a table expression, as only queries can."""
     text = _without_end(statement)
     try:
         alone = connection.extract_statements(text)
@@ -80,7 +80,7 @@ def _is_query(connection: duckdb.DuckDBPyConnection, statement: str) -> bool:
 
 
 def _only_reads(connection: duckdb.DuckDBPyConnection, text: str) -> bool:
-    """Whether no part of a query writes or runs other SQL, by its syntax tree; by its words where there is no tree."""
+    """Whether no part of a query writes or runs other SQL, by its syntax tree, or by its words if DuckDB gives no tree."""
     [(said,)] = connection.execute(sql_text("catalog/syntax_tree"), {"text": text}).fetchall()
     tree = json.loads(said)
     return _tree_only_reads(tree) if not tree.get("error") else _words_only_read(text)
@@ -100,7 +100,7 @@ def _tree_only_reads(tree: Any) -> bool:
 
 
 def _words_only_read(text: str) -> bool:
-    """No bracket begins with a word that writes and goes on as a statement does; no function that runs text is called."""
+    """Whether no bracket begins with a statement that writes, and no function that runs text is called."""
     words = _words(text)
     for bracket, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
         if bracket == "(" and word in _WRITING and re.match(r"[\w\"'$(]", after):
@@ -135,7 +135,7 @@ def _without_end(statement: str) -> str:
 
 
 def _explained(statement: str) -> list[str]:
-    """What an `explain` may be of: the words after it, with and without options in brackets."""
+    """The statements that an `explain` may explain: the words after it, with and without options in brackets."""
     tokens = _tokens(statement)
     starts = [place for place, _ in tokens] + [len(statement)]
     words = [word.lower() for _, word in tokens]

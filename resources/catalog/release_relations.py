@@ -2,7 +2,7 @@
 
     create_release_relations(connection, lake)      # after the table `artefacts`; rebuilt with the catalog
 
-What cannot be read is left out here: `millrace verify <lake>/endpoints` says what is wrong with it.
+Unreadable files are left out; `millrace verify <lake>/endpoints` reports them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from resources.releasing.endpoints import Aliases, Endpoint, EndpointError, work
 from resources.sql_files import run, sql_text
 
 RELEASE_RELATIONS = ("approvals", "champions", "releases", "gates")
-"""In the order in which they are made: releases tells of approvals."""
+"""In order of creation: releases reads approvals."""
 
 _GATE = pa.struct([
     ("name", pa.string()), ("wanted", pa.float64()), ("measured", pa.float64()), ("low", pa.float64()), ("high", pa.float64()),
@@ -51,7 +51,7 @@ def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: Lake) 
 
 
 def _entries(lake: Lake, workload: str) -> list[dict[str, Any]]:
-    """Every readable entry, with those of an earlier version that the next change will copy into the log."""
+    """Every readable entry, including entries of an earlier version that the next change will copy into the log."""
     try:
         return [_row(entry, intact=True) for entry in Endpoint(lake, workload).entries()]
     except (EndpointLogError, EndpointError):

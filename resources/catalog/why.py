@@ -1,12 +1,12 @@
-"""What became of one request or log line: tables, decisions, datasets, models, releases, endpoints.
+"""The history of one request or log line: tables, decisions, datasets, models, releases, endpoints.
 
     history = history_of(lake, "chatcmpl-123")  # an interaction (8 or more digits do), request, trace, session
     history = history_of(lake, "logs/gateway/part-0.jsonl.gz:12")  # a line: kept, repeated, feedback or in quarantine
     history = history_of(lake, "logs/gateway/part-0.jsonl.gz")     # a log object: its records, or why it was not read
     history.steps                                                  # one row a step, in order
 
-Only ids, names and the project's own words are in it, never what a user wrote. The path of an object may be spelled in any way,
-or be the end of its uri. Raises UnknownIdError, which says what was looked for, where nothing is found.
+A history has only ids, names and fixed texts, never what a user wrote. An object's path may have any spelling, or be the end
+of its uri. Raises UnknownIdError if nothing is found.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ STEPS = pa.schema(
      ("kept_id", pa.string()), ("current", pa.bool_())]
 )
 """step: 0 the line, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of other rows, 8 model,
-9 release, 10 endpoint. current: the step belongs to the version of its artefact that is the current one."""
+9 release, 10 endpoint. current: the step belongs to the current version of its artefact."""
 
 
 UNTIED = {
     "unknown": ", an id that no interaction read so far has", "several": ", an id that several interactions share",
     "elsewhere": ", an id that only another workload's interactions have",
 }
-"""Why feedback is tied to no interaction, by the word in `tie`."""
+"""Why feedback is tied to no interaction, by the value of `tie`."""
 
 LAST_ROW = 2**62
-"""No object has so many lines; what is asked for beyond it is asked for as this one."""
+"""Upper bound of line numbers; a larger one counts as this."""
 
 
 class UnknownIdError(Exception):
-    """Nothing in the lake has this id, or came of this line; the message says what was looked for."""
+    """Nothing in the lake has this id or line; the message says what was searched for."""
 
 
 @dataclass(frozen=True)
 class History:
-    """What became of what was asked for. `subjects`: what is known of each interaction itself, by interaction id."""
+    """The steps of one id or line. subjects: facts about each interaction, by interaction id."""
 
     asked: str
     what: str
@@ -58,9 +58,9 @@ class History:
 
 
 def history_of(lake: Lake, identifier: str) -> History:
-    """What became of the interactions or of the line that `identifier` means.
+    """The history of the interactions or the line that `identifier` means.
 
-    Raises UnknownIdError where it means nothing, CatalogError where it means several things.
+    Raises UnknownIdError if it means nothing, CatalogError if it is ambiguous.
     """
     identifier = identifier.strip()
     try:
@@ -89,7 +89,7 @@ def history_of(lake: Lake, identifier: str) -> History:
 
 
 def _place(identifier: str) -> tuple[str, int | None]:
-    """A path and a row of URI:ROW; no row where it is no such thing. A name may hold colons of its own."""
+    """Path and row of URI:ROW; row None for anything else. File names may contain colons."""
     path, _, row = identifier.rpartition(":")
     if path and row.isascii() and row.isdecimal():
         return path, min(int(row), LAST_ROW)
@@ -108,7 +108,7 @@ def _unknown(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, path
 
 
 def _object(connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, objects: list[dict[str, Any]]) -> History:
-    """What came of a log object as a whole, by workload, and of its records."""
+    """The history of a log object as a whole, by workload, and of its records."""
     steps = []
     for item in objects:
         said = {"found": "waits to be read", "failed": f"could not be read: {item['problem']}; the next run tries again"}.get(
@@ -162,7 +162,7 @@ def _step(stage: str, rule: str, detail: str | None, kept: bool) -> dict[str, An
 def _told(
     connection: duckdb.DuckDBPyConnection, lake: Lake, asked: str, what: str, ids: list[str], first: list[dict[str, Any]]
 ) -> History:
-    """The steps of what was found, those of the line first, each interaction's in the order in which it was asked for."""
+    """The history of what was found: first the line's steps, then each interaction's, in the given order."""
     order = {interaction: place for place, interaction in enumerate(ids)}
     subjects = {row["interaction_id"]: row for row in rows(connection, "why/subjects", ids=ids).to_pylist()}
     steps = rows(connection, "why/steps", ids=ids).to_pylist()
@@ -172,7 +172,7 @@ def _told(
 
 
 def _served(lake: Lake, release: dict[str, Any]) -> list[dict[str, Any]]:
-    """The aliases that name a release at this moment: they move without the catalog being rebuilt."""
+    """The aliases that name a release now, read from the endpoint's file."""
     workload = release["name"].split("/")[0]
     aliases = Endpoint(lake, workload).read()
     return [

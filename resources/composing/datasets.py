@@ -14,15 +14,15 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
     interaction_ids  every interaction whose answer the row trains on
     quality, difficulty   the judge's scores of the last answer, 1 to 10, if any
 
-A chat client repeats the conversation with every turn. Where a later row of a session contains an earlier one whole, only the
-longest row is used: its assistant messages have weight 1 where their own interaction survived curation, else 0 (an answer with
-a thumb down stays as context). The split is drawn by the hash of the session's split group, never by row.
+A chat client repeats the conversation with every turn. If a later row of a session contains an earlier one completely, only
+the longest row is used: its assistant messages have weight 1 if curation kept their own interaction, else 0 (an answer with a
+thumbs-down stays as context). The split is drawn by the hash of the session's split group, never by row.
 
-Where a source has more rows than its quota, each prompt shape gets a quota by the temperature `balance` (its size to the
-power 1, 1/2 or 0), so that rare kinds of requests are represented; within a shape, rows are drawn by hash.
+If a source has more rows than its quota, each prompt shape gets a quota by `balance` (its size to the power 1, 1/2 or 0), so
+that rare kinds of requests are represented; within a shape, rows are drawn by hash.
 
 `report.decisions` has the decision on every curated row (rows of the table `decisions`, stage "dataset"); with `tables`, they
-are committed there as well.
+are also committed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SFT_ROWS = pa.schema(
 
 
 class DatasetError(Exception):
-    """These rows and settings give no dataset; the message says what to change."""
+    """The rows and settings give no dataset; the message says what to change."""
 
 
 class DatasetSettings(BaseModel):
@@ -89,7 +89,7 @@ class SftReport:
     rows: dict[str, int] = field(default_factory=dict)
     sessions: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
-    """Training rows by source: what the mix asked for, as far as the rows sufficed."""
+    """Training rows by source, as the mix asked for, as far as rows were available."""
     by_rule: dict[str, int] = field(default_factory=dict)
     """Curated rows by the rule of their decision."""
     decisions: pa.Table | None = None
@@ -161,7 +161,7 @@ def build_sft_dataset(
 
 
 def sessions_in_two_splits(dataset: Path) -> int:
-    """Number of sessions with rows in more than one split of a finished dataset. Anything but 0 is a leak."""
+    """Number of sessions with rows in more than one split of a finished dataset; above 0, test data leaked into training."""
     files = [str(dataset / f"{split}.parquet") for split in SPLITS]
     with workbench() as connection:
         return run(connection, "composing/datasets/sessions_in_two_splits", files=files).fetchall()[0][0]
@@ -217,7 +217,7 @@ def _handed_out(available: dict[str, int], weights: dict[str, float], wanted: in
 
 
 def _quota_table(clusters: dict[str, dict[str, int]], quotas: dict[str, int], balance: str) -> pa.Table:
-    """Training rows wanted of each cluster of each source, with the source's total."""
+    """Wanted training rows for each cluster of each source, with the source's total."""
     found = [
         {"source": source, "cluster": cluster, "rows": rows, "source_rows": quotas[source]}
         for source, sizes in clusters.items()

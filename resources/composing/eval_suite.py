@@ -1,4 +1,4 @@
-"""Reads held-out evaluation suites into one table: what curation must keep out of the training rows.
+"""Reads evaluation suites into one table of items, which curation keeps out of the training rows.
 
     build_eval_suite({"gsm8k": EvalSettings(uri="gsm8k_test.jsonl", format="gsm8k")}, output)   # {"gsm8k": 1319}
 
@@ -40,7 +40,7 @@ IDS = ("item_id", "id", "task_id", "question_id")
 
 
 class EvalSuiteError(Exception):
-    """An evaluation file that cannot be read in its format; the message names file and record."""
+    """An evaluation file cannot be read in its format; the message names file and record."""
 
 
 class EvalSettings(BaseModel):
@@ -76,7 +76,7 @@ def build_eval_suite(evals: dict[str, EvalSettings], output: Path) -> dict[str, 
 
 
 def records(uri: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each record of JSON Lines or JSON-array files, with its place for messages."""
+    """Each record of JSON Lines or JSON-array files, with its position for error messages."""
     try:
         files = fsspec.open_files(uri, "rt", compression="infer", encoding="utf-8-sig")
         files.sort(key=lambda file: file.path)
@@ -97,7 +97,7 @@ def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             found = [(f"{path} record {number}", record) for number, record in enumerate(json.loads(text), start=1)]
         except ValueError as error:
-            raise EvalSuiteError(f"{path} begins as a JSON array but is none: {error}") from error
+            raise EvalSuiteError(f"{path} begins like a JSON array but is not valid: {error}") from error
     else:
         found = []
         for number, line in enumerate(text.split("\n"), start=1):

@@ -1,4 +1,4 @@
-"""Imports seed examples: curated or synthetic examples that join the traffic in the training split.
+"""Imports seed examples: curated or synthetic examples that are added to the training split.
 
     report = import_seeds({"handmade": SourceSettings(uri="seeds.jsonl")}, output)
 
@@ -42,7 +42,7 @@ ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 
 
 class SeedError(Exception):
-    """A seed file that cannot be read; the message names it."""
+    """A seed file cannot be read; the message names it."""
 
 
 @dataclass
@@ -117,7 +117,7 @@ def _examples(source: str, settings: SourceSettings) -> Iterator[tuple[dict[str,
 
 
 def _row(example: dict[str, Any]) -> dict[str, Any]:
-    """An example as a row of seeds. Raises ValueError with what is wrong."""
+    """An example as a row of seeds. Raises ValueError for an unusable example."""
     if example["problem"]:
         raise ValueError(example["problem"])
     if example["status"] == "text":

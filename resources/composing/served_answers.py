@@ -4,8 +4,8 @@
 
 Writes served.parquet into `output`: interaction_id, model, served_model_digest, params (JSON text), finish_reason,
 prompt_token_ids, completion_token_ids; one row per interaction whose answer is learnt in train.parquet or validation.parquet.
-Ids are null where the log has none, where personal data was redacted from the row or is in its reasoning (the ids still
-contain it), and where their number differs from the server's count. model_ops.answering.served_answers reads the file.
+Ids are null if the log has none, if personal data was redacted from the row or is in its reasoning (the ids would still
+contain it), or if their number differs from the server's count. model_ops.answering.served_answers reads the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ IDS = ("prompt_token_ids", "completion_token_ids")
 
 def build_served_answers(tables: Tables, workload: str, dataset: Path, output: Path,
                          redaction: CurationSettings) -> dict[str, int]:
-    """Fills `output` and returns counts: answers, with exact ids, with a digest of the weights, ids left out by reason.
+    """Fills `output` and returns counts of answers: all, with exact ids, with a digest of the weights, with ids left out by
+    reason.
 
     redaction: how personal data is found, and whether it is replaced.
     """

@@ -1,12 +1,12 @@
-"""How characters make words: one number for each code point, for the loops of `resources.curating.word_kernels`.
+"""Classifies characters for word splitting: one number for each code point, for the loops of `resources.curating.word_kernels`.
 
     alphabet()[ord("A")]         # 97: part of a word, as "a"
     alphabet()[ord("-")]         # 0: separates words
     alphabet()[ord("水")]        # ALONE | 0x6c34: a word by itself
 
 ASCII letters, digits and underscores and, beyond ASCII, letters, numbers and marks make words; case does not count. In
-scripts without spaces every character is a word. UNSETTLED marks characters that a text in Unicode's form NFC may not
-hold, or only in some places: a text with one of them is normalised first.
+scripts without spaces every character is a word. UNSETTLED marks characters that NFC text does not contain, or contains only
+in some positions: a text with such a character is normalised first.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from jaxtyping import UInt32
 ALONE = 1 << 31
 UNSETTLED = 1 << 30
 CODE_POINTS = 0xE01F0
-"""No letters or marks beyond: what is left are private characters."""
+"""Higher code points are neither letters nor marks."""
 
 _IN_USE = (range(0x33480), range(0xE0100, CODE_POINTS))
-"""Where Unicode 17 has letters, numbers and marks; the second are selectors of variants, which are marks."""
+"""Ranges with letters, numbers and marks in Unicode 17; the second range holds the variation selectors, which are marks."""
 
 _WITHOUT_SPACES = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -39,7 +39,7 @@ _HANGUL_VOWELS_AND_TAILS = ((0x1161, 0x1175), (0x11A8, 0x11C2))
 
 @cache
 def alphabet() -> UInt32[np.ndarray, " code_points"]:
-    """For each code point 0 (separates words), or its lower-case form with the marks ALONE and UNSETTLED."""
+    """For each code point: 0 (separates words), or its lower-case form with the flags ALONE and UNSETTLED."""
     table = np.zeros(CODE_POINTS, dtype=np.uint32)
     composed = {chr(code) for first, last in _HANGUL_VOWELS_AND_TAILS for code in range(first, last + 1)}
     for code in chain(*_IN_USE):

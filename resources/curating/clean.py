@@ -45,14 +45,14 @@ from resources.sql_files import attach_slice, rows, run, stream, workbench
 from resources.tables import SCHEMAS, Tables
 
 BYTES_AT_A_TIME = 256 << 20
-"""Days are cleaned in groups of about this much text; a larger day in parts of whole sessions."""
+"""Bytes of text cleaned at a time: several small days together, a larger day in parts of whole sessions."""
 
 
 MACROS = tuple(
     f"curating/macros/{name}"
     for name in (
-        "one_line", "one_spacing", "message_text", "message_identity", "conversation_texts", "conversation_with_identities",
-        "new_messages", "beginning", "shape_of",
+        "one_line", "one_spacing", "message_text", "message_identity", "conversation_of", "conversation_texts",
+        "conversation_with_identities", "new_messages", "beginning", "shape_of",
     )
 )
 
@@ -115,10 +115,9 @@ def cleaned_with(settings: CurationSettings) -> str:
 
 
 def stale_days(tables: Tables, workload: str, settings: CurationSettings | None = None) -> list[date]:
-    """Days that have to be cleaned again: rows arrived late for them, changed, or went, or they never were cleaned.
+    """Days to clean: never cleaned, or with interactions that were added, changed or removed since.
 
-    With `settings`, also days that were cleaned by other rules or other code than these, or before people said of a row what
-    they say now.
+    With `settings`, also days that were cleaned with other settings or code, and days whose feedback changed since.
     """
     digest = cleaned_with(settings) if settings else None
     fresh = FreshDays(tables, workload, digest)
@@ -129,7 +128,7 @@ def stale_days(tables: Tables, workload: str, settings: CurationSettings | None 
 
 
 def _stale_rows(tables: Tables, workload: str, days: Sequence[date], digest: str | None) -> set[date]:
-    """Those of `days` whose cleaned rows are not those of interactions, or were made with another digest."""
+    """The days whose cleaned rows do not match their interactions, or were made with another digest."""
     if not days:
         return set()
     with workbench() as connection:
@@ -139,7 +138,7 @@ def _stale_rows(tables: Tables, workload: str, days: Sequence[date], digest: str
 
 
 def _stale_opinions(tables: Tables, workload: str) -> set[date]:
-    """Days with rows about which people say something else now. An id in feedback may be of any day's row."""
+    """Days with rows whose feedback changed. An id in feedback may name a row of any day."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
@@ -149,7 +148,7 @@ def _stale_opinions(tables: Tables, workload: str) -> set[date]:
 
 
 def _groups(tables: Tables, workload: str, days: list[date]) -> Iterator[tuple[list[date], int]]:
-    """Days to clean together, and in how many parts."""
+    """Groups of days to clean together, each with its number of parts."""
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
         sizes = dict(run(connection, "curating/clean/bytes_by_day").fetchall())
@@ -252,7 +251,7 @@ def _measured(connection: duckdb.DuckDBPyConnection, settings: CurationSettings)
 
 
 class _Spool:
-    """Rows of one commit that need not fit in memory: parts beyond the first wait in a Parquet file."""
+    """Rows of one commit, which need not fit in memory: parts after the first are kept in a Parquet file."""
 
     def __init__(self, name: str, folder: str):
         self._schema, self._path = SCHEMAS[name], Path(folder) / f"{name}.parquet"
@@ -278,7 +277,7 @@ class _Spool:
         self._writer.write_table(part)
 
     def read(self) -> pa.Table | pa.RecordBatchReader:
-        """All rows; as batches where there are many."""
+        """All rows; batches if there is more than one part."""
         if self._first is not None:
             return self._first
         file = pq.ParquetFile(self._path)

@@ -158,8 +158,9 @@ def _find_near_duplicates(connection: duckdb.DuckDBPyConnection, settings: NearD
     bands = band_hashes(signed["signature"].combine_chunks(), settings.bands)
     suspects = share_a_bucket(bands)
     connection.register("suspects", pa.table({"place": places[suspects]}))
+    run(connection, "curating/curate/texts_to_compare")
     with ShingleFile() as sets:
-        for batch in stream(connection, "curating/curate/texts_to_compare"):
+        for batch in stream(connection, "curating/curate/suspect_texts"):
             for group in shingle_sets(text_buffer(batch["new_turn"]), text_buffer(batch["answer"]), settings.ngram):
                 sets.add(*group)
         links = link(bands, suspects, sets.read(), settings.similarity)
@@ -186,6 +187,7 @@ def _find_semantic_duplicates(
     folder.mkdir(parents=True, exist_ok=True)
     places = rows(connection, "curating/curate/remaining_rows")["place"].to_numpy()
     connection.register("suspects", pa.table({"place": places}))
+    run(connection, "curating/curate/texts_to_compare")
     write_rows(stream(connection, "curating/curate/remaining_texts"), folder / "texts.parquet")
     best, likeness = group_vectors(embed(folder), settings.similarity)
     found = likeness > 0

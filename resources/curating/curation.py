@@ -90,17 +90,17 @@ class CurationSettings(_Settings):
     judge: JudgeSettings | None = Field(
         None, description="Model that scores rows by quality and difficulty. Left out: no row is judged")
     min_quality: float | None = Field(
-        None, ge=1, le=10, description="Drop rows that the judge scored lower; needs `judge`. Left out: no bound")
+        None, ge=1, le=10, description="Drop rows with a lower quality score; needs `judge`. Left out: no bound")
 
     @model_validator(mode="after")
     def _judged_with_care(self):
         if self.min_quality is not None and self.judge is None:
             raise ValueError("min_quality needs scores: name the model that gives them under curation.judge")
         if self.judge is not None and self.pii == "keep":
-            raise ValueError("judge shows rows to an endpoint, and pii: keep would show it personal data; take pii: redact")
+            raise ValueError("judge sends rows to an endpoint, and with pii: keep they contain personal data; set pii: redact")
         return self
 
     def as_config(self) -> dict[str, Any]:
-        """The settings that decide the outcome, for a manifest: without how the judge is reached."""
+        """The settings that decide the result, for a manifest: the judge's address and timeouts are left out."""
         reached = {"base_url", "api_key_env", "max_rows", "concurrency", "timeout_s", "retries", "request"}
         return self.model_dump(mode="json", exclude={"judge": reached})

@@ -1,12 +1,13 @@
 """Finds rows that contain evaluation items, by n-gram coverage as in open-instruct and GPT-3.
 
     find_contamination(connection, tables, "math-tutor", settings)      # fills the temp table `contaminated`
-    find_items(connection, settings)                                    # the same for any rows, without a lake's table
+    find_items(connection, settings)                                    # the same for any rows, without a lake
 
-A row contains an item (its prompt; its answer if that has at least the largest n-gram's words) when the row's n-grams cover at
-least the threshold's share of the item's words (Tulu 3: 8-grams and 50 %; GPT-3: 13-grams). An item shorter than the largest
-n-gram must occur whole (half of ten words of code is nothing special); one with fewer than four words must be a whole message,
-or "yes" would match half the traffic. All messages but the system prompt count, history and answer too: all are trained on.
+A row contains an item (its prompt, or its answer if the answer has at least as many words as the largest n-gram) when the
+row's n-grams cover at least the threshold's share of the item's words (Tulu 3: 8-grams and 50 %; GPT-3: 13-grams). An item
+shorter than the largest n-gram must occur whole (half of ten words of code is nothing special); one with fewer than four words
+must be a whole message, or "yes" would match half the traffic. All messages but the system prompt count, history and answer
+too: all are trained on.
 
 Finds are stored by day in the table `contamination`, with a digest of the items and of the day's texts: a day is searched again
 only when its rows, the suites or the settings change. A row without interaction_id says that its day was searched.
@@ -111,7 +112,7 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The items' n-grams as word_kernels.find_grams takes them. Grams of different sizes are different numbers."""
+    """The items' n-grams in the form that word_kernels.find_grams takes. N-grams of different sizes have different numbers."""
 
     sizes: np.ndarray
     whole: np.ndarray
@@ -134,7 +135,7 @@ class _Wanted:
 
 
 def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
-    """The items' grams that occur in each row's messages."""
+    """The items' n-grams that occur in each row's messages."""
     from resources.curating.word_kernels import find_grams
 
     def work(first: int, texts: TextBuffer) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Which days were found to be cleaned as they should be, remembered for the names of the files that were compared.
+"""Remembers which days are cleaned and up to date, by the names of the files that were compared.
 
     fresh = FreshDays(tables, "math-tutor", cleaned_with)
-    fresh.unknown                             # days that have to be compared: files were written since, or the rules changed
-    fresh.keep(stale, opinions_hold=True)     # all days but these are known to be fresh from now on
+    fresh.unknown                             # days to compare: files were written since, or the rules changed
+    fresh.keep(stale, opinions_hold=True)     # all other days are known to be up to date
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FRESH = "fresh"
 
 
 class FreshDays:
-    """Of one workload, for one digest of settings and code."""
+    """The up-to-date days of one workload, for one digest of settings and code."""
 
     def __init__(self, tables: Tables, workload: str, cleaned_with: str | None):
         files = {name: tables.files_by_day(name, workload) for name in ("interactions", "cleaned_interactions", "feedback")}
@@ -38,11 +38,11 @@ class FreshDays:
 
     @property
     def is_heard(self) -> bool:
-        """Whether rows hold what people say of them now, as far as all tables were compared since they were written to."""
+        """Whether the rows have the current feedback: no table was written to since feedback was last compared."""
         return self._memory.get(self._heard_key) == FRESH
 
     def keep(self, stale: Collection[date], opinions_hold: bool) -> None:
-        """Remembers what was compared. stale: the days that are not as they should be."""
+        """Remembers the result of a comparison. stale: the days that are not up to date."""
         known = {key: FRESH for day, key in self._keys.items() if day not in stale}
         if opinions_hold or self.is_heard:
             known[self._heard_key] = FRESH

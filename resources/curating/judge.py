@@ -4,7 +4,7 @@
 
 The judge sees cleaned text only, with personal data replaced. A text is judged once per model and prompt, whatever the number
 of its copies; a scored text is not sent again. Replies are committed every few hundred rows, so a killed run loses no more
-than those. A row without a score is recorded with none (`answer` says why) and sent again next time.
+than those. A row that got no score is recorded without one (`answer` says why) and sent again next time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def judge(
 def _judge_part(
     tables: Tables, endpoint: JudgeEndpoint, threads: ThreadPoolExecutor, part: list[dict[str, Any]], report: JudgeReport
 ) -> None:
-    """Judges some rows and commits the replies, also where the endpoint fails meanwhile."""
+    """Judges some rows and commits the replies, also if the endpoint fails meanwhile."""
     settings = endpoint.settings
     replies: list[Reply] = []
     refused: JudgeError | None = None
@@ -96,7 +96,7 @@ def _judge_part(
         raise JudgeError(
             f"the judge at {settings.base_url} does not answer ({first}): {counted(report.scored, 'row')} "
             f"{'was' if report.scored == 1 else 'were'} judged and kept, "
-            f"{report.wanted - report.known - report.scored:,} wait; run again when it is up"
+            f"{report.wanted - report.known - report.scored:,} are not judged yet; run again when it is up"
         )
     if len(replies) >= NONSENSE and not scored:
         reason = Counter(reply.answer if reply.no_text else "no scores in its text" for reply in replies).most_common(1)[0][0]

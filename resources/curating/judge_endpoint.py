@@ -4,7 +4,7 @@
     with JudgeEndpoint(judge) as endpoint:
         reply = endpoint.ask("[{...}]", "{...}")      # Reply(quality=7, difficulty=3, answer="{...}")
 
-A busy or failing server is asked again (model_ops.openai_api); one that stays silent is given up.
+Requests to a busy or failing server are repeated (model_ops.openai_api); a server that stays silent is given up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEPT = 2000
 
 
 class JudgeError(Exception):
-    """The judge cannot be asked; the message says why, and which rows were kept."""
+    """The judge cannot be reached or used; the message says why, and how many rows were kept."""
 
 
 class JudgeSettings(EndpointSettings):
@@ -44,7 +44,7 @@ class JudgeSettings(EndpointSettings):
 
     prompt: str = Field(
         PROMPT, min_length=1, description="Prompt that asks for a JSON object with quality and difficulty, 1 to 10")
-    max_rows: int | None = Field(10_000, ge=1, description="Most different texts to judge, drawn by hash. null: every one")
+    max_rows: int | None = Field(10_000, ge=1, description="Most distinct texts to judge, drawn by hash. null: all")
     max_characters: int = Field(
         24_000, ge=200, description="Most characters of a conversation; the middle of a longer one is left out")
     concurrency: int = Field(8, ge=1, le=256, description="Requests at a time")
@@ -55,20 +55,22 @@ class JudgeSettings(EndpointSettings):
 
     @property
     def prompt_sha256(self) -> str:
-        """What makes judgements comparable besides the model: the prompt and how much of a conversation is shown."""
+        """Digest of the prompt and of how much of a conversation is shown: judgements of one model are comparable if it is
+        equal."""
         return hashlib.sha256(f"{self.prompt}\n{self.max_characters}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Scores, or None; `answer` is the judge's text, or why there is none. unreachable: the endpoint did not answer."""
+    """Scores, or None; `answer` is the judge's text, or the reason why there is no text. unreachable: the endpoint did not
+    answer."""
 
     quality: float | None
     difficulty: float | None
     answer: str
     unreachable: bool = False
     no_text: bool = False
-    """`answer` says why the judge said nothing."""
+    """Whether the endpoint did not answer; `answer` says why."""
 
     @property
     def complete(self) -> bool:
@@ -94,7 +96,7 @@ class JudgeEndpoint:
 
     @property
     def gone(self) -> bool:
-        """Whether so many requests in a row failed that no more are sent."""
+        """Whether too many requests in a row failed; then no more are sent."""
         return self._silent >= 2 * self.settings.concurrency
 
     def ask(self, messages: str, completion: str) -> Reply:

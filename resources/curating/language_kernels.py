@@ -9,7 +9,7 @@ from model_ops.compiled import compiled
 
 @compiled
 def classify(content, edges, sample, least_letters, moves, rows, outputs, weights, priors):
-    """The place of each text's best class, -1 where it has too few letters, and its probability."""
+    """Index of each text's best class (-1: too few letters) and its probability."""
     texts = len(edges) - 1
     best = np.full(texts, -1, dtype=np.int32)
     confidence = np.zeros(texts)
@@ -51,7 +51,7 @@ def classify(content, edges, sample, least_letters, moves, rows, outputs, weight
 
 @compiled
 def _prose(content, start, stop, prose, sample):
-    """Copies what is prose, at most `sample` bytes of it; returns its size and how many letters (by bytes) it has."""
+    """Copies the prose of a text, at most `sample` bytes; returns its size and its number of letter bytes."""
     size = 0
     letters = 0
     at = start
@@ -92,6 +92,6 @@ def _prose(content, start, stop, prose, sample):
             size += 1
             space = True
         at += 1
-    while size > 0 and prose[size - 1] >= 128 and size >= sample:   # no half character at the end
+    while size > 0 and prose[size - 1] >= 128 and size >= sample:   # no truncated character at the end
         size -= 1
     return size, letters

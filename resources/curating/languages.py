@@ -2,10 +2,10 @@
 
     detect(pa.array(["Wie kann ich mein Passwort ändern?", "ok"]))    # (["de", None], [0.99, 0.0])
 
-Only prose is used, its first SAMPLE bytes: code blocks, `code`, URLs, tags and placeholders are ignored. A text with fewer than
-LEAST_LETTERS letters (a third of that in scripts with three-byte letters) has no language, nor has one whose best language
-stays below `least_confidence`. The confidence is py3langid's probability: a softmax whose temperature grows with the root of
-the text's length. Rare languages are excluded: else short English is sometimes taken for Walloon.
+Only prose is used, its first SAMPLE bytes: code blocks, `code`, URLs, tags and placeholders are ignored. A text with fewer
+than LEAST_LETTERS letters (a third of that in scripts with three-byte letters), or whose best language stays below
+`least_confidence`, has no language. The confidence is py3langid's probability: a softmax whose temperature grows with the root
+of the text's length. Rare languages are excluded, because short English texts are sometimes classified as Walloon.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from resources.curating.shingles import TextBuffer, in_groups, plain_buffer
 
 SAMPLE = 300
-"""Bytes of prose that are used; more rarely change the result."""
+"""Bytes of prose that are used; more bytes rarely change the result."""
 
 LEAST_LETTERS = 10
 
@@ -36,7 +36,7 @@ class Model(NamedTuple):
     """Next state by row * 256 + byte."""
     rows: np.ndarray
     outputs: np.ndarray
-    """By state: the feature that ends there, or -1."""
+    """For each state: the feature that ends there, or -1."""
     weights: np.ndarray
     priors: np.ndarray
     names: tuple[str | None, ...]

@@ -29,7 +29,7 @@ from resources.curating.minhash import signatures
 from resources.curating.shingles import Ragged, shingle_sets, text_buffer
 
 BEST, BEFORE = 8, 32
-"""In a bucket a row meets this many of the first rows, and this many before it."""
+"""In a bucket, a row is compared with the first BEST rows and with the BEFORE rows before it."""
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ def group_turns(
 
 
 def groups_of(one: Int64[np.ndarray, " edges"], other: Int64[np.ndarray, " edges"], nodes: int) -> Int64[np.ndarray, " nodes"]:
-    """Connected components: each of the nodes 0..nodes-1 with the least node that it is connected to."""
+    """Connected components: for each of the nodes 0..nodes-1, the smallest node of its component."""
     from resources.curating.word_kernels import join_pairs, settle
 
     parents = np.arange(nodes)
-    # Copies: Arrow's arrays are read-only or not by their chunks, and numba compiles for each kind
+    # Copied: Arrow's arrays may be read-only or not, and numba would compile a version for each
     join_pairs(parents, np.array(one), np.array(other))
     settle(parents)
     return parents

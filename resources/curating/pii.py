@@ -1,14 +1,14 @@
-"""Personal data in chat messages, replaced by typed placeholders.
+"""Replaces personal data in chat messages by typed placeholders.
 
     redactor = Redactor()                                          # one for each session
     redactor.redact_json('[{"role":"user","content":"mail a@b.org"}]')   # ... "mail <EMAIL_1>"
     redactor.found                                                 # {"EMAIL": 1}
 
 The same value gets the same placeholder for as long as one redactor is used; numbers count up from 1 in the order in
-which values first appear. `pii_patterns` says what is found, or another finder: see `presidio`.
+which values first appear. `pii_patterns` finds the values; `presidio` can add to them.
 
-JSON stays JSON: keys and values are replaced each by itself; a string that holds JSON itself (a tool call's arguments) is
-taken apart and put together again. A number that is a card's or, by its key, a telephone's becomes a string.
+JSON stays JSON: each key and value is redacted by itself; a string that contains JSON (a tool call's arguments) is parsed,
+redacted and written again. A number that is a card number or, by its key, a telephone number becomes a string.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AFTER_KEY = re.compile(r"[\"']\s*:\s*\Z")
 
 
 def finder(engine: str) -> Callable[[str], Iterable[Span]]:
-    """What finds personal data in a text: `builtin`, or `presidio`, which adds to it. Raises PresidioError."""
+    """The function that finds personal data in a text: `builtin`, or `presidio`, which adds to it. Raises PresidioError."""
     if engine == "builtin":
         return find
     from resources.curating.presidio import presidio_finder
@@ -36,7 +36,7 @@ def finder(engine: str) -> Callable[[str], Iterable[Span]]:
 
 
 class Redactor:
-    """Replaces what `find` finds, and remembers it: one for each session."""
+    """Replaces what `find` finds and numbers the values; use one redactor per session."""
 
     def __init__(self, find: Callable[[str], Iterable[Span]] = find) -> None:
         self.found: Counter[str] = Counter()
@@ -49,14 +49,14 @@ class Redactor:
         return self._replace(text, self._find(text))
 
     def redact_json(self, text: str) -> str:
-        """JSON text with every value in it redacted; text that is not JSON is redacted as it stands.
+        """JSON text with every key and value redacted; text that is not JSON is redacted as a whole.
 
-        Where nothing is found the text comes back as it was, byte for byte.
+        A text without personal data is returned unchanged, byte for byte.
         """
         before = self.found.total()
         try:
             value = self._walk(json.loads(text))
-        except (ValueError, RecursionError):  # not JSON, or nested beyond what any message is
+        except (ValueError, RecursionError):  # not JSON, or nested too deeply
             return self.redact(text)
         if self.found.total() == before:
             return text
@@ -71,7 +71,7 @@ class Redactor:
             named: dict[str, Any] = {}
             for key, item in value.items():
                 told = self.redact(key)
-                while told in named:   # two spellings of one address: neither value may be lost
+                while told in named:   # two keys with the same placeholder: both values are kept
                     told += "'"
                 named[told] = self._named(key, item)
             return named
@@ -80,7 +80,7 @@ class Redactor:
         return value
 
     def _named(self, key: str, value: Any) -> Any:
-        """A value under its key: "password": "..." says of the value what the value alone does not."""
+        """Redacts a value, using its key: "password" marks a value that no pattern would find."""
         if type(value) is int and value >= 10**6:
             text = str(value)
             spans = self._find(f"{key}: {text}")
@@ -94,7 +94,7 @@ class Redactor:
         return self._replace(value, spans)
 
     def _json_inside(self, text: str) -> str:
-        """A string that may hold JSON. Its spelling is kept where its text can be redacted in place."""
+        """Redacts a string that may contain JSON. Its formatting is kept if the text can be redacted in place."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -111,7 +111,7 @@ class Redactor:
         parts, last = [], 0
         for span in spans:
             holder = self._holder(span.kind, span.identity)
-            # {"card": 4111...} inside a text: the number's place needs a string, or the JSON would break
+            # {"card": 4111...} inside a text: a placeholder needs quotes there, or the JSON would be invalid
             bare = text[span.start].isdigit() and _AFTER_KEY.search(text, max(0, span.start - 8), span.start)
             parts += [text[last : span.start], f'"{holder}"' if bare else holder]
             last = span.end

@@ -11,12 +11,12 @@ _TOKEN, _SECRET_WORD = 1, 2
 
 @compiled
 def suspects(content, edges, words, word_edges, word_kinds, word_starts, word_signs, iban_lengths):
-    """Which of the texts between the edges may hold personal data."""
+    """Marks the texts that may hold personal data; `edges` are the texts' offsets in `content`."""
     found = np.zeros(len(edges) - 1, dtype=np.bool_)
     longest = 0
     for text in range(len(found)):
         longest = max(longest, edges[text + 1] - edges[text])
-    plain = np.zeros(longest + 64, dtype=np.uint8)   # zeros after the text: looking ahead needs no bounds
+    plain = np.zeros(longest + 64, dtype=np.uint8)   # zeros after the text: reading ahead needs no bounds check
     for text in range(len(found)):
         size = _unescape(content, edges[text], edges[text + 1], plain)
         plain[size : size + 64] = 0
@@ -56,7 +56,7 @@ def _unescape(content, start, stop, plain):
                 digit = _hex(content[at + step])
                 code = -1 if digit < 0 or code < 0 else code * 16 + digit
             if code >= 0:
-                # beyond ASCII any byte will do but those of words; the words in other scripts are spelt out below
+                # beyond ASCII only the bytes of listed words matter; the words in other scripts are spelt out below
                 size = _put(plain, size, code)
                 at += 4
                 continue
@@ -67,7 +67,7 @@ def _unescape(content, start, stop, plain):
 
 @compiled
 def _put(plain, size, code):
-    """Writes a character of the basic plane as UTF-8."""
+    """Writes a character of the Basic Multilingual Plane as UTF-8; returns the new size."""
     if code < 0x80:
         plain[size] = code
         return size + 1
@@ -130,7 +130,8 @@ def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs
 
 @compiled
 def _word(plain, at, words, word_edges, word_kinds, word_starts):
-    """The kind of a listed word that begins here: a token's prefix as it is spelt, other words in any case."""
+    """The kind of the listed word that begins at `at`, 0 if none: token prefixes match their exact case, other words any
+    case."""
     for fold in range(2):
         first, second = plain[at], plain[at + 1]
         if fold:
@@ -158,7 +159,7 @@ def _word(plain, at, words, word_edges, word_kinds, word_starts):
 
 @compiled
 def _digits_nearby(plain, at):
-    """gh and gl begin tokens only where a sign of theirs follows: ghp_, glpat-."""
+    """Whether _ or - follows within a few bytes, as in ghp_ and glpat-: gh and gl alone begin no token."""
     found = False
     for step in range(2, 6):
         found |= plain[at + step] == 95 or plain[at + step] == 45
@@ -167,7 +168,7 @@ def _digits_nearby(plain, at):
 
 @compiled
 def _value_follows(plain, at, size, kind):
-    """Whether something like a secret, or a number of seven digits, stands soon after a word."""
+    """Whether something like a secret (for a secret's word) or seven digits (for a telephone's) follow a word closely."""
     digits = 0
     run = 0
     run_digits = 0
@@ -191,7 +192,7 @@ def _value_follows(plain, at, size, kind):
 
 @compiled
 def _query(plain, at, size):
-    """Whether a URL that begins here has parameters, or a user; and where it ends."""
+    """Whether the URL at `at` has parameters or a user, and where it ends."""
     asked = False
     while at < size:
         byte = plain[at]
@@ -228,15 +229,15 @@ def _ipv6(plain, at, size):
 
 @compiled
 def _number(plain, at, size, iban_lengths):
-    """Whether the groups of digits that begin at `at` may be an account, a card or a telephone's, and where they end."""
+    """Whether the digit groups at `at` may be an account, card or telephone number, and where they end."""
     start = at
     before = plain[at - 1] if at else 32
     account = at >= 2 and _letter(before) and _letter(plain[at - 2]) and _digit(plain[at + 1])
     if account and (at < 3 or not _alnum(plain[at - 3])) and _iban(plain, at - 2, size, iban_lengths):
         return True, at
-    one = two = three = 0                   # lengths of the last groups, the last one in `three`
+    one = two = three = 0                   # lengths of the last groups; `three` is the last one
     dotted = 0                              # groups of at most three digits joined by single dots
-    trunk = 0                               # digits since a group that begins with a trunk prefix or 00
+    trunk = 0                               # digits since the last group with a trunk prefix or 00
     mobile = False
     total = 0
     plus = at and (before == 43 or (at >= 2 and (before == 32 or before == 40) and plain[at - 2] == 43))
@@ -294,7 +295,7 @@ def _luhn(plain, start, stop):
 
 @compiled
 def _iban(plain, at, size, iban_lengths):
-    """Whether letters and digits of the country's length stand here."""
+    """Whether letters and digits of the country's IBAN length begin at `at`."""
     length = iban_lengths[((plain[at] | 32) - 97) * 26 + (plain[at + 1] | 32) - 97]
     signs = 0
     place = at

@@ -1,14 +1,14 @@
-"""Where personal data stands in a text: spans, each with its kind and what makes two of them the same value.
+"""Finds personal data in a text: spans, each with its kind and a normalised value that tells equal values.
 
     find("mail Ann@b.org or call +49 30 901820")   # [Span(5, 14, "EMAIL", "ann@b.org"), Span(23, 36, "PHONE", "4930901820")]
 
-Kinds: SECRET (keys, tokens, passwords, credentials in URLs), EMAIL, IBAN, CARD, SSN (United States), IP, PHONE. Where two
-overlap the one named first stays. Patterns propose; checksums, registered ranges and lengths, and the words around a
-number decide, since most long numbers in chats are no one's: order numbers, dates, prices, hashes, versions. Sources:
-Luhn and issuer ranges ISO/IEC 7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT registry's
-lengths, SSN areas as the Social Security Administration assigns them, country codes ITU-T E.164, tokens as their
-issuers document their prefixes. Each look begins at something rare ("@", "://", a long run of digits), so that a text
-without any costs little. Names and addresses need a model: see `curation.pii_engine`.
+Kinds: SECRET (keys, tokens, passwords, credentials in URLs), EMAIL, IBAN, CARD, SSN (United States), IP, PHONE. Of overlapping
+spans, the kind that comes first in this list is kept. Patterns propose; checksums, registered ranges and lengths, and the
+words around a number decide, since most long numbers in chats are not personal: order numbers, dates, prices, hashes,
+versions. Sources: Luhn and issuer ranges ISO/IEC 7812-1 and the networks' published ranges, IBAN ISO 13616 with the SWIFT
+registry's lengths, SSN areas as the Social Security Administration assigns them, country codes ITU-T E.164, tokens as their
+issuers document their prefixes. Each search begins at something rare ("@", "://", a long run of digits), so a text without
+personal data costs little. Names and addresses need a model: see `curation.pii_engine`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 
 REMEMBERED = 1 << 15
-"""Texts whose spans are kept in mind, by their digest: chats repeat their history and their instructions."""
+"""Number of texts whose spans are cached, by digest: chats repeat their history and their instructions."""
 _known: dict[bytes, tuple[Span, ...]] = {}
 
 
@@ -53,7 +53,8 @@ def find(text: str) -> tuple[Span, ...]:
 
 
 def without_overlaps(spans: Iterator[Span] | list[Span]) -> tuple[Span, ...]:
-    """Of spans that overlap the one whose kind comes first in KINDS (unknown kinds last), then the earlier, then the longer."""
+    """Removes overlaps: keeps the span whose kind comes first in KINDS (unknown kinds last), then the earlier, then the
+    longer."""
     rank = {kind: place for place, kind in enumerate(KINDS)}
     taken: list[Span] = []   # in order
     for span in sorted(spans, key=lambda span: (rank.get(span.kind, len(rank)), span.start, -span.end)):
@@ -141,7 +142,7 @@ def luhn(digits: str) -> bool:
 
 
 def card(digits: str) -> bool:
-    """Whether digits alone are a payment card's: an issuer's range, a length it issues, the Luhn check."""
+    """Whether digits are a payment card number: an issuer's prefix, a length of that issuer, the Luhn check."""
     return len(set(digits)) > 1 and luhn(digits) and any(
         len(digits) in lengths and first <= digits[: len(first)] <= last for first, last, lengths in _ISSUERS
     )
@@ -168,7 +169,7 @@ _IBAN = re.compile(r"(?<=[A-Za-z]{2})[0-9]{2}[ \-\u00a0]?[A-Za-z0-9]{4}(?:[ \-\u
 
 
 def iban(text: str) -> bool:
-    """Whether letters and digits without spaces have their country's length and pass the mod-97 check of ISO 13616."""
+    """Whether an IBAN without spaces has its country's length and passes the mod-97 check of ISO 13616."""
     text = text.upper()
     if IBAN_LENGTHS.get(text[:2]) != len(text):
         return False
@@ -290,12 +291,12 @@ def _is_phone(text: str, start: int) -> bool:
 
 
 def _other_number(text: str, start: int) -> bool:
-    """Whether the words before a number say that it is something else."""
+    """Whether the words before a number say that it is not a telephone number."""
     return _OTHER_WORDS.search(text, max(0, start - 32), start) is not None
 
 
 def _is_date(text: str) -> bool:
-    """Whether a number begins as a date does, day and month or month and day within their bounds."""
+    """Whether a number begins with a valid day and month, in either order."""
     match = _DATE.match(text)
     numbers = [int(part) for part in re.findall("[0-9]+", match.group())] if match else []
     return len(numbers) == 3 and (numbers[0] > 1900 or (min(numbers[:2]) <= 12 and max(numbers[:2]) <= 31))
@@ -346,7 +347,7 @@ def _ipv6(text: str) -> Iterator[Span]:
             address = IPv6Address(written)
         except AddressValueError:
             continue
-        # std::dec::b and ab::cd are IPv6 by their form: only ranges that hosts have count
+        # std::dec::b and ab::cd look like IPv6: only address ranges of hosts count
         first = int(address) >> 112
         host = 0x2000 <= first <= 0x3FFF or 0xFC00 <= first <= 0xFEBF or first == 0x64 or address.ipv4_mapped is not None
         if host and not address.is_loopback:
@@ -355,7 +356,7 @@ def _ipv6(text: str) -> Iterator[Span]:
 
 # --- keys, tokens, passwords ----------------------------------------------------------------------------------------
 
-_TOKENS = {  # how a token begins: what it is
+_TOKENS = {  # prefix of a token: its pattern
     "-----BEGIN": r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]{0,8192}?-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
     # OpenAI, Anthropic, OpenRouter; a digit tells a key from the-names-of-things
     "sk-": r"sk-(?:ant-|proj-|or-|svcacct-|lf-)?(?=[A-Za-z_\-]{0,200}[0-9])[A-Za-z0-9_\-]{20,}",
@@ -415,7 +416,7 @@ def _url_credentials(text: str) -> Iterator[Span]:
         user = _USERINFO.match(text, at + 3)
         if user and not _is_stand_in(user.group("secret")):
             yield Span(at + 3, user.end() - 1, "SECRET", user.group()[:-1])
-        if at >= end:   # an address may hold others: its parameters are read once
+        if at >= end:   # a URL may contain others: its parameters are read once
             end = _ADDRESS.match(text, at).end()
             for match in _QUERY.finditer(text, at, end):
                 if not _is_stand_in(match.group("secret")):
@@ -443,7 +444,7 @@ _STAND_IN = re.compile(
 
 
 def _is_stand_in(value: str) -> bool:
-    """Whether a value stands where a secret would: <your-key>, ${TOKEN}, os.environ, xxxx."""
+    """Whether a value is a stand-in for a secret: <your-key>, ${TOKEN}, os.environ, xxxx."""
     return _STAND_IN.search(value) is not None or len(set(value)) < 4
 
 
@@ -473,11 +474,11 @@ def _assigned_secrets(text: str) -> Iterator[Span]:
 
 
 def _random(value: str) -> bool:
-    """Whether a value looks drawn, not written: 16 signs or more of letters and digits, of high entropy."""
+    """Whether a value looks random: 16 or more letters and digits of high entropy."""
     if len(value) < 16 or not re.fullmatch(r"[A-Za-z0-9_\-+/=.~:!@#%^&*]+", value):
         return False
     if not re.search("[0-9]", value) or not re.search("[A-Za-z]", value):
         return False
     counts = Counter(value)
     entropy = -sum(count / len(value) * math.log2(count / len(value)) for count in counts.values())
-    return entropy >= 3.0   # bits a sign: random hex reaches 3.3 at 16 signs; words_with_1_digit reach about 2.9
+    return entropy >= 3.0   # bits per character: random hex reaches 3.3 at 16 characters; words_with_1_digit reach about 2.9

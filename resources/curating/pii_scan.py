@@ -1,9 +1,9 @@
-"""Which JSON texts are worth the patterns' while: one quick pass over the bytes of a column, in machine code.
+"""Marks JSON texts that may hold personal data: one quick pass over the bytes of a column, in compiled code.
 
     might_hold(pa.array(['[{"content":"hi"}]', '[{"content":"a@b.org"}]', None]))   # [False, True, False]
 
-A text in which `pii_patterns.find` would find something must be told here (a test holds that for every kind);
-one that is told for nothing costs its parsing, no more. Escapes are undone as far as they matter: a letter
+Every text in which `pii_patterns.find` finds something must be marked (a test checks every kind);
+a text that is marked in vain only costs its parsing. Escapes are decoded as far as needed: a letter
 after a backslash separates, \\uXXXX below 128 is its character, however deep JSON lies within JSON.
 """
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from resources.curating.pii_patterns import IBAN_LENGTHS, TOKEN_PREFIXES
 from resources.curating.shingles import TextBuffer, in_groups, plain_buffer
 
-# Words after which a value may be secret or a number a telephone's, in lower case; ASCII letters are folded.
+# Words after which a value may be a secret, or a number a telephone number; ASCII letters match in any case.
 _SECRET_WORDS = (
     "passw", "passphrase", "passcode", "pwd", "contrase", "mot de passe", "senha", "wachtwoord", "пароль",
     "密码", "パスワード", "secret", "token", "credential", "api_key", "apikey", "api-key",
@@ -38,7 +38,7 @@ _TOKEN, _SECRET_WORD, _NUMBER_WORD = 1, 2, 3
 
 
 def might_hold(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """For each text whether it may hold personal data. A null holds none."""
+    """For each text, whether it may hold personal data. A null holds none."""
     from resources.curating.pii_kernels import suspects
 
     words, lengths = _words(), _iban_lengths()
@@ -51,8 +51,8 @@ def might_hold(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 @cache
 def _words() -> tuple[np.ndarray, ...]:
-    """The words one after another, their edges and kinds, grouped by their first two bytes, where each group begins,
-    and which two bytes begin a word in any case."""
+    """The words as one buffer, their offsets and kinds, sorted by their first two bytes; the first word for each two bytes;
+    which two bytes begin a word in any case."""
     kinds = {_TOKEN: (*TOKEN_PREFIXES, "uthorization"), _SECRET_WORD: _SECRET_WORDS, _NUMBER_WORD: _PHONE_WORDS}
     words = [(spelt.encode(), kind) for kind, list_ in kinds.items() for word in list_ for spelt in _spellings(word)]
     words.sort(key=lambda pair: (pair[0][:2], pair[0]))
@@ -70,7 +70,7 @@ def _words() -> tuple[np.ndarray, ...]:
 
 
 def _spellings(word: str) -> set[str]:
-    """A word in every case that it is written in, but for ASCII letters, whose case the loops fold themselves."""
+    """A word's forms in lower, title and upper case; ASCII letters stay lower-case, as the loops fold them."""
     if word.isascii():
         return {word}
     return {

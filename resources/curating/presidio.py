@@ -1,14 +1,14 @@
-"""Adds Microsoft Presidio's findings to our own patterns: `curation: {pii_engine: presidio}`.
+"""Adds Microsoft Presidio's findings to the built-in patterns: `curation: {pii_engine: presidio}`.
 
     find = presidio_finder()
-    find("Ann Lee lives in Oslo")      # PERSON and LOCATION, with e-mail, cards and our other kinds
+    find("Ann Lee lives in Oslo")      # PERSON and LOCATION, and the built-in kinds
 
 Presidio is an extra (package presidio-analyzer) and needs a spaCy model, which is not downloaded automatically:
 
     python -m spacy download en_core_web_lg        # or name another one in MILLRACE_PRESIDIO_MODEL
 
-Where both find something at the same place, our kind is used; other kinds have Presidio's names. Its model reads every row,
-which decides how long cleaning takes.
+Where both find something at the same place, the built-in kind is used; other kinds have Presidio's names. Its model reads
+every row and takes most of the cleaning time.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PIECE = 50_000
 """Characters per call of the model; spaCy refuses more than a million."""
 
 OURS = {"EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "US_SSN", "IP_ADDRESS"}
-"""Kinds that our own patterns find, more strictly."""
+"""Kinds that are left to the built-in patterns, which are stricter."""
 
 NOT_PERSONAL = {"DATE_TIME", "URL", "NRP"}
 
 
 class PresidioError(Exception):
-    """Presidio or its model is not installed; the message says how to get it."""
+    """Presidio or its model is not installed; the message says how to install it."""
 
 
 def model_name() -> str:

@@ -93,7 +93,8 @@ def _seen(table, stamp, marks, value):
 
 @compiled
 def gopher(content, edges, least_words):
-    """By text: words of prose, share of code, and, with `least_words` words of prose, the eleven shares of gopher.COLUMNS.
+    """For each text: words of prose, share of code and, from `least_words` words of prose, the eleven shares that `quality`
+    names.
 
     NaN where nothing was measured.
     """
@@ -108,7 +109,7 @@ def gopher(content, edges, least_words):
     table = np.zeros(room, dtype=np.uint64)
     marks = np.zeros(room, dtype=np.int32)
     counts = np.zeros(room, dtype=np.int32)
-    hashes = np.zeros(longest // 2 + 2, dtype=np.uint64)   # a word takes two bytes, but for the last
+    hashes = np.zeros(longest // 2 + 2, dtype=np.uint64)   # every word but the last takes two bytes
     sizes = np.zeros(longest // 2 + 2, dtype=np.int32)
     stamp = 0
     for text in range(texts):

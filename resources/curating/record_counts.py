@@ -15,7 +15,7 @@ from resources.artefacts.manifest import Manifest
 
 
 class CountsError(Exception):
-    """Records were lost or counted twice on the way."""
+    """Records were lost or counted twice."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RecordCounts:
 
     @classmethod
     def of(cls, curated: Manifest) -> RecordCounts:
-        """The counts in a manifest of curated_interactions: metric `records`, once `fates`."""
+        """The counts in a manifest of curated_interactions: metric `records`, in older versions `fates`."""
         return cls(**(curated.metrics.get("records") or curated.metrics["fates"]))
 
     @property
@@ -37,7 +37,7 @@ class RecordCounts:
         return self.read == self.kept + sum(self.dropped.values()) + sum(self.quarantined.values())
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """What was dropped or quarantined and by which rule, most frequent first."""
+        """Dropped and quarantined records by stage and rule, most frequent first."""
         left = {**self.dropped, **self.quarantined}
         return [{"stage and rule": rule, "records": count} for rule, count in sorted(left.items(), key=lambda i: -i[1])]
 

@@ -1,4 +1,4 @@
-"""People's feedback on each interaction, as one number: the one place where curation joins feedback with rows.
+"""Joins feedback with rows: one number for each interaction.
 
     attach_row_feedback(connection)    # views feedback and conversations -> table row_feedback (interaction_id, value)
 """

@@ -33,7 +33,7 @@ class StatusRules(RuleSettings):
 
 
 class ToolRules(RuleSettings):
-    """Drops tool calls that no client could have run."""
+    """Drops rows with tool calls that no client could have run."""
 
     drop_broken: bool = Field(
         True, description="Drop rows with a call whose arguments are no JSON object or whose name is no tool of the request, "
@@ -51,7 +51,7 @@ class LanguageRules(RuleSettings):
     @classmethod
     def _known(cls, value: list[str]) -> list[str]:
         if unknown := sorted(set(value) - set(LANGUAGES)):
-            raise ValueError(f"no language that can be told has the code {', '.join(unknown)}; there are "
+            raise ValueError(f"no detectable language has the code {', '.join(unknown)}; there are "
                              f"{', '.join(LANGUAGES)}")
         return sorted(set(value))
 

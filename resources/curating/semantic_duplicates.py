@@ -1,4 +1,4 @@
-"""Groups turns that mean the same: cosine similarity of embeddings, in blocks of bounded memory.
+"""Groups turns with the same meaning: cosine similarity of embeddings, in blocks of bounded memory.
 
     best, similarity = group_vectors(vectors, similarity=0.95)     # vectors: float32 [rows, hidden], of length 1
 
@@ -18,7 +18,7 @@ from jaxtyping import Float32, Float64, Int64
 TOGETHER = 4_096
 """Approximate rows of a cluster: a block of similarities takes TOGETHER**2 * 4 bytes."""
 STRIP = 256
-"""Rows of a block whose pairs are listed at a time: all of them may be similar."""
+"""Rows of a block whose pairs are listed at a time, since all pairs may be similar."""
 NEAREST = 4
 ROUNDS = 8
 SAMPLE = 65_536

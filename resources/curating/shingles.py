@@ -52,7 +52,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class TextBuffer:
-    """Texts for the loops: UTF-8 in Unicode NFC, and the offsets of each text."""
+    """Texts for the compiled loops: UTF-8 in Unicode NFC, and the offset of each text."""
 
     content: UInt8[np.ndarray, " bytes"]
     edges: Int64[np.ndarray, " texts_plus_one"]

@@ -1,8 +1,8 @@
-"""The loops over bytes, words and shingles, as machine code. `shingles` and others call them with Arrow's buffers.
+"""The compiled loops over bytes, words and shingles. `shingles` and others call them with Arrow's buffers.
 
-A word's hash is a polynomial over its code points (Karp, Rabin 1987), an n-gram's one over its words' hashes, rolled
-from word to word; both end in the finaliser of MurmurHash3 (Appleby), so that every bit counts. All arithmetic is
-modulo 2**64. Texts are given as one buffer of UTF-8 with the edges of each text in it.
+A word's hash is a polynomial over its code points (Karp, Rabin 1987), an n-gram's hash is a polynomial over its words' hashes,
+rolled from word to word; both end in the finaliser of MurmurHash3 (Appleby), so that every bit counts. All arithmetic is
+modulo 2**64. Texts are one buffer of UTF-8; `edges` holds each text's offsets in it.
 
 Import this module inside functions only: it loads numba.
 """
@@ -19,9 +19,9 @@ _GRAM = np.uint64(0xD1B54A32D192ED03)
 _START = np.uint64(0x2545F4914F6CDD1D)
 _ANSWER = np.uint64(0xA5A5A5A5_5A5A5A5A)
 _CODE = np.uint32(0x1FFFFF)
-_ALONE, _UNSETTLED = np.uint32(ALONE), np.uint32(UNSETTLED)  # compiled in: whoever changes them touches this file too
+_ALONE, _UNSETTLED = np.uint32(ALONE), np.uint32(UNSETTLED)  # compiled in: a change there must touch this file too
 _BLOCK = 2048
-"""Shingles permuted at a time: their hashes stay in a core's first cache."""
+"""Shingles permuted at a time: their hashes fit in a core's L1 cache."""
 
 
 @compiled
@@ -36,7 +36,7 @@ def mix(value):
 
 @compiled
 def _code_point(content, at, stop):
-    """The character that begins at `at`, beyond ASCII, and the place of the next one; U+FFFD for bytes that make none."""
+    """The non-ASCII character at `at` and the position of the next one; U+FFFD for invalid bytes."""
     lead = np.uint32(content[at])
     length = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     if lead < 0xC2 or at + length > stop:
@@ -49,7 +49,7 @@ def _code_point(content, at, stop):
 
 @compiled
 def _read_words(content, start, stop, alphabet, words):
-    """Fills `words` with the hashes of a text's words, in order, and returns how many they are."""
+    """Fills `words` with the hashes of a text's words, in order, and returns their number."""
     count = 0
     value = _START
     inside = False
@@ -83,7 +83,7 @@ def _read_words(content, start, stop, alphabet, words):
 
 @compiled
 def most_words(edges):
-    """The most words that a text between two edges can have: one for every two bytes, and one at the end."""
+    """Upper bound on the number of words in a text: one for every two bytes, and one at the end."""
     longest = 0
     for text in range(len(edges) - 1):
         longest = max(longest, edges[text + 1] - edges[text])
@@ -92,7 +92,7 @@ def most_words(edges):
 
 @compiled
 def unsettled(content, edges, alphabet):
-    """Which texts may not be in Unicode's form NFC."""
+    """Marks the texts that may not be in Unicode's form NFC."""
     found = np.zeros(len(edges) - 1, dtype=np.bool_)
     for text in range(len(found)):
         at = edges[text]
@@ -108,7 +108,7 @@ def unsettled(content, edges, alphabet):
 
 @compiled
 def words_of_texts(content, edges, alphabet):
-    """All texts' words as hashes, and how many each text has."""
+    """The hashes of all texts' words, and the number of words in each text."""
     words = np.empty((edges[-1] - edges[0]) // 2 + 2 * len(edges), dtype=np.uint64)
     counts = np.empty(len(edges) - 1, dtype=np.int64)
     total = 0
@@ -137,7 +137,7 @@ def _add_grams(words, count, size, salt, grams, at):
 
 @compiled
 def _read_shingles(asked, asked_edges, said, said_edges, row, size, alphabet, words, grams):
-    """A row's shingles: its question's, then its answer's, told apart. Returns how many they are."""
+    """A row's shingles: its question's, then its answer's with another hash. Returns their number."""
     count = _read_words(asked, asked_edges[row], asked_edges[row + 1], alphabet, words)
     filled = _add_grams(words, count, size, np.uint64(0), grams, 0)
     count = _read_words(said, said_edges[row], said_edges[row + 1], alphabet, words)
@@ -146,7 +146,7 @@ def _read_shingles(asked, asked_edges, said, said_edges, row, size, alphabet, wo
 
 @compiled
 def sketch(asked, asked_edges, said, said_edges, size, alphabet, multipliers, summands, bands):
-    """For each row one 32-bit hash a band of its MinHash signature, and whether it has any shingle at all."""
+    """For each row: one 32-bit hash per band of its MinHash signature, and whether it has any shingle."""
     rows = len(asked_edges) - 1
     hashes = len(multipliers)
     width = hashes // bands
@@ -191,7 +191,7 @@ def _table_size(count):
 
 @compiled
 def _insert(table, mask, value):
-    """Puts a value into an open-addressing table of uint64, 0 meaning empty; False where it was there already."""
+    """Inserts a value into an open-addressing table of uint64 (0: empty); False if it was there already."""
     place = value & mask
     while table[place] != 0:
         if table[place] == value:
@@ -213,7 +213,7 @@ def _holds(table, mask, value):
 
 @compiled
 def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
-    """Each row's different shingles, in order of appearance, and how many each row has."""
+    """Each row's distinct shingles, in order of appearance, and their number per row."""
     rows = len(asked_edges) - 1
     most = most_words(asked_edges) + most_words(said_edges)
     words = np.empty(most, dtype=np.uint64)
@@ -241,7 +241,7 @@ def shingle_sets(asked, asked_edges, said, said_edges, size, alphabet):
 
 @compiled
 def root_of(parents, node):
-    """The least node of a node's group; shortens the way there."""
+    """The smallest node of a node's group, with path compression."""
     while parents[node] != node:
         parents[node] = parents[parents[node]]
         node = parents[node]
@@ -250,7 +250,7 @@ def root_of(parents, node):
 
 @compiled
 def join(parents, one, other):
-    """Makes two groups one, named by its least node; False where they are one already."""
+    """Joins the groups of two nodes; their smallest node becomes the root. False if they are one group already."""
     one = root_of(parents, one)
     other = root_of(parents, other)
     if one == other:
@@ -264,7 +264,7 @@ def join(parents, one, other):
 
 @compiled
 def shares_bucket(keys, shared):
-    """Marks the rows of which another has the same band hash; `keys` sorted, the hash above and the row in the low half."""
+    """Marks the rows whose band hash another row has too. keys: sorted; upper 32 bits the hash, lower 32 bits the row."""
     for at in range(1, len(keys)):
         if keys[at] >> np.uint64(32) == keys[at - 1] >> np.uint64(32):
             shared[keys[at] & np.uint64(0xFFFFFFFF)] = True
@@ -273,7 +273,7 @@ def shares_bucket(keys, shared):
 
 @compiled
 def _shared_shingles(table, mask, values, start, stop, needed):
-    """How many of a set's values the table holds; gives up, with what it has, once `needed` is out of reach."""
+    """Number of a set's values that the table holds; stops early, with a smaller number, once `needed` is out of reach."""
     found = 0
     spare = stop - start - needed
     for at in range(start, stop):
@@ -290,9 +290,9 @@ def _shared_shingles(table, mask, values, start, stop, needed):
 def link_buckets(keys, set_of, offsets, values, threshold, best, before, parents, likeness, edges):
     """Compares rows that share a bucket of one band and joins those whose Jaccard similarity reaches the threshold.
 
-    keys: sorted, the band's hash above and the row in the low half; set_of: which set of `values` a row has; a row meets
-    the `best` first of its bucket and the `before` rows before it, and none of its own group. Joined pairs are written
-    to `edges`; returns how many. `likeness` keeps each row's highest similarity.
+    keys: sorted; upper 32 bits the band's hash, lower 32 bits the row. set_of: index of a row's set in `values`. A row is
+    compared with the `best` first rows of its bucket and the `before` rows before it, but not with rows of its own group.
+    Joined pairs are written to `edges`; returns how many. `likeness` keeps each row's highest similarity.
     """
     longest = 0
     for one in range(len(offsets) - 1):
@@ -354,7 +354,7 @@ def settle(parents):
 
 @compiled
 def hash_table(values):
-    """An open-addressing table of different uint64 values, none of them 0."""
+    """An open-addressing table of distinct uint64 values, none of them 0."""
     table = np.zeros(_table_size(len(values)), dtype=np.uint64)
     for value in values:
         _insert(table, np.uint64(len(table) - 1), value)
@@ -363,11 +363,11 @@ def hash_table(values):
 
 @compiled
 def find_grams(content, edges, alphabet, sizes, whole, seen, shift, table, hits):
-    """Which wanted n-grams each text holds: rows (text, gram) in `hits`; returns how many there are, which may be more
-    than `hits` has room for.
+    """Finds the wanted n-grams in each text: rows (text, gram) in `hits`; returns their number, which may exceed the length of
+    `hits`.
 
-    sizes: the n-grams' sizes in words; whole: whether one of that size counts only where it is the whole text. `seen`
-    has a bit for every value of `gram >> shift` that is wanted at all, `table` the wanted grams.
+    sizes: the n-grams' sizes in words. whole: for each size, whether an n-gram counts only if it is the whole text. `seen` has
+    a bit for every value of `gram >> shift` of a wanted n-gram; `table` holds the wanted n-grams.
     """
     most = most_words(edges)
     words = np.empty(most, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""What an inspection of logs found: counts, samples and verdicts, as plain data.
+"""The result of an inspection of logs: counts, samples and verdicts, as plain data.
 
     found.totals["rows"], found.usable_share, [verdict.answer for verdict in found.verdicts]
 """
@@ -22,7 +22,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a drafter or a student would pay. answer: yes, possible, not yet, or no rows."""
+    """Whether a drafter or a student is worth training. answer: yes, possible, not yet, or no rows."""
 
     question: str
     answer: str
@@ -32,7 +32,7 @@ class Verdict:
 
 @dataclass
 class Inspection:
-    """Everything that was found. Shares are fractions of 1; token counts are the log's own where it has them."""
+    """Everything that was found. Shares are fractions of 1; token counts are from the log if it has them."""
 
     uris: list[str]
     sampled: bool

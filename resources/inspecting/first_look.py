@@ -65,13 +65,13 @@ class FirstLook:
 
 
 def first_look(name: str, source: SourceSettings, listed: int = LISTED, opened: int = OPENED) -> FirstLook:
-    """Looks at one source. Raises SourceError where it cannot be listed. An empty source gives a look without objects."""
+    """Describes one source. Raises SourceError if it cannot be listed. For an empty source, `objects` is 0."""
     found = list(islice(objects_after(name, source), listed + 1))
     return look_at(found[:listed], source, len(found) > listed, opened)
 
 
 def look_at(found: list[LogObject], source: SourceSettings, has_more: bool = False, opened: int = OPENED) -> FirstLook:
-    """Looks at objects that were listed already."""
+    """Describes objects that were listed already."""
     look = FirstLook(len(found), has_more, sum(item.bytes for item in found), first_uri=found[0].uri if found else "",
                      uris=frozenset(item.uri for item in found))
     keyed = [day for item in found for day in days_in(item.uri)]

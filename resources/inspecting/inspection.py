@@ -1,14 +1,14 @@
-"""Inspects logs before anything is built: what is in them, how clean they are, whether a drafter or a student would pay.
+"""Inspects logs before anything is built: their content, their quality, and whether a drafter or a student is worth training.
 
     found = inspect(["s3://logs/gateway/", "feedback/*.jsonl"])
     found.verdicts                            # with reasons and thresholds (resources/inspecting/verdicts.py)
     write_page(found, Path("report.html"))    # resources/inspecting/inspection_page.py
 
 Needs no recipe and no lake: the pipeline's own ingest reads the logs in place into a temporary lake, which is deleted
-afterwards. Counts of records, days, tokens and identical rows cover everything. The expensive measures (cleaning, personal
-data, near duplicates, shapes, the drafter) run on whole sessions drawn by hash where there are more rows than `sample`. A
-sample contains both copies of a pair less often than one of them, so its share of near duplicates is a lower bound. Only
-ids, counts and the first words of prompt shapes leave this file, never what users wrote.
+afterwards. Counts of records, days, tokens and identical rows cover everything. If there are more rows than `sample`, the
+expensive measures (cleaning, personal data, near duplicates, shapes, the drafter) run on whole sessions drawn by hash. A
+sample contains both copies of a pair less often than one copy, so its share of near duplicates is a lower bound. The result
+has only ids, counts and the first words of prompt shapes, never what users wrote.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ SAMPLE = 50_000
 SAMPLE_CHARACTERS = 400_000_000
 """Most characters in the sample: memory stays bounded however long the prompts are."""
 DRAFTED_CHARACTERS = 24_000_000
-"""Characters on which the n-gram drafter is tried."""
+"""Most characters on which the n-gram drafter is measured."""
 DRAFTS = (3, 5)
-"""Numbers of speculative tokens tried: K."""
+"""Numbers of speculative tokens (K) that are measured."""
 MOST_NAMED = 12
 
 
 class InspectError(Exception):
-    """These logs hold nothing to inspect; the message says why and what to change."""
+    """The logs have nothing to inspect; the message says why and what to change."""
 
 
 def inspect(
@@ -58,14 +58,14 @@ def inspect(
 ) -> Inspection:
     """Inspects the logs under `uris`. `tell` is called with a few words at each step, for a progress line.
 
-    Raises SourceError for a uri with nothing under it and InspectError where no record of any known format was found.
+    Raises SourceError for a uri without objects and InspectError if no record of a known format was found.
     """
     with TemporaryDirectory(prefix="millrace-inspect-") as folder:
         tables = Tables(Lake.open(Path(folder) / "all"))
         tell(f"reading {', '.join(uris)}")
         try:
             report = ingest(tables, WORKLOAD, _sources(uris, format, limit_objects))
-        except SourceError as error:  # its source has a name that nobody gave
+        except SourceError as error:  # an internal source, which has no name to show
             raise SourceError(str(error).partition(": ")[2]) from error
         found = _counted(tables, list(uris), report, limit_objects)
         if found.totals["rows"]:
@@ -98,7 +98,7 @@ def _sources(uris: Sequence[str], format: str, limit: int | None) -> dict[str, S
 
 
 def _counted(tables: Tables, uris: list[str], report: IngestReport, limit: int | None) -> Inspection:
-    """What is exact: counts over everything that was read."""
+    """Adds the exact counts, over everything that was read."""
     with workbench() as connection:
         for name in ("objects", "interactions", "quarantine", "decisions", "feedback"):
             attach_slice(connection, tables, name, WORKLOAD)
@@ -119,7 +119,7 @@ def _counted(tables: Tables, uris: list[str], report: IngestReport, limit: int |
 
 
 def _nothing(found: Inspection, report: IngestReport) -> str:
-    """Why not one record could be used."""
+    """Why no record could be used."""
     where = ", ".join(found.uris)
     objects = sum(item["objects"] for item in found.formats)
     reasons = [f"{item['first_object']}: {item['problem']}" for item in found.failed]
@@ -139,7 +139,7 @@ def _nothing(found: Inspection, report: IngestReport) -> str:
 
 
 def _sample(everything: Tables, into: Tables, share: float) -> Tables:
-    """Some whole sessions and all feedback, as a lake of their own."""
+    """Copies some whole sessions and all feedback into another lake."""
     for day in sorted(everything.rows_by_day("interactions", WORKLOAD)):
         with workbench() as connection:
             attach_slice(connection, everything, "interactions", WORKLOAD, [day])
@@ -204,7 +204,7 @@ def _acceptance(answers: pa.Table) -> dict[str, Any]:
 
 
 def _tau(forwards: np.ndarray, emitted: np.ndarray) -> float | None:
-    """Tokens emitted per forward; none where no answer is longer than a token."""
+    """Tokens emitted per forward pass; None if no answer is longer than a token."""
     return float(emitted.sum() / forwards.sum()) if forwards.sum() else None
 
 

@@ -72,7 +72,7 @@ def short(number: float) -> str:
 
 
 def sections(found: Inspection) -> list[Section]:
-    """All tables, in reading order; empty ones are left out."""
+    """All non-empty tables, in reading order."""
     parts = [_formats(found), _quarantine(found)]
     if found.totals["rows"]:
         parts += [_health(found), _names(found), _sizes(found), _decisions(found), _pii(found), _languages(found),
@@ -139,8 +139,8 @@ def _sizes(found: Inspection) -> Section:
     note = (f"{counted(sessions['sessions'], 'session')}, {_share(sessions['single'], sessions['sessions'])} of one request, "
             f"the longest of {counted(sessions['longest'], 'request')}.") if sessions.get("sessions") else ""
     if totals["at_midnight"]:
-        note += (f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to carry no time of their own: "
-                 "their day is their file's, and what is said of a day is not to be relied on.")
+        note += (f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to have no time of "
+                 "their own: they count under their file's day, so figures by day are unreliable.")
     return Section("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
 
 
@@ -149,8 +149,8 @@ def _decisions(found: Inspection) -> Section:
             for item in found.decisions]
     note = "What curation's rules, with their defaults, would keep and drop."
     if found.sampled:
-        note += (f" On a sample of {found.sample_rows:,} rows in whole sessions: it holds both copies of a pair less often "
-                 "than either, so the share of duplicates is a lower bound.")
+        note += (f" On a sample of {found.sample_rows:,} rows in whole sessions: it has both copies of a pair less often "
+                 "than one of them, so the share of duplicates is a lower bound.")
     return Section("If it were curated", ("decision", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
 
 
@@ -172,9 +172,8 @@ def _shapes(found: Inspection) -> Section:
     for shape in found.shapes[:MOST_NAMED]:
         taus = shape["acceptance"] or {}
         rows.append((shape["shape"], f"{shape['rows']:,}", f"{shape['share']:.1%}", *(_tau(taus.get(f"K{k}")) for k in DRAFTS)))
-    note = (f"{counted(len(found.shapes), 'shape')}: the first word of what is new in a request, or the tool whose result it "
-            "brings, and a hash of who asks with which instructions and tools. The drafter's acceptance where there are 20 "
-            "answers.")
+    note = (f"{counted(len(found.shapes), 'shape')}: the first word of a request's new message, or the tool whose result it "
+            "brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers on.")
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
     return Section("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
 
@@ -194,7 +193,7 @@ def _acceptance(found: Inspection) -> Section:
     pieces = (f"on {counted(measured['pieces_rows'], 'answer')} cut into pieces of words and bytes (about as long as a large "
               "vocabulary's tokens)" if measured["pieces_rows"] else "")
     note = ("Acceptance length (tokens emitted per forward) of prompt lookup along the logged answers, "
-            f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter has to beat it.")
+            f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter must beat it.")
     return Section("An n-gram drafter", ("workload", *(f"tau, K = {k}" for k in DRAFTS)), rows, note, frozenset({1, 2}))
 
 

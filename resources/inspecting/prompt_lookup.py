@@ -1,4 +1,4 @@
-"""Measures what an n-gram drafter would have had accepted on logged answers, without a model.
+"""Measures the acceptance of an n-gram drafter on logged answers, without a model.
 
     texts = pieces_of(pa.array(["def f(x): ...", ...]))             # Ragged: one number per piece of a text
     counts = replayed(prompts, answers, num_speculative_tokens=3)   # forwards and emitted tokens of each row
@@ -6,9 +6,9 @@
 
 Prompt lookup proposes what followed the longest known suffix (4 down to 1 tokens) at its earliest occurrence in the prompt and
 the answer so far, as vLLM's `ngram` method and model_ops/decoding/ngram.py do; a proposal is accepted as far as it equals the
-logged answer. A logged answer stands in for the target, which is exact for the model that gave it.
+logged answer. The logged answer replaces the target; this is exact for the model that gave the answer.
 
-Where the log has no token ids, pieces stand in for tokens: a run of letters with the space before it (at most 8 bytes at a
+If the log has no token ids, pieces of text replace tokens: a run of letters with the space before it (at most 8 bytes at a
 time), up to 3 digits, a run of one other character, 3 bytes of a non-ASCII character. They are about as long as the tokens of
 a large vocabulary. Importing this module loads numba.
 """
@@ -38,7 +38,7 @@ _KIND[128:] = _FOREIGN
 
 @dataclass(frozen=True)
 class Replayed:
-    """One number per row. emitted: tokens from the forwards.
+    """One number per row. emitted: tokens from the forward passes.
 
     The prompt's own forward, which gives the first token of an answer, is not counted.
     """
@@ -65,7 +65,7 @@ def pieces_of(texts: pa.Array | pa.ChunkedArray) -> Ragged:
 
 
 def replayed(prompts: Ragged, answers: Ragged, num_speculative_tokens: int) -> Replayed:
-    """Drafts and verifies along the answers. Raises ValueError unless there is one answer per prompt."""
+    """Drafts and verifies along the logged answers. Raises ValueError unless there is one answer per prompt."""
     if len(prompts.offsets) != len(answers.offsets):
         raise ValueError(f"{len(prompts.offsets) - 1} prompts and {len(answers.offsets) - 1} answers: one for each is needed")
     rows = len(prompts.offsets) - 1
@@ -149,7 +149,7 @@ def _replay(prompts, prompt_offsets, answers, answer_offsets, draft, forwards, e
         ends[: mask + 1] = 0
         known, size = 0, asked + min(answered, 1)
         while size < total:
-            while known < size:  # every n-gram that ends in what is known, at its earliest end
+            while known < size:  # every n-gram of the known tokens, at its earliest end
                 known += 1
                 for length in range(1, min(LONGEST_NGRAM, known) + 1):
                     slot, key = _slot(tokens, known, length, keys, ends, mask)

@@ -1,4 +1,4 @@
-"""Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites told apart.
+"""Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites.
 
     for found in survey(["./traffic", "s3://logs/gateway/"]): found.name, found.uri, found.kind, found.look
 
@@ -42,7 +42,7 @@ class FoundSource:
 
 
 def survey(uris: list[str]) -> list[FoundSource]:
-    """Finds the sources under some uris. Raises SourceError for a uri that cannot be listed, or is empty."""
+    """Finds the sources under some uris. Raises SourceError for a uri that cannot be listed or has no objects."""
     found: list[FoundSource] = []
     for uri in uris:
         found += _of_one(uri, SourceSettings(uri=uri))
@@ -70,7 +70,7 @@ def _of_one(uri: str, source: SourceSettings) -> list[FoundSource]:
 
 
 def _root(uri: str) -> str:
-    """The common beginning of every key under the uri, with a slash; empty for one file or a glob."""
+    """The common prefix of every key under the uri, with a slash; empty for one file or a glob."""
     path = local_path(uri)
     if path is None:
         place = remote_uri(uri)

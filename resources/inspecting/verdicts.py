@@ -1,4 +1,5 @@
-"""Decides whether traffic is worth a drafter and a student: checks against thresholds, and a sentence for each verdict.
+"""Decides whether a drafter and a student are worth training on the traffic: checks against thresholds, and a sentence for
+each verdict.
 
     for verdict in verdicts_of(inspection): print(verdict.question, verdict.answer, verdict.checks)
 
@@ -36,12 +37,12 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
     a_day = found.totals["tokens_out"] / days
     volume = Check(
         VOLUME, f"{a_day:,.0f}", f"{TOKENS_A_DAY:,}", a_day >= TOKENS_A_DAY,
-        "below it a GPU mostly waits: faster or smaller weights save little money, though they may still save time",
+        "below it a GPU is mostly idle: faster or smaller weights save little money, though they may still save time",
     )
     healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
     health = Check(
         "requests that failed or hold no answer", f"{1 - healthy:.1%}", f"at most {MOST_FAILED:.0%}",
-        1 - healthy <= MOST_FAILED, "more than that is a fault of the producer: fix it before training on the rest",
+        1 - healthy <= MOST_FAILED, "more than that is an error of the producer: fix it before training on the rest",
     )
     return [
         _drafter(found, usable, about, volume, health),
@@ -54,16 +55,16 @@ def _drafter(found: Inspection, usable: int, about: str, volume: Check, health: 
     tau = found.acceptance.get("K3")
     checks = [
         Check("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{DRAFTER_ROWS:,}", usable >= DRAFTER_ROWS,
-              "a drafter of one layer begins to follow its target after some thousand answers"),
+              "a one-layer drafter needs some thousand answers to follow its target"),
         Check("tokens in an answer, on average", f"{mean:,.0f}", str(ANSWER_TOKENS), mean >= ANSWER_TOKENS,
               "drafting saves decoding steps; a short answer spends its time on the prompt"),
         volume, health,
     ]
     if tau is None:
-        copying = "No answer was long enough to try an n-gram drafter on."
+        copying = "No answer was long enough to measure an n-gram drafter."
     elif tau >= COPYING:
         copying = (f"Answers copy much: an n-gram drafter, which needs no training, would emit {tau:.2f} tokens a forward with "
-                   "K = 3. Switch that on first; a trained drafter has to beat it.")
+                   "K = 3. Switch that on first; a trained drafter must beat it.")
     elif tau >= SOME_COPYING:
         copying = f"Answers copy some: an n-gram drafter would emit {tau:.2f} tokens a forward; a trained one should give more."
     else:
@@ -78,7 +79,7 @@ def _student(found: Inspection, usable: int, about: str, volume: Check, health: 
     copies = max(1 - found.totals["different_rows"] / found.totals["rows"], found.dropped("exact_duplicate", "near_duplicate"))
     checks = [
         Check("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{STUDENT_ROWS:,}", usable >= STUDENT_ROWS,
-              "a smaller model needs to see most of what it will be asked"),
+              "a smaller model must see most kinds of requests in training"),
         Check(f"traffic in the {NARROW_SHAPES} most frequent prompt shapes", f"{top:.0%}", f"{NARROW_SHARE:.0%}",
               top >= NARROW_SHARE,
               "narrow traffic is what a student can take over; this one is spread like "
@@ -93,9 +94,9 @@ def _student(found: Inspection, usable: int, about: str, volume: Check, health: 
 def _answer(checks: list[Check], usable: int) -> tuple[str, str]:
     missing = [check.name for check in checks if not check.passed]
     if not missing:
-        return "yes", "Everything looked at speaks for it."
+        return "yes", "All checks pass."
     if usable < FEW_ROWS:
         return "not yet", f"Too little to go by: {counted(usable, 'usable row')}. Collect more, or add seeds."
     if missing == [VOLUME]:
         return "possible", "The rows suffice; at this volume it would save time rather than money."
-    return "not yet", f"What speaks against it: {'; '.join(missing)}."
+    return "not yet", f"Against it:  {'; '.join(missing)}."

@@ -13,13 +13,13 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 
 
 def killed_sentence(who: str, signal_name: str) -> str:
-    """What happened to a process, the usual reason, and what to do."""
+    """A sentence: a process was killed, the usual reason, and what to do."""
     reason = ", as the system does when memory runs out" if signal_name == "SIGKILL" else ""
     return f"{who} was killed ({signal_name}) before its job was done{reason}; checkpoints are kept, run again to continue"
 
 
 def memory_sentence(peak_mb: float | None) -> str:
-    """The memory that was seen in use, in MiB, beside what there is; nothing where none was seen."""
+    """The peak memory and the limit, as text; empty without a measurement. peak_mb: in MiB."""
     return f" ({peak_mb / 1024:.1f} of {memory_limit() / 2**30:.1f} GiB memory were in use)" if peak_mb else ""
 
 

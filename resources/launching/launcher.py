@@ -1,4 +1,4 @@
-"""The launcher: what carries a job to a worker, wherever that runs.
+"""The launcher interface: runs jobs in workers, here or elsewhere.
 
     launcher.run(Job(operation="sft", ...), context)     # the operation's metrics, once it is done
 
@@ -19,24 +19,24 @@ class Launcher(Protocol):
     """Runs jobs, one after another."""
 
     def run(self, job: Job, context: dg.AssetExecutionContext | None = None) -> dict[str, Any]:
-        """Runs a job to its end and returns its metrics; what it makes lies in `job.output`. `context` hears of its progress.
+        """Runs a job to its end and returns its metrics; its results are in `job.output`. Progress is reported to `context`.
 
-        Raises WorkerError where the inputs are wrong or the worker dies, WorkerStopped where it was stopped: then its
-        checkpoints are kept, and the same job continues from them.
+        Raises WorkerError if the inputs are wrong or the worker dies, WorkerStopped if it was stopped: then its checkpoints
+        are kept, and the same job continues from them.
         """
         ...
 
     def close(self) -> None:
-        """Ends what waits for more jobs."""
+        """Ends workers that wait for more jobs."""
         ...
 
 
 class WorkerError(Exception):
-    """A worker found its inputs wrong, or died. The message is the worker's own sentence."""
+    """A worker refused its inputs, or died. The message is the worker's."""
 
 
 class WorkerKilled(WorkerError):
-    """A worker was ended by a signal that nobody here sent."""
+    """A worker was killed by a signal from outside."""
 
 
 class WorkerStopped(Exception):

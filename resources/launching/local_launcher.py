@@ -4,12 +4,12 @@
         metrics = launcher.run(Job(operation="sft", ...), context)
 
 A worker is `python -m model_ops.worker --stdin`: it pays for importing torch once, then takes one job after another.
-A job whose settings have a mesh of several processes gets them to itself, through torchrun (model_ops.parallel.launch);
-its events come on one stream, the first process's. A process that dies ends the job with its own error, unless the mesh's
-`restarts` let all of them go on from the newest checkpoint.
+A job whose settings have a mesh of several processes gets new processes, through torchrun (model_ops.parallel.launch); only
+the first process reports events. A process that dies ends the job with its own error, unless the mesh's `restarts` allow all
+processes to continue from the newest checkpoint.
 
-It reports through dagster-pipes when there is a Dagster step to hear it, and writes progress as JSON lines, which are
-relayed to the terminal that started the run (relay.py).
+In a Dagster step it reports through dagster-pipes. It writes progress as JSON lines, which are relayed to the terminal that
+started the run (relay.py).
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from resources.launching.python_process import child_environment, python_module
 from resources.launching.relay import relay
 
 STOP_SECONDS = 120
-"""How long a worker that was asked to stop may take to save its checkpoint."""
+"""Seconds that a worker may take to save its checkpoint after it was asked to stop."""
 SECONDS_BETWEEN_LOG_LINES = 15
 STARTING, LOADING = "starting the worker", "loading the model and its data"
-"""What a person waits for before an operation reports progress of its own."""
+"""The phase that is shown until the operation reports its own progress."""
 
 
 class LocalLauncher:
     """Runs jobs on this machine, in one worker process that lives as long as the launcher."""
 
     def __init__(self, progress_file: Path | None = None, worker_log: Path | None = None):
-        """`worker_log` takes what the worker writes to stderr; open: it goes where this process's own goes."""
+        """worker_log: the file for the worker's stderr; None: this process's stderr."""
         self._progress_file, self._worker_log = progress_file, worker_log
         self._worker: subprocess.Popen[str] | None = None
 
@@ -65,8 +65,8 @@ class LocalLauncher:
     def run(self, job: Job, context: dg.AssetExecutionContext | None = None) -> dict[str, Any]:
         """Runs a job and returns its metrics.
 
-        Raises WorkerError when the inputs are wrong or the worker dies, WorkerStopped when it was stopped. When this
-        process is interrupted, the worker is given time to save a checkpoint first.
+        Raises WorkerError when the inputs are wrong or the worker dies, WorkerStopped when it was stopped. If this process is
+        interrupted, the worker gets time to save a checkpoint first.
         """
         job, processes = laid_out(job)
         path = job.output / SCRATCH / "job.json"
@@ -116,7 +116,7 @@ class LocalLauncher:
             logging.getLogger(__name__).info("the worker ended before it could take %s", path)
         code = worker.wait()
         self._worker = None
-        if code == 0:  # asked to stop by someone else, before it had begun
+        if code == 0:  # stopped by another process before it began
             raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
         if code < 0:
             raise WorkerKilled(killed_sentence("the worker", signal.Signals(-code).name))
@@ -125,7 +125,7 @@ class LocalLauncher:
 
     def _submit_to_processes(self, processes: int, job: Job, path: Path, pipes: dict[str, Any] | None,
                              context: dg.AssetExecutionContext | None) -> dict:
-        self.close()  # a warm worker would keep memory of the devices
+        self.close()  # a warm worker would keep device memory
         self._waits_for(f"starting {processes} processes")
         environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
         if pipes is not None:
@@ -139,9 +139,9 @@ class LocalLauncher:
             for event in self._events(worker, context):
                 ends.setdefault(event["event"], event)
                 if event["event"] == "restarted":
-                    ends.clear()  # what the processes before said of their end
+                    ends.clear()  # the reports of earlier processes about their end
             code = worker.wait()
-        except BaseException:  # whatever ends this ends the processes
+        except BaseException:  # if this block ends, the processes end
             self._stop()
             raise
         self._worker = None
@@ -150,7 +150,7 @@ class LocalLauncher:
             return ends["result"]["metrics"]
         if "stopped" in ends:
             raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
-        if "died" in ends:  # what the others say is that it went away
+        if "died" in ends:  # the other processes only report that it is gone
             who = f"process {ends['died']['rank']} of {processes}"
             raise WorkerKilled(killed_sentence(who, ends["died"]["signal"]))
         if "error" in ends:
@@ -159,7 +159,7 @@ class LocalLauncher:
                           "its checkpoints are kept, run again")
 
     def _waits_for(self, phase: str) -> None:
-        """Tells the terminal what happens before the first progress."""
+        """Shows the terminal what happens before the first progress event."""
         relay({"event": "phase", "phase": phase}, self._progress_file)
 
     def _environment(self) -> dict[str, str]:
@@ -213,14 +213,14 @@ class LocalLauncher:
 
 
 def _mesh(job: Job) -> MeshSettings:
-    """The processes that the job's settings ask for: one, unless they name a mesh."""
+    """The mesh of the job's settings: one process, unless they name a mesh."""
     return MeshSettings.model_validate(job.settings.get("mesh") or {})
 
 
 def laid_out(job: Job) -> tuple[Job, int]:
-    """The job with its mesh in numbers, and how many processes it takes.
+    """The job with resolved mesh sizes, and its number of processes.
 
-    Raises WorkerError for a mesh that this machine cannot have."""
+    Raises WorkerError for a mesh that this machine is too small for."""
     mesh = _mesh(job)
     devices = accelerators()
     try:
@@ -237,7 +237,7 @@ def laid_out(job: Job) -> tuple[Job, int]:
 
 
 def accelerators() -> int:
-    """CUDA devices that a worker would see; 0 where there are none."""
+    """Number of CUDA devices that a worker would see."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     installed = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
     if visible is None:

@@ -1,13 +1,13 @@
-"""How fast a phase of a worker goes and how long it still takes, from its progress events.
+"""Speed and remaining time of a worker's phase, from its progress events.
 
     pace = Pace()
     pace.hear(event)            # {"event": "progress", "phase": ..., "done": ..., "total": ..., "unit": ..., "at": seconds}
     pace.rate, pace.left_s      # None until enough was measured
     pace.sentence()             # "sft: 120 of 800 steps, 14 min left, loss 2.100, 3,100 tokens/s"
 
-A phase is `starting` until something after its first report was measured: at least 2 s, and three reports or 2 % of the work.
-The first report is where counting begins, since what precedes it (compilation, a dry run) does not come again. Rates are
-those of the last minute, so that a slow beginning does not stay in what is said to be left.
+A phase is `starting` until enough was measured after its first report: at least 2 s, and three reports or 2 % of the work.
+Measuring begins with the first report, since the time before it (compilation, a dry run) does not recur. Rates are over the
+last minute, so a slow beginning does not distort the remaining time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LEAST_REPORTS = 3
 LEAST_SHARE = 0.02
 WINDOW_SECONDS = 60.0
 LEAST_IN_WINDOW = 5
-"""Reports that stay in the window whatever their age: with steps of minutes a minute holds none."""
+"""Fewest reports in the window, whatever their age: with steps of minutes, a minute has none."""
 
 
 class Pace:
-    """The pace of the phase that was heard last."""
+    """The pace of the current phase."""
 
     def __init__(self) -> None:
         self.phase = ""
@@ -36,7 +36,8 @@ class Pace:
         self._count = 0
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Takes in a progress event; `at` is its time in seconds. Another phase, or one that goes back, begins anew."""
+        """Adds a progress event; `at` is its time in seconds. A new phase, or a phase that goes back, starts a new
+        measurement."""
         at, done = event["at"], event["done"]
         if not self._event or event["phase"] != self.phase or done < self._reports[-1][1]:
             self.phase, self._first, self._count = event["phase"], (at, done), 0
@@ -50,7 +51,7 @@ class Pace:
 
     @property
     def starting(self) -> bool:
-        """Whether too little was measured to say how fast the phase goes."""
+        """Whether too little was measured for a rate."""
         if not self._event:
             return True
         seconds, done = self._reports[-1][0] - self._first[0], self._reports[-1][1] - self._first[1]
@@ -65,7 +66,7 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Units a second over the window; None while starting, or where the window saw no work."""
+        """Units per second over the window; None while starting, or if no work was done in the window."""
         if self.starting:
             return None
         (began, before), (now, done) = self._reports[0], self._reports[-1]
@@ -73,18 +74,18 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the phase still takes; None while that is not known."""
+        """Seconds that the phase still takes; None if unknown."""
         total, rate = self._event.get("total"), self.rate
         return None if not total or rate is None or self.finished else (total - self._event["done"]) / rate
 
     def how_far(self) -> str:
-        """`120 of 800 steps`, or `120 steps` where the total is not known."""
+        """`120 of 800 steps`, or `120 steps` if the total is unknown."""
         done, total, unit = self._event["done"], self._event.get("total"), self._event.get("unit", "")
         unit = singular(unit) if (total or done) == 1 else unit
         return f"{done:,} of {total:,} {unit}".rstrip() if total else f"{done:,} {unit}".rstrip()
 
     def how_fast(self) -> list[str]:
-        """What else there is to say, most important first: time left, loss, speed, utilisation."""
+        """The other figures, most important first: time left, loss, speed, utilisation."""
         event, said = self._event, []
         if self.finished:
             said.append("finishing")
@@ -109,7 +110,7 @@ class Pace:
 
 
 def _speed(rate: float, unit: str) -> str:
-    """Units a second, or what one of them takes where that is more than a second."""
+    """Units per second, or seconds per unit if a unit takes longer than a second."""
     if rate < 1:
         each = f"{1 / rate:,.1f} s" if rate > 0.1 else duration(1 / rate)
         return f"{each} a {singular(unit) or 'unit'}"

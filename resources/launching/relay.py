@@ -1,4 +1,4 @@
-"""Events for the terminal that started a run: one JSON object a line, in the file named by MILLRACE_PROGRESS.
+"""Sends events to the terminal that started a run: one JSON object per line, in the file named by MILLRACE_PROGRESS.
 
     relay({"event": "note", "message": "..."})
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 
 def relay(event: dict[str, Any], file: Path | None = None) -> None:
-    """Appends an event to the progress file that the starting terminal follows, if there is one. A run whose terminal is gone,
-    and its file with it, stops when it is asked to, not in the middle of a step's start."""
+    """Appends an event to the progress file that the starting terminal follows, if there is one. A missing file is ignored, so
+    a run whose terminal is gone continues."""
     target = file or (Path(os.environ["MILLRACE_PROGRESS"]) if os.environ.get("MILLRACE_PROGRESS") else None)
     if target is not None:
         with suppress(FileNotFoundError), target.open("a", encoding="utf-8") as out:

@@ -1,10 +1,10 @@
-"""Dagster's history of a lake, read without writing: which runs go on, and how long each step of a run took.
+"""Reads Dagster's history of a lake without writing: runs in progress, and the duration of each step of a run.
 
     for run in running(lake): run.run_id, run.job, run.started_at, run.is_alive
     seconds_of_steps(lake, run_id)          # {"sft_model": 12.3, ...}
 
 Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep; opening a
-DagsterInstance would create and migrate them, and takes seconds. What is not there, or not readable, is no runs.
+DagsterInstance would create and migrate them, and takes seconds. Missing or unreadable files count as no runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IN_PROGRESS = ("STARTED", "STARTING", "CANCELING", "QUEUED")
 
 @dataclass(frozen=True)
 class SeenRun:
-    """is_alive: whether its process still exists; None where the run does not say which process it is."""
+    """is_alive: whether its process still exists; None if the run does not record its process."""
 
     run_id: str
     job: str
@@ -56,7 +56,7 @@ def runs(lake: Lake, limit: int = 200) -> list[SeenRun]:
 
 
 def running(lake: Lake) -> list[SeenRun]:
-    """Runs that are in progress, as far as the history knows: also those whose process was killed."""
+    """Runs in progress by the history, including runs whose process was killed."""
     return [run for run in runs(lake) if run.is_in_progress]
 
 
@@ -67,7 +67,7 @@ def seconds_of_steps(lake: Lake, run_id: str) -> dict[str, float]:
 
 
 def steps_underway(lake: Lake, run_id: str) -> list[str]:
-    """Steps of a run that began and have not ended."""
+    """Steps of a run that have begun and not ended."""
     found = _rows(_home(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
     return [step for step, seconds, has_failed in found if step and seconds is None and not has_failed]
 
@@ -77,7 +77,7 @@ def _home(lake: Lake) -> Path:
 
 
 def _rows(path: Path, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
-    """The query's rows; none where the file is not there, is not what it should be, or is locked."""
+    """The query's rows; none if the file is missing, damaged or locked."""
     if not path.is_file():
         return []
     for address in _addresses(path):
@@ -90,7 +90,7 @@ def _rows(path: Path, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
 
 
 def _addresses(path: Path) -> Iterator[str]:
-    """Read-only; and where the folder is read-only too, so that SQLite cannot keep its notes beside the file, as it is."""
+    """SQLite addresses of the file: read-only, and immutable for folders in which SQLite cannot write its own files."""
     yield f"{path.absolute().as_uri()}?mode=ro"
     yield f"{path.absolute().as_uri()}?mode=ro&immutable=1"
 

@@ -1,11 +1,11 @@
-"""Training metrics for TensorBoard or Weights & Biases, read from the same metrics.jsonl that everything else reads.
+"""Sends training metrics from metrics.jsonl to TensorBoard or Weights & Biases.
 
     with tracked(output / "metrics.jsonl", "tensorboard", lake.root / "tracking", "shop/sft_model/0123abcd"):
         launcher.run(job)
 
-A thread follows the file while the worker writes it and sends each step on, once: a run that was killed and continued
-shows each step once too, since what was sent before is sent anew into an empty folder (TensorBoard) or under the run's
-own id (W&B). A tracker that fails says so and is left alone: training does not depend on it.
+A thread follows the file while the worker writes it and sends each step once. A run that was killed and continued shows each
+step once too: earlier steps are sent again, into an empty folder (TensorBoard) or under the run's own id (W&B). If a tracker
+fails, it logs the error and stops; training continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class Tracker(Protocol):
-    """Where numbers of a step go."""
+    """A service that takes the numbers of each step."""
 
     def log(self, step: int, numbers: dict[str, float]) -> None: ...
     def close(self) -> None: ...
@@ -75,7 +75,7 @@ def missing_package(kind: TrackingKind) -> str | None:
 
 @contextmanager
 def tracked(metrics: Path, kind: TrackingKind, folder: Path, name: str) -> Iterator[None]:
-    """Follows `metrics` for as long as the block runs; what is still unsent then is sent before it ends."""
+    """Follows `metrics` while the block runs; sends the remaining steps before it ends."""
     if kind == "none":
         yield
         return
@@ -106,7 +106,7 @@ def _follow(metrics: Path, kind: TrackingKind, folder: Path, name: str, done: th
                 sent.add(key)
             if last:
                 break
-    except Exception as error:  # the boundary to somebody else's service: training goes on without it
+    except Exception as error:  # a third-party service: training continues without it
         logging.getLogger(__name__).warning("tracking with %s ended: %s: %s", kind, type(error).__name__, error)
     finally:
         if tracker is not None:
@@ -120,6 +120,6 @@ def _records(metrics: Path) -> list[dict[str, Any]]:
     for line in metrics.read_text().splitlines():
         try:
             records.append(json.loads(line))
-        except ValueError:  # a line that is still being written
+        except ValueError:  # a line that is not finished yet
             break
     return records

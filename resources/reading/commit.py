@@ -5,7 +5,7 @@
 
 Partitions that only gain rows are appended to; partitions that lose rows (of an object that is read again, or a copy that is
 replaced) are rewritten. Decisions are committed first, the ledger last. After a crash between two commits, affected objects
-are unread in the ledger, or named by a committed decision, and are read again.
+are unread in the ledger, or are named by a committed decision, and are read again.
 """
 
 from __future__ import annotations

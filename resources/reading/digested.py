@@ -11,7 +11,7 @@ import hashlib
 from typing import Any
 
 MOST_LEFT = 64 << 20
-"""Most bytes to read on for the digest when a reader stops before the end (at the first part of a picture, say)."""
+"""Most bytes to read for the digest after a reader has stopped before the end."""
 READ_BYTES = 4 << 20
 
 
@@ -29,7 +29,7 @@ class Digested:
         return content
 
     def digest(self) -> str:
-        """sha256 of the whole content; "" where more than MOST_LEFT bytes were left unread."""
+        """sha256 of the whole content; "" if more than MOST_LEFT bytes were left unread."""
         left = MOST_LEFT
         while not self._ended and left > 0:
             left -= len(self.read(READ_BYTES))

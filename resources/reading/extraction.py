@@ -1,12 +1,12 @@
 """Runs a format's SQL over log lines in DuckDB and checks the rows: into `staged`, `staged_feedback` and `quarantined`.
 
     extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"], route)
-    for line in extraction.extract(FORMATS["messages"], lines):     # lines that have to be read again, by which format
+    for line in extraction.extract(FORMATS["messages"], lines):     # lines to read again by another format
         ...
 
 A format's own select names the columns that it has (sql/reading/formats/<format>/); sql/reading/extraction adds what all
-formats share: ids, hashes and checks. A record that fails a check is looked at once more: `route` may know another format
-for it. Python sees bytes and Arrow buffers; SQL parses the JSON.
+formats share: ids, hashes and checks. For a record that fails a check, `route` may find another format. Python sees bytes and
+Arrow buffers; SQL parses the JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from resources.reading.responses_api import chat_of
 from resources.sql_files import run, sql_text
 
 USER_HASH_KEY = "MILLRACE_USER_HASH_KEY"
-"""The environment variable with the key of the hashes of user ids."""
+"""The environment variable with the key for hashing user ids."""
 
 BATCH_ROWS = 2048
 """Rows of an Arrow batch: DuckDB's threads share a part's batches."""
@@ -35,6 +35,7 @@ BATCH_ROWS = 2048
 MACROS = tuple(f"reading/macros/{name}" for name in (
     "moment", "record_digest", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls",
     "otlp_items", "transcript_messages", "templated_messages", "error_text", "choice_number", "parameters",
+    "oasst_answers",
 ))
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -66,8 +67,10 @@ class Extraction:
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("arguments_as_text", _arguments_as_text, ["VARCHAR"], "VARCHAR")
+        self._attach(LINES.empty_table())  # DuckDB binds a macro that is a table when it is created
         for macro in MACROS:
             run(connection, macro)
+        connection.unregister("lines")
 
     def extract(self, form: Format, lines: pa.Table) -> list[Rerouted]:
         """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
@@ -90,14 +93,14 @@ class Extraction:
         return rerouted
 
     def extract_pairs(self, form: Format, lines: pa.Table) -> None:
-        """Extracts records that pairing put together; one that fails a check goes to quarantine."""
+        """Extracts records that pairing joined; a record that fails a check goes to quarantine."""
         self._attach(lines)
         self._stage_interactions(form)
         run(self._connection, "reading/extraction/quarantine_checked")
         self._connection.unregister("lines")
 
     def _attach(self, lines: pa.Table) -> None:
-        self._connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS)))
+        self._connection.register("lines", pa.Table.from_batches(lines.to_batches(BATCH_ROWS), LINES))
         run(self._connection, "reading/extraction/records")
 
     def _stage_interactions(self, form: Format) -> None:
@@ -110,8 +113,8 @@ class Extraction:
         self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select))
 
     def _reroute_faulty(self, form: Format) -> list[Rerouted]:
-        """Takes out the records in which `form` did not find what it needs, and that are of another format or of none."""
-        if form.streamed:  # it was put together from pieces of a stream: no other format can read it
+        """Removes the records that `form` could not extract and that are of another format, or of none."""
+        if form.streamed:  # joined from pieces of a stream: no other format can read it
             return []
         faulty = run(self._connection, "reading/extraction/faulty_records").fetchall()
         found = [Rerouted(index, row, text, self._route(index, text, form)) for index, row, text in faulty]
@@ -120,7 +123,7 @@ class Extraction:
         return others
 
     def _repair_surrogates(self, form: Format) -> list[Rerouted]:
-        """Lines that are invalid JSON only because of a lone surrogate, with U+FFFD in its place."""
+        """Lines that are invalid JSON only because of a lone surrogate, with U+FFFD instead of it."""
         run(self._connection, "reading/extraction/lines_without_record")
         found = run(self._connection, "reading/extraction/surrogate_lines").fetchall()
         repaired = [Rerouted(index, row, whole, form) for index, row, text in found if (whole := mended(text)) is not None]

@@ -1,12 +1,12 @@
 """Ingests logs in place into the tables interactions, feedback, quarantine, decisions and objects.
 
-    observe(tables, "math-tutor", sources)                           # what is new, and which days there are
+    observe(tables, "math-tutor", sources)                           # new objects, and the days that have records
     ingest(tables, "math-tutor", sources)                            # reads what was not read yet
-    ingest(tables, "math-tutor", sources, days=[date(2026, 6, 1)])   # of these days only
+    ingest(tables, "math-tutor", sources, days=[date(2026, 6, 1)])   # only objects of these days
 
 A changed object's rows are replaced as a whole; the ledger is written last. So a run that is killed anywhere and started
-again gives the same tables, and ingesting twice equals ingesting once. Of rows with one id one is kept, the same one in any
-order of reading. Every run checks read = kept + dropped + quarantined.
+again gives the same tables, and ingesting twice equals ingesting once. Of rows with the same id one is kept, independent of
+the order of reading. Every run checks read = kept + dropped + quarantined.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Observation(BaseModel):
 
 
 class Counts(BaseModel):
-    """Records of a day or in all.
+    """Numbers of records, of one day or in total.
 
     Dropped are repeated, erased and skipped records (skipped: not interactions, such as an HTTP span). attached_feedback:
     feedback inside an interaction's record, such as the reward of a trajectory.
@@ -80,7 +80,7 @@ class Counts(BaseModel):
 
 
 class Reason(BaseModel):
-    """Why some objects left no row: how many objects, the first of them, and the message."""
+    """A reason why objects left no row: the number of objects, the first of them, and the message."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -107,7 +107,8 @@ class IngestReport(BaseModel):
     """Objects that are in quarantine as a whole, by reason."""
     moved_objects: int = 0
     ties: dict[date, dict[str, int]] = Field(default_factory=dict)
-    """All of the workload's feedback, by day and by what ties it to its interaction, or why nothing does."""
+    """Numbers of feedback records, by day and by the kind of id that ties them to an interaction, or the reason why none
+    does."""
     tied_anew: list[date] = Field(default_factory=list)
 
     @property
@@ -130,7 +131,7 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
 def ingest(
     tables: Tables, workload: str, sources: dict[str, SourceSettings], days: Sequence[date] | None = None
 ) -> IngestReport:
-    """Reads the objects that the ledger has as unread; with `days`, of those days only.
+    """Reads the objects that are unread in the ledger; with `days`, only objects of these days.
 
     Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects and
     CountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
@@ -155,7 +156,7 @@ def _read(ledger: Ledger, tables: Tables, stage: Staging, wanted: list[Entry], r
                    *partners_to_reread(ledger.of_formats(PAIRED, sources), wanted)]:
         wanted = list({(entry.source, entry.uri): entry for entry in [*wanted, *more]}.values())
     if again := wanted[len(asked):]:
-        ledger.put(replace(entry, state="found") for entry in again)  # should this run be killed, the next one reads them
+        ledger.put(replace(entry, state="found") for entry in again)  # if this run is killed, the next one reads them
         ledger.save(tables)
     workloads = workloads_of(workload, sources).union(*(entry.mapped_to for entry in wanted))
     attach_tables(tables, stage, workloads)
@@ -224,7 +225,7 @@ def _notice(ledger: Ledger, tables: Tables, sources: dict[str, SourceSettings], 
 def _with_removed_copies(
     tables: Tables, ledger: Ledger, wanted: list[Entry], sources: dict[str, SourceSettings]
 ) -> list[Entry]:
-    """Objects with a record that was dropped as a copy of a record in `wanted`: once read again, `wanted` may lack it."""
+    """Objects with a record that was dropped as a copy of a record in `wanted`: `wanted` may no longer have that record."""
     waiting = {entry.uri for entry in wanted}
     chosen, found = set(waiting), set()
     with workbench() as connection:

@@ -1,6 +1,6 @@
 """The lock that allows one ingest at a time on a lake: an ingest reads the ledger first and writes it last.
 
-    with ingesting(lake): ...             # waits while another process ingests, and says which one
+    with ingesting(lake): ...             # waits while another process ingests, and logs which one
 
 A kernel lock on `<lake>/.ingesting`: it ends with its process, so a killed run never blocks a lake. The file names the holder's
 process and host.
@@ -27,7 +27,7 @@ def ingesting(lake: Lake) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            message = f"waiting for {file.read().strip() or 'another process'}, which ingests into {lake.root}"
+            message = f"waiting: {file.read().strip() or 'another process'} is ingesting into {lake.root}"
             logging.getLogger(__name__).warning(message)
             relay({"event": "note", "message": message})
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -15,7 +15,7 @@ MOST_REASONS = 8
 
 
 def notes_on(report: IngestReport) -> Iterator[str]:
-    """The notes on one ingest; none where all is well."""
+    """The notes on one ingest; none if there is nothing to report."""
     if report.moved_objects:
         yield moved_note(report.moved_objects)
     if report.failures:
@@ -32,7 +32,7 @@ def notes_on(report: IngestReport) -> Iterator[str]:
 
 def moved_note(count: int) -> str:
     """The note on moved objects."""
-    return f"{counted(count, 'object')} moved since the last run: the tables name the new place, and nothing is read again"
+    return f"{counted(count, 'object')} moved since the last run: the tables have the new uri, and nothing is read again"
 
 
 def _told(reasons: list[Reason]) -> str:

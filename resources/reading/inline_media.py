@@ -3,8 +3,8 @@
     referenced(record)     # {"url": "data:image/png;base64,..."} -> {"url": "sha256:<hex>;image/png;<bytes>"}
 
 Hash and size are of the decoded bytes, so one picture has one reference wherever it comes from. http and https URLs stay.
-Invalid base64 stays. A text that is JSON (a span's attribute, a tool result) is searched too, and rewritten only where
-something was replaced.
+Invalid base64 stays. A text that is JSON (a span's attribute, a tool result) is searched too, and rewritten only if something
+was replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from resources.reading.json_text import json_text
 
 NEEDLES = ("base64", "input_audio")
-"""A record without any of these has no inline media. Few, since every part of every log is searched for each."""
+"""A record without any of these has no inline media. The list is short because every record is searched for each."""
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,")
 SHORT = 64

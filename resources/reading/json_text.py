@@ -1,10 +1,10 @@
-"""Writes JSON that UTF-8 can hold, from logs whose writers cut a text inside a surrogate pair.
+"""Writes JSON as valid UTF-8, from logs whose writers cut a text inside a surrogate pair.
 
     json_text({"content": "x\\ud83d"})           # '{"content":"x\\ufffd"}': a lone surrogate becomes U+FFFD
-    mended('{"content": "x\\\\ud83d"}')           # the same for JSON text; None where no lone surrogate is at fault
+    mended('{"content": "x\\\\ud83d"}')           # the same for JSON text; None if it has no lone surrogate
 
-JSON escapes a character beyond the first 65,536 as a surrogate pair. JavaScript's slice and token streams split pairs; what is
-left is valid JSON to Python and browsers, but not text to Arrow, DuckDB or a tokenizer.
+JSON escapes a character beyond the first 65,536 as a surrogate pair. JavaScript's slice and token streams split pairs; the
+result is valid JSON for Python and browsers, but not valid text for Arrow, DuckDB or a tokenizer.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
             ledger.put([replace(entry, state="read") for entry in entries])
             ledger.save(tables)                                         # one commit
 
-An object is `found` until an ingest has committed all its rows, then `read`; it is `failed`, with the reason in `problem`,
-where it could not be read, and is tried again. `days` are those that its key names, or its records' own. The rows are in
+An object is `found` until an ingest has committed all its rows, then `read`. An object that could not be read is `failed`,
+with the reason in `problem`, and is tried again. `days` are the days in its key, or else of its records. The rows are in
 DuckDB: a listing of any length is compared page by page, and an ingest sees one portion at a time.
 """
 
@@ -32,7 +32,7 @@ from resources.tables import SCHEMAS, Tables
 
 LISTED_TOGETHER = 10_000
 READ_TOGETHER = 100_000
-"""Most entries in Python at a time, while listing and while reading."""
+"""Most entries in Python's memory at a time, while listing and while reading."""
 
 _COLUMNS = pa.schema([field for field in SCHEMAS["objects"] if field.name != "workload"])
 _LISTED = pa.schema([_COLUMNS.field(name) for name in ("source", "uri", "bytes", "etag", "modified")])
@@ -93,8 +93,8 @@ class Ledger:
             yield cls(workload, connection)
 
     def notice(self, source: str, listed: Iterable[LogObject], read_as: str = "") -> tuple[int, int]:
-        """Compares a source's whole listing with the ledger. Returns the number of objects, and of those that are new,
-        changed, or were read with other settings than `read_as`. Objects that vanished unread are removed.
+        """Compares a source's whole listing with the ledger. Returns the number of objects, and the number of objects that are
+        new, changed, or were read with other settings than `read_as`. Objects that vanished unread are removed.
 
         Raises SourceError for an object that another source lists too: its rows would be ingested twice.
         """
@@ -133,7 +133,7 @@ class Ledger:
         return moved, {name for (text,) in read if text for name in json.loads(text)["workloads"].values()}
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Writes entries, each replacing what was known of its object."""
+        """Writes entries; each replaces the previous entry of its object."""
         rows = [astuple(entry) for entry in entries]
         columns = {name: [row[place] for row in rows] for place, name in enumerate(_NAMES)}
         self._connection.register(
@@ -146,13 +146,13 @@ class Ledger:
     def portions(
         self, sources: Collection[str], days: Sequence[date] | None = None, dayless: bool = False
     ) -> Iterator[list[Entry]]:
-        """Entries that wait to be read, by day and uri; with `days`, of those days, with `dayless`, only those without any.
+        """Entries that wait to be read, by day and uri. days: only objects of these days; dayless: only objects without a day.
 
-        Each is returned once, whatever its outcome; an entry that was read since the first portion is left out.
+        Each entry is returned once, whatever its outcome; entries that were read since the first portion are left out.
         """
         run(self._connection, "reading/ledger/waiting", sources=list(sources), days=None if days is None else list(days),
             dayless=dayless)
-        [[waiting]] = self._connection.execute("select count(*) from waiting_objects").fetchall()
+        [[waiting]] = run(self._connection, "reading/ledger/count_waiting").fetchall()
         for after in range(0, waiting, READ_TOGETHER):
             if portion := self._entries("reading/ledger/portion", after=after, count=READ_TOGETHER):
                 yield portion

@@ -1,4 +1,4 @@
-"""Lists what lies under a uri in key order, a page at a time: for a prefix of any size.
+"""Lists the objects under a uri in key order, a page at a time, so a prefix may have any size.
 
     for item in local_objects("gateway", "/logs", after=""): ...             # a directory, a file or a glob
     for item in remote_objects("gateway", "s3://logs/gateway/", after="s3://logs/gateway/dt=2026-06-01/part-7"): ...
@@ -29,7 +29,7 @@ UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".inprogress", "~")
 
 
 class SourceError(Exception):
-    """A source that cannot be read as the recipe names it; the message says what to change."""
+    """A source of the recipe cannot be listed or read; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def remote_objects(name: str, uri: str, after: str = "") -> Iterator[LogObject]:
         yield from _s3_objects(name, uri, after)
         return
     filesystem, root = filesystem_of(uri)
-    filesystem.invalidate_cache()  # a listing of before may lack what came since
+    filesystem.invalidate_cache()  # a cached listing may lack newer objects
     if glob.has_magic(root):
         with in_words():
             found = filesystem.glob(root, detail=True)

@@ -1,10 +1,10 @@
-"""One spelling for every local path: what a uri or a path means on this machine.
+"""Normalises local paths and uris, so that each file has one uri.
 
     local_path("../demo/traffic", home)        # /srv/demo/traffic: absolute, without `.`, `..`, `//`, `~` or links on the way
     local_path("file:///logs/a%20b.jsonl")     # /logs/a b.jsonl
     local_path("s3://logs/gateway/")           # None: not on this machine
 
-Uris of objects are keys of tables, so one place must have one uri. Links are resolved in what the recipe names (before a glob's
+Uris of objects are keys of tables, so one file must have one uri. Links are resolved in the recipe's path (before a glob's
 first wildcard): a link such as `latest` may point elsewhere tomorrow, while its objects stay the same. Below that, names stay
 as listed.
 """
@@ -32,7 +32,7 @@ def local_path(uri: str, home: Path | None = None) -> str | None:
     if not is_local(uri):
         return None
     path = _existing(*_spellings(uri), home=str(home or Path.cwd()))
-    if "\0" in path:  # no file system has it; whoever opens it says so
+    if "\0" in path:  # no file system has such a name; opening it raises the error
         return path
     if os.path.lexists(path) or not has_magic(path):
         return os.path.realpath(path)
@@ -77,6 +77,6 @@ def _existing(*spellings: str, home: str) -> str:
 
 
 def _before_wildcard(path: str) -> tuple[str, str]:
-    """A glob's folders before its first wildcard, and the rest."""
+    """A glob's path before its first wildcard, and the rest."""
     head = path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0]
     return head or "/", path[len(head):].lstrip("/")

@@ -19,12 +19,12 @@ from resources.reading.decompress import DamagedError
 from resources.reading.unreadable import container_of, convert, encoding_of, is_archive, kind_of
 
 HEAD_BYTES = 1 << 20
-"""Bytes that are looked at to tell how the records are written."""
+"""Bytes that are read to recognise how the records are written."""
 RECORD_BYTES = 64 << 20
-"""A longer line or array element goes to quarantine; at most this much of it is in memory."""
+"""Longest line or array element, in bytes; a longer one goes to quarantine."""
 CHUNK_BYTES = 16 << 20
 SAMPLE = 8
-"""Records that are looked at to recognise a file's format."""
+"""Records that are read to recognise a file's format."""
 RAW_BYTES = 4096
 _BLANK = 8
 _SPACES = b" \t\n\r\v\f"
@@ -42,7 +42,7 @@ class Records:
 
 @dataclass
 class Problem:
-    """What could not become a record. Row 0 is the object as a whole."""
+    """A line or element that is not a record, for the quarantine. Row 0 is the object as a whole."""
 
     row: int
     error_code: str
@@ -88,7 +88,7 @@ def _form(head: bytes, whole: bool) -> str:
     if opening not in (b"[", b"{") or record_of(first_line) is not None:
         return "lines"
     if opening == b"[" and others.strip() and (first := _value(first_line)) is not None:
-        # a page of records a line, or lines of which one happens to be a list
+        # one list of records per line, or lines one of which is a list
         return "array" if not first or isinstance(first[0], dict) else "lines"
     from resources.reading.json_values import Values  # not needed for JSON lines; numba takes a while to import
 
@@ -110,14 +110,14 @@ def record_of(text: bytes | str) -> dict | None:
 
 def _value(text: bytes | str) -> object:
     try:
-        # bytes that json decodes itself it takes for UTF-16 where they look like it
+        # json would guess UTF-16 from some bytes, so they are decoded here
         return json.loads(text if isinstance(text, str) else text.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
 
 
 def _sample(data: bytes) -> list[dict]:
-    """The first few lines that are JSON objects. The last line may be cut; a cut line does not parse."""
+    """The first few lines that are JSON objects. A last line that was cut does not parse and is left out."""
     found: list[dict] = []
     start = 0
     while start < len(data) and len(found) < SAMPLE:
@@ -134,12 +134,12 @@ def _no_records(head: bytes) -> Problem:
 
 
 def _damaged(damage: DamagedError, raw: bytes) -> Problem:
-    message = f"{damage}; the records before that were read; fetch or rewrite the file for the rest"
+    message = f"{damage}; the records before that were read; fetch or rewrite the file to read the rest"
     return Problem(0, "damaged_file", message, raw[:RAW_BYTES])
 
 
 def _too_long(row: int, what: str, raw: bytes) -> Problem:
-    message = f"the {what} is longer than {RECORD_BYTES >> 20} MiB; it was passed over, what follows was read"
+    message = f"the {what} is longer than {RECORD_BYTES >> 20} MiB; it was skipped, and the rest was read"
     return Problem(row, "line_too_long", message, raw[:RAW_BYTES])
 
 
@@ -151,7 +151,7 @@ def _lines(head: bytes, rest: Iterator[bytes], damage: DamagedError | None) -> I
         if not damage:
             more, rest, damage = _take(rest, CHUNK_BYTES)
         last = not more or damage is not None
-        if passing_over:  # the rest of a line that is too long: nothing of it is kept
+        if passing_over:  # the rest of a line that is too long is skipped
             end = more.find(b"\n") + 1
             data, passing_over = (more[end:], False) if end else (b"", True)
         else:
@@ -235,7 +235,7 @@ def _values(
     what, seen, data, row, known, passing_over = "element" if in_array else "object", Values(in_array), head, 1, False, False
     while True:
         starts, ends = seen.find(data)
-        if passing_over and len(ends):  # the end of one that is too long; nothing of it was kept
+        if passing_over and len(ends):  # the end of a value that is too long, of which nothing was kept
             starts, ends, passing_over, row = starts[1:], ends[1:], False, row + 1
         if len(ends):
             offsets = np.concatenate([np.zeros(1, np.int64), np.stack([starts, ends], axis=1).ravel()])

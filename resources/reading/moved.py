@@ -4,8 +4,8 @@
     rename_rows(tables, moved, workloads)            # rows and decisions get the new uri
 
 An object has moved if its source no longer lists its uri, and lists a new one with its size and content (sha256; in lakes
-without stored hashes, etag and name). Its rows, days and decisions stay. A copy that is listed beside its original has not
-moved: it is read, and its records are `repeated_record`.
+without stored hashes, etag and name). Its rows, days and decisions stay. A copy that is listed together with its original has
+not moved: it is read, and its records are `repeated_record`.
 """
 
 from __future__ import annotations

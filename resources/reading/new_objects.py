@@ -34,7 +34,7 @@ class NewObjects:
 def new_objects(
     tables: Tables, workload: str, sources: Mapping[str, SourceSettings], cursor: Mapping[str, str], limit: int
 ) -> NewObjects:
-    """Looks at up to `limit` objects of each source after its cursor. A source that was listed to its end starts over.
+    """Lists up to `limit` objects of each source after its cursor. A source that was listed to its end starts over.
 
     Raises SourceError for a source that cannot be listed; an empty one has nothing new.
     """

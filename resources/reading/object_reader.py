@@ -48,7 +48,7 @@ def read_object(file: Any, uri: str, plain_text: bool) -> Iterator[Records | Pro
 
 
 class _Rejoined:
-    """A file from its first byte, some bytes of which were read already. Read once, from beginning to end."""
+    """A file whose first bytes were read already, as one stream from its first byte. It is read once."""
 
     def __init__(self, head: bytes, file: Any):
         self._head, self._file = head, file
@@ -60,7 +60,7 @@ class _Rejoined:
 
 @contextmanager
 def _seekable(whole: _Rejoined) -> Iterator[BinaryIO]:
-    """A copy on disk while it is read: Parquet is read from its end."""
+    """A temporary copy on disk: Parquet is read from its end."""
     with tempfile.TemporaryFile(prefix="millrace-") as copy:
         shutil.copyfileobj(whole, copy, 4 << 20)
         copy.seek(0)
@@ -79,7 +79,7 @@ def normalised(part: Records) -> Records:
     held, chunks = pa.array(np.zeros(len(part.raw), dtype=bool)), False
     for needle in needles:
         found = pc.match_substring(part.raw, needle)
-        if needle == CHUNK:  # in a response, or else lines of chunks, which are put together later on
+        if needle == CHUNK:  # in a response; lines of chunks are joined later
             whole = pc.match_substring(part.raw, '"response"')
             chunks = bool(pc.any(pc.and_not(found, whole)).as_py())
             found = pc.and_(found, whole)
@@ -102,7 +102,7 @@ def _needles_in(raw: pa.Array) -> list[str]:
 
 def _normalised_text(raw: str) -> str:
     record = record_of(raw)
-    if record is None:  # the checks after this say what it is
+    if record is None:  # later checks report it
         return raw
     try:
         return json_text(_normalised_record(record))
@@ -113,7 +113,7 @@ def _normalised_text(raw: str) -> str:
 def _normalised_record(record: dict) -> dict:
     try:
         return referenced(with_joined_response(record))
-    except RecursionError:  # nested beyond what any message is: it stays as it was written
+    except RecursionError:  # nested too deeply: it stays as written
         return record
 
 
@@ -132,14 +132,14 @@ def _read_text(chunks: Iterator[bytes]) -> Iterator[Records | Problem]:
             taken.append(chunk)
             size += len(chunk)
             if size > RECORD_BYTES:
-                message = f"a text is read whole, and this one has more than {RECORD_BYTES >> 20} MiB: split it"
+                message = f"a text file is read as one record of at most {RECORD_BYTES >> 20} MiB: split it"
                 yield Problem(0, "too_long", message, taken[0][:RAW_BYTES])
                 return
     except DamagedError as error:
         damage = error
     content = b"".join(taken).removeprefix(b"\xef\xbb\xbf")
     if damage:
-        yield Problem(0, "damaged_file", f"{damage}; a text is read whole or not at all", content[:RAW_BYTES])
+        yield Problem(0, "damaged_file", f"{damage}; a text file is read whole or not at all", content[:RAW_BYTES])
     elif record_of(content.lstrip().split(b"\n", 1)[0]) is not None:
         yield from read_records(iter([content]))
     elif content.strip():

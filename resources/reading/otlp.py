@@ -4,7 +4,7 @@
 
 Attribute names: the GenAI semantic conventions (messages in parts, as JSON text or structured), their older names and message
 events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls it for items with one of these names. It never
-raises: an item that is no model call comes back as {"kind": "passed over", "rule": ...}.
+raises: for an item that is not a model call it returns {"kind": "passed over", "rule": ...}.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def model_call_of(text: str) -> str:
         item = json.loads(text)
         told = _told(item) if isinstance(item, dict) else _passed_over("other")
         written = json_text(told)
-        # the content of a part is in base64 whether its item says so or not
+        # a part's content is base64, whether its item says so or not
         return json_text(referenced(told)) if any(needle in written for needle in NEEDLES) else written
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         return '{"kind":"broken"}'

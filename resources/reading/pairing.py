@@ -1,4 +1,4 @@
-"""Puts the requests and responses of a batch API together: they lie in different objects and share a `custom_id`.
+"""Joins the requests and responses of a batch API, which lie in different objects and share a `custom_id`.
 
     folder, stem = pairing_key("s3://logs/batches/2026-06-01/outputs/b1_output.jsonl")     # .../2026-06-01, b1
 
@@ -25,14 +25,14 @@ from resources.reading.ledger import Entry
 from resources.sql_files import rows, run, sql_text
 
 SIDES = {f"{word}{plural}" for word in ("input", "output", "request", "response", "result", "error") for plural in ("", "s")}
-"""Words in a path that tell requests from responses."""
+"""Words in a path that distinguish requests from responses."""
 PAIRS_TOGETHER = 20_000
-"""Pairs that are extracted in one go."""
+"""Pairs that are extracted at a time."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """What pairing found in a batch, by object index."""
+    """The result of pairing a batch, by object index."""
 
     paired_requests: dict[int, int]
     """Requests that count as part of their response's record."""
@@ -47,9 +47,9 @@ class Pairing:
         self._connection, self._extraction = connection, extraction
 
     def pair(self, form: Format, entries: Mapping[int, Entry], failed: Sequence[int]) -> Pairs:
-        """Extracts each pair as one record at the place of its response; sides without a partner go to quarantine.
+        """Extracts each pair as one record at the position of its response; sides without a partner go to quarantine.
 
-        `entries` are the batch's objects by index, `failed` those that could not be read: their sides are left out.
+        entries: the batch's objects by index. failed: objects that could not be read; their sides are left out.
         """
         self._connection.execute(sql_text("reading/batch/delete_objects").format(table="pair_sides"), {"objects": failed})
         self._connection.register("places", _places(entries))
@@ -83,7 +83,7 @@ def _places(entries: Mapping[int, Entry]) -> pa.Table:
 
 
 def pairing_key(uri: str) -> tuple[str, str]:
-    """The folder and the name of an object, without the words that tell requests from responses."""
+    """The folder and the name of an object, without the words that distinguish requests from responses."""
     *folders, name = uri.split("/")
     words = re.split(r"[_\-. ]+", name.split(".", 1)[0])
     return (
@@ -117,7 +117,7 @@ def with_unreadable_partners(
 def partners_to_reread(paired: Sequence[Entry], wanted: Sequence[Entry]) -> list[Entry]:
     """Batch files to read again because another file of their folder is being read.
 
-    `paired` are all known batch files, `wanted` the files to be read now. A file whose partners are gone is left out: the
+    `paired` are all known batch files, `wanted` the files to be read now. A file whose partners are gone is left out, so the
     rows that were made from it stay.
     """
     if not paired:

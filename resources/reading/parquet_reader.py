@@ -33,18 +33,19 @@ STRUCTURES = (
     "rejected_messages", "history", "choices", "usage", "data", "body",
     "resourceSpans", "resourceLogs", "obj", "out", "usage_details", "cost_details", "tool_calls", "tool_definitions",
 )
-"""Columns in which a text that is the JSON of a list or object stands for it."""
+"""Columns in which a text that is JSON of a list or object is parsed."""
 BESIDE = {
     "response": {"request", "call_type", "custom_id"}, "prompt": {"message_tree_id"},
     "input": {"choices", "preferred_output", "preferred_completion"},
 }
-"""Columns in which it does where one of these columns is beside them. Else they hold what people wrote, JSON or not."""
+"""Columns in which such a text is parsed only if one of the columns on the right exists too; otherwise they hold what people
+wrote."""
 CONVERSATIONS = ("prompt", "completion", "chosen", "rejected", "rejected_response")
-"""Columns where only the JSON of a message or a list of messages is parsed: a prompt may be JSON and mean it."""
+"""Columns where only JSON of a message or a list of messages is parsed, because a prompt may itself be JSON."""
 
 
 class _Watched:
-    """A file that remembers its own errors, to tell the storage's errors from the Parquet reader's."""
+    """A file that remembers its own errors, to distinguish storage errors from errors of the Parquet reader."""
 
     def __init__(self, file: Any):
         self._file, self.error = file, None

@@ -1,7 +1,7 @@
 """Fetches objects ahead, in the order given: for many small objects on S3.
 
     for entry, opened in prefetched(entries):
-        with opened() as file: ...             # raises OSError where this object cannot be read; the others go on
+        with opened() as file: ...             # raises OSError if this object cannot be read; the others are not affected
 
 Small S3 objects are fetched whole, AT_ONCE at a time and at most AHEAD_BYTES together; larger ones are read in ranges
 (resources/reading/s3.py). Local files are opened in turn.
@@ -24,7 +24,7 @@ AT_ONCE = s3.CONNECTIONS
 AHEAD_BYTES = 64 << 20
 SMALL_BYTES = s3.RANGE_BYTES
 SILENT = 8
-"""After this many unanswered objects in a row, the rest is left for the next run."""
+"""After this many unanswered requests in a row, the other objects are left for the next run."""
 
 Item = TypeVar("Item", bound=Place)
 Opened = Callable[[], AbstractContextManager[BinaryIO]]

@@ -1,4 +1,4 @@
-"""The ties of all feedback, looked up again only where feedback or interactions were written since.
+"""Counts how feedback is tied to interactions, again only if feedback or interactions were written since.
 
     ties = ties_of(tables, "math-tutor", {"math-tutor", "other"})
 """
@@ -16,8 +16,8 @@ from resources.tables import Tables
 
 
 def ties_of(tables: Tables, workload: str, workloads: Collection[str]) -> Ties:
-    """Ties the feedback of some workloads (`ties.tie`). Where neither table was written to since an ingest of `workload` did
-    so, the counts are those of then, and no day has changed."""
+    """Ties the feedback of some workloads (`ties.tie`). If neither table was written to since the last call for `workload`,
+    returns the remembered counts and no changed day."""
     memory = Remembered(tables.lake, f"ties/{workload}", made_by=source_digest("resources/reading/ties.py"))
     if (kept := memory.get(_key(tables, workloads))) is not None:
         return Ties({of: {date.fromisoformat(day): counts for day, counts in days.items()}

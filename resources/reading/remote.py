@@ -4,8 +4,8 @@
     with in_words(uri): filesystem.info(path)       # any error becomes an OSError with a short message
     with open_remote(uri) as file: file.read()
 
-These libraries have their own errors, many of them not OSErrors, and their text may quote a signed request: only the kind of
-an error leaves this file. Timeouts are those of S3.
+These libraries have their own errors, many of them not OSErrors, and their text may quote a signed request, so messages name
+only an error's kind. Timeouts are the same as for S3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RemoteError(OSError):
 
 
 def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The filesystem of a uri and the path in it. Raises ImportError and ValueError where there is none."""
+    """The filesystem of a uri and the path in it. Raises ImportError or ValueError if there is none."""
     options: dict[str, Any] = {}
     if uri.startswith(WEB):
         import aiohttp
@@ -41,7 +41,7 @@ def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
 def info_of(filesystem: fsspec.AbstractFileSystem, path: str) -> dict[str, Any] | None:
     """Metadata of a file or folder; None where it does not exist. Raises RemoteError.
 
-    fsspec reports an unreachable web server like a missing page: here they are told apart.
+    fsspec reports an unreachable web server like a missing page; this function distinguishes them.
     """
     try:
         with in_words():
@@ -88,7 +88,7 @@ def in_words() -> Iterator[None]:
         yield
     except (FileNotFoundError, ImportError, RemoteError):
         raise
-    except Exception as error:  # there is no telling which errors a library of fsspec's has
+    except Exception as error:  # fsspec's libraries raise errors of any type
         raise RemoteError(_said(error)) from None
 
 

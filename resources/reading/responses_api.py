@@ -4,8 +4,8 @@
     # '{"messages": [...], "message": {...}, "finish_reason": "stop"}'
 
 Items as in openai-python's types/responses. Adjacent calls become one message with several tool calls. Calls of tools that the
-provider runs (web_search_call and similar) are left out: their results are in the answer. Called by DuckDB; it never raises: a
-record that is no such call comes back without messages or without a message.
+provider runs (web_search_call and similar) are left out: their results are in the answer. DuckDB calls it. It never raises:
+for a record that is not such a call, the result lacks messages or a message.
 """
 
 from __future__ import annotations

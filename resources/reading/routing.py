@@ -3,10 +3,10 @@
     for part in read_objects(entries, sources):      # in a reading thread: it touches no DuckDB
         part.index, part.format, part.found          # Records of one format, or a Problem for quarantine
 
-A file whose first records are all of one format is read as that format. A record in which the format's SQL does not find
-what it needs is looked at once more (`format_of_faulty`), so a uniform file costs nothing and an odd line does not become a
-half-empty row. Where no format recognises the first records, the file's first part is searched. Lines of streamed answers
-are joined wherever they are.
+A file whose first records are all of one format is read as that format. For a record that the format's SQL cannot extract,
+`format_of_faulty` looks for another format: a uniform file costs nothing, and an odd line does not become an incomplete row.
+If no format recognises the first records, the file's first part is searched. Lines of streamed answers are joined wherever
+they are.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ CHUNKS = FORMATS["chunks"]
 
 @dataclass(frozen=True)
 class ObjectPart:
-    """Some of what one object held: Records of a format, or a Problem. The last part of an object has neither: its `found` is
-    None, with the sha256 of the object's bytes, or the OSError that ended the reading."""
+    """Part of an object's content: Records of a format, or a Problem. In the last part of an object `found` is None; it has
+    the sha256 of the object's bytes, or the OSError that ended the reading."""
 
     index: int
     format: Format | None
@@ -46,17 +46,17 @@ def named_format(entry: Entry, sources: Mapping[str, SourceSettings]) -> Format 
 
 
 def read_objects(entries: Sequence[Entry], sources: Mapping[str, SourceSettings]) -> Iterator[ObjectPart]:
-    """What the objects hold, in their order, by format."""
+    """The objects' records, in order, by format."""
     for index, (entry, opened) in enumerate(prefetched(entries)):
         try:
             digest = yield from _read(index, entry, opened, named_format(entry, sources))
             yield ObjectPart(index, None, None, digest)
-        except OSError as error:  # the caller records the object as failed: it is tried again next time
+        except OSError as error:  # the caller records the object as failed; the next run tries it again
             yield ObjectPart(index, None, error)
 
 
 def _read(index: int, entry: Entry, opened: Opened, named: Format | None) -> Generator[ObjectPart, None, str]:
-    """What one object holds; returns the sha256 of its bytes, "" where they were not all read."""
+    """One object's records; returns the sha256 of its bytes, "" if not all were read."""
     router = ObjectRouter(named)
     with opened() as raw:
         file = Digested(raw)
@@ -123,7 +123,8 @@ class ObjectRouter:
 
 
 def _first_of(part: Records, named: Format | None) -> tuple[Format | None, list[dict]]:
-    """The format of an object's first records, with these; where none fits, the format of the first record that has one."""
+    """The format of an object's first records and these records; if no format fits all, the format of the first record that
+    has one."""
     def format_of(records: list[dict]) -> Format | None:
         return detect(records) if named is None else named if any(map(named.accepts, records)) else None
 
@@ -145,7 +146,7 @@ def _none_known(part: Records, named: Format | None) -> Problem:
 
 
 def recognising(record: dict, first: Format) -> Format | None:
-    """The format that recognises a record: `first` where it does, else the first of all that does, else None."""
+    """The format that recognises a record: `first` if it does, else the first format that does, else None."""
     return next((form for form in (first, *FORMATS.values()) if form.recognises(record)), None)
 
 
@@ -170,7 +171,7 @@ def unknown_record(row: int, text: str, named: Format | None = None) -> Problem:
 
 
 def format_of_faulty(text: str, form: Format, named: bool) -> Format | None:
-    """The format of a record in which `form` did not find what it needs; `form` itself where no other recognises it.
+    """The format of a record that `form` could not extract; `form` itself if no other format recognises it.
 
     Where the recipe names the format (`named`), no other format is tried: None if the record is not of it.
     """

@@ -29,7 +29,7 @@ PAGE_KEYS = 1000
 """Most keys in one S3 response."""
 CONNECTIONS = 32
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 10, 30, 3
-"""A server that says nothing for READ_SECONDS is asked again, up to ATTEMPTS times, with growing pauses. botocore retries until
+"""A request without an answer for READ_SECONDS is repeated, up to ATTEMPTS times, with growing pauses. botocore retries until
 a response begins; a response that breaks off is retried here.
 """
 RANGE_BYTES = 8 << 20
@@ -45,7 +45,7 @@ class UnreachableError(S3Error):
 
 
 class _BrokenOffError(Exception):
-    """A response began and did not end."""
+    """A response ended before its last byte."""
 
 
 class Listed(NamedTuple):
@@ -142,7 +142,7 @@ async def _content(filesystem: Any, uri: str, etag: str, span: str | None) -> by
 
 
 async def _tried(ask: Callable[[], Awaitable[Any]], uri: str) -> Any:
-    """An answer of S3, asked for again where its body breaks off. Raises S3Error."""
+    """An answer of S3; the request is repeated if the body breaks off. Raises S3Error."""
     for attempt in range(ATTEMPTS):
         try:
             return await ask()
@@ -168,23 +168,21 @@ def _answer(bucket: str, operation: str, **words: Any) -> dict[str, Any]:
 
 def _keys(page: dict[str, Any]) -> Iterator[Listed]:
     for found in page.get("Contents", []):
-        if not found["Key"].endswith("/"):  # what consoles leave to show a folder
+        if not found["Key"].endswith("/"):  # a folder placeholder, as consoles create it
             yield Listed(found["Key"], found["Size"], found["ETag"].strip('"'), found["LastModified"])
 
 
 def _filesystem() -> Any:
-    """The connection for the present environment."""
+    """The connection for the current environment variables."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     return _connected(frozenset(settings.items()), os.getpid())
 
 
 @cache
 def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
-    try:
-        import botocore.session
-        import s3fs
-    except ImportError as error:
-        raise ImportError("reading s3:// needs the package s3fs: pip install s3fs") from error
+    import botocore.session
+    import s3fs
+
     given = dict(environment)
     endpoint = urlsplit(given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL") or "http://aws")
     if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
@@ -198,7 +196,7 @@ def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
     filesystem = s3fs.S3FileSystem(
         config_kwargs=config, use_listings_cache=False, skip_instance_cache=True, **unsigned
     )
-    filesystem.retries = 1  # botocore asks again itself: asking again on top would multiply the time that a silence takes
+    filesystem.retries = 1  # botocore retries itself: more retries would multiply the wait for a silent server
     return filesystem
 
 
@@ -222,7 +220,7 @@ def _passing() -> tuple[type[Exception], ...]:
 
 
 def _in_words(error: Exception, uri: str) -> S3Error:
-    """S3's error as a sentence. Its own text is left out: it may quote an access key or a signed request."""
+    """S3's error as a sentence. S3's own text is left out, because it may quote an access key or a signed request."""
     code = _code(error)
     bucket = parts(uri)[0]
     if isinstance(error, S3Error):

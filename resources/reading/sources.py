@@ -31,7 +31,7 @@ from resources.reading.local_path import is_local, local_path, remote_uri
 from resources.reading.remote import open_remote
 
 MAX_OBJECTS = 1_000_000
-"""Most objects of a source that is listed whole (seeds, suites, inspections). Logs are listed as they are read."""
+"""Most objects of a source that is listed as a whole (seeds, suites, inspections). Logs are listed a page at a time."""
 
 _DAY = re.compile(r"(?<!\d)(\d{4})[-/](\d{2})[-/](\d{2})(?!\d)")
 _SECRET = re.compile(r"signature|credential|token|password|secret|accesskey|access_key|api_?key|^sig$|^key$", re.IGNORECASE)
@@ -43,7 +43,7 @@ def _without_credentials(uri: str) -> str:
         place = urlsplit(uri)
         named = {word.partition("=")[0] for word in re.split("[&;]", place.query)}
         if ":" in place.netloc.rpartition("@")[0] or any(map(_SECRET.search, named)):
-            # a type of its own, so that nobody shows the value
+            # an error type of its own, so that no message shows the value
             raise PydanticCustomError("credentials", "the uri carries credentials, and uris stand in tables and manifests; "
                                       "give them in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)")
     return uri
@@ -81,7 +81,7 @@ class SourceSettings(BaseModel):
 
 
 class Place(Protocol):
-    """What must be known of an object to read it."""
+    """What is needed to read an object."""
 
     @property
     def uri(self) -> str: ...
@@ -111,7 +111,7 @@ def objects_after(name: str, source: SourceSettings, after: str = "") -> Iterato
 def list_objects(name: str, source: SourceSettings, limit: int = MAX_OBJECTS) -> list[LogObject]:
     """All objects of one source, sorted by uri: for sources known to be small.
 
-    Raises SourceError where there is nothing under the uri, more than `limit` objects, or no way to list it.
+    Raises SourceError if the uri has no objects, has more than `limit`, or cannot be listed.
     """
     found = list(islice(objects_after(name, source), limit + 1))
     if not found:
@@ -129,7 +129,7 @@ def nothing_under(name: str, source: SourceSettings) -> SourceError:
 
 
 def content_digest(name: str, uri: str) -> str:
-    """sha256 over the bytes of every object under a uri: a small external input of an artefact's version.
+    """sha256 over the bytes of every object under a uri, for small external inputs of an artefact's version.
 
     Raises SourceError where there is nothing under it.
     """

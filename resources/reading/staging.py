@@ -35,15 +35,15 @@ from resources.reading.sources import SourceSettings
 from resources.sql_files import run, sql_text, workbench
 
 PART_BYTES = 48 << 20
-"""Text that is parsed in one go."""
+"""Bytes of text that are parsed at a time."""
 BATCH_BYTES = 512 << 20
-"""Text whose rows are committed together; an object is never split."""
+"""Bytes of text whose rows are committed together; an object is never split."""
 MEMORY_MIB = 1280
 """DuckDB's memory limit; beyond it, DuckDB spills to disk. The text being read and Delta's writer come on top."""
 PARTS_AHEAD = 6
-"""Parts of objects that the reading thread may be ahead."""
+"""Number of parts that the reading thread may be ahead."""
 PROBLEMS_TOGETHER = 1024
-"""Problems of the line reader that go to quarantine in one insert."""
+"""Problems of the line reader that are inserted into the quarantine at a time."""
 
 BATCH_TABLES = (
     "batch", "quarantined", "skipped", "pair_sides", "staged", "staged_feedback", "no_interactions", "no_feedback"
@@ -117,7 +117,7 @@ class Staging:
             self.connection.commit()
 
     def _begin(self) -> None:
-        # One transaction for a batch: DuckDB copies a table's last rows anew with every insert that is committed by itself
+        # One transaction for a batch: DuckDB copies a table's last rows again with every separately committed insert
         self.connection.begin()
         for table in BATCH_TABLES:
             run(self.connection, f"reading/batch/{table}")
@@ -219,10 +219,10 @@ class Staging:
             self._extract_waiting()
 
     def _extract_waiting(self) -> None:
-        """Turns the records that wait into rows."""
+        """Extracts the waiting records."""
         self._describe(set(self._records))
         self._quarantine()
-        while self._waiting:  # a record of another format than its file's waits anew
+        while self._waiting:  # a record of another format waits again
             name, tables = self._waiting.popitem()
             for line in self._extraction.extract(FORMATS[name], pa.concat_tables(tables)):
                 if line.format is None:
@@ -245,7 +245,8 @@ class Staging:
 
 
 def _reason(error: OSError, uri: str) -> str:
-    """Why an object could not be read, without its uri. Other libraries' messages may quote a signed request: left out."""
+    """Why an object could not be read, without its uri. Messages of other libraries are left out: they may quote a signed
+    request."""
     if isinstance(error, s3.S3Error | RemoteError):
         return str(error).removeprefix(f"{uri}: ")
     return error.strerror or type(error).__name__

@@ -6,8 +6,7 @@
     StreamFold()                    # lines of chunks, interleaved or not, into one record {request, response} per answer
 
 A stream without finish_reason and without [DONE] was cut: a client disconnected or a server failed. It becomes a failed
-request (error "stream_cut: ...") with the partial answer, not a quarantined line: it counts as an error of the workload and
-gives no training row.
+request (error "stream_cut: ...") with the partial answer, not a quarantined line; it gives no training row.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from resources.reading.log_reader import Records, record_of
 CHUNK = "chat.completion.chunk"
 CUT = "stream_cut: the stream ends without a finish_reason and without [DONE]"
 OPEN_STREAMS = 10_000
-"""Most open answers of one object; beyond this the one that was silent longest is taken as it is."""
+"""Most open answers of one object; beyond this, the answer without a chunk for the longest time is closed as it is."""
 SETTLED = 256
 """Lines to wait after an answer has finished: its usage comes in a later chunk."""
 
@@ -46,7 +45,7 @@ def events(text: str) -> tuple[list[dict], bool]:
         elif data.startswith("{"):
             try:
                 chunk = json.loads(data)
-            except (ValueError, RecursionError):  # where the stream was cut; what is missing shows in the finish_reason
+            except (ValueError, RecursionError):  # the stream was cut here; finish_reason will be missing
                 continue
             chunks.append(chunk)
     return chunks, done
@@ -85,7 +84,7 @@ def with_joined_response(record: dict[str, Any]) -> dict[str, Any]:
     done = done or "[DONE]" in [chunk for chunk in response if isinstance(chunk, str)]
     record = {**record, "response": joined(chunks, done)}
     error = record["response"].get("error")
-    if error and "call_type" in record:  # LiteLLM says beside the response whether a request failed
+    if error and "call_type" in record:  # LiteLLM records next to the response whether a request failed
         words = error.get("message") if isinstance(error, dict) else error
         record |= {"status": "failure", "error_str": record.get("error_str") or str(words)}
     return record
@@ -177,7 +176,7 @@ class StreamFold:
         return _records(self._settled()), Records(part.rows.filter(others), part.raw.filter(others), sample)
 
     def rest(self) -> Records:
-        """What is left at the end of the object: open answers, and requests without one."""
+        """The remaining records at the end of the object: open answers, and requests without one."""
         found = [self._whole(name) for name in list(self._streams)]
         found += [(each["row"], _written(each["line"])) for each in self._requests.values()]
         self._requests = {}
@@ -217,7 +216,7 @@ class StreamFold:
 
 ENVELOPE = ("request", "timestamp", "workload_id", "client_id", "session_id", "trace_id", "request_id", "user_id",
             "latency_ms", "ttft_ms", "cost", "served_model_digest")
-"""What a gateway writes beside a chunk that belongs to the whole answer."""
+"""Keys that a gateway writes next to a chunk and that belong to the whole answer."""
 
 
 def _written(record: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Approvals: decisions of people, or of a recipe, on releases. Each one is an entry of the endpoint's log.
+"""Approvals: decisions of people, or of a recipe, on releases. Each is an entry of the endpoint's log.
 
     approve(lake, directory, sign("answers read"))      # re-checked first; a second approval is a second entry
     withdraw(lake, directory, sign("wrong prices"))
@@ -21,10 +21,10 @@ from resources.releasing.subject import subject_of
 
 
 def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:
-    """Records an approval. Raises ReleaseError when a re-check finds anything wrong or a newer run has superseded the
-    release, EndpointError where the endpoint changed since it was `seen`.
+    """Records an approval. Raises ReleaseError if a re-check fails or a newer run has superseded the release, EndpointError if
+    the endpoint changed since it was `seen`.
 
-    The champion takes further approvals also after the next training has begun: they move nothing.
+    The champion can be approved again even after the next training has begun; this changes no alias.
     """
     endpoint = _endpoint(lake, directory)
     serves = endpoint.read().champion == directory.name
@@ -39,23 +39,23 @@ def approve(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = N
 
 
 def withdraw(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> None:
-    """Takes approvals back, or refuses a candidate, so that no later run of the graph serves this release by itself.
-    Raises EndpointError for the champion, which is rolled back instead, and where the endpoint changed since it was `seen`."""
+    """Withdraws approvals, or refuses a candidate, so that no later run of the graph serves this release automatically. Raises
+    EndpointError for the champion, which must be rolled back instead, and if the endpoint changed since it was `seen`."""
     _endpoint(lake, directory).decide("withdrawn", subject_of(directory), by, seen)
 
 
 def is_approved(lake: Lake, directory: Path) -> bool:
-    """Whether the last decision on exactly this release, its digest and not only its name, is an approval."""
+    """Whether the last decision on exactly this release (by digest) is an approval."""
     return standing(_endpoint(lake, directory).entries(), subject_of(directory)) == "approved"
 
 
 def was_decided(lake: Lake, directory: Path) -> bool:
-    """Whether someone approved this release, or withdrew it: then no automatic approval speaks over them."""
+    """Whether a person approved or withdrew this release; then it is not approved automatically."""
     return bool(_decisions(lake, directory))
 
 
 def approved_by(lake: Lake, directory: Path) -> Signature:
-    """Who gave the last approval, and why. Raises ReleaseError where there is none."""
+    """Who gave the last approval, and why. Raises ReleaseError if there is none."""
     approvals = [entry for entry in _decisions(lake, directory) if entry.action == "approved"]
     if not approvals:
         raise ReleaseError(f"release {directory.name} is not approved: millrace approve {directory.name}")

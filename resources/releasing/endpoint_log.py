@@ -1,13 +1,13 @@
 """The append-only log of one endpoint: who changed it, when and why.
 
     log = EndpointLog(lake, "math-tutor")
-    log.entries()             # oldest first; raises where one was changed or is missing
+    log.entries()             # oldest first; raises if an entry was changed or is missing
     log.append(entry)         # under the endpoint's lock
 
-`<lake>/endpoints/log/<workload>/000001.json` and so on: one file an entry, written beside and renamed into place, so
-that a killed process leaves a whole entry or none. Each entry holds the sha256 of its own content and that of the entry
-before it: a changed or inserted entry, or one removed before the last, breaks the chain. The digests have no key, so the
-chain shows errors and careless edits; it does not stop someone who writes all later entries anew.
+`<lake>/endpoints/log/<workload>/000001.json` and so on: one file per entry, written to a temporary file and renamed, so that a
+killed process leaves a whole entry or none. Each entry has the sha256 of its own content and of the previous entry: a changed,
+inserted or removed entry breaks the chain (except removal of the last). The digests have no key, so the chain shows errors and
+careless edits, but not an attacker who rewrites all later entries.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from resources.lake import Lake
 from resources.releasing.gates import GateResult
 
 Action = Literal["nominated", "approved", "promoted", "withdrawn", "rolled back", "found"]
-"""found: the endpoint's file names releases that no entry speaks of (written by an earlier version, or by hand)."""
+"""found: the endpoint's file names releases without an entry (written by an earlier version, or by hand)."""
 
 
 class EndpointLogError(Exception):
-    """The log cannot be trusted as it is."""
+    """The log is damaged."""
 
 
 class Entry(BaseModel):
-    """One entry. `replaces` is the champion that a promotion or a rollback took the place of; generation, candidate,
-    champion and previous are those of the endpoint after the entry."""
+    """One entry. replaces: the champion before a promotion or rollback. generation, candidate, champion, previous: the
+    endpoint's state after the entry."""
 
     number: int
     at: datetime
@@ -59,7 +59,7 @@ class Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Stored:
-    """A file of the log: its entry, None where it cannot be read, and what is wrong with it, "" where nothing is."""
+    """A file of the log: its entry (None if unreadable) and the problem with it ("" if none)."""
 
     entry: Entry | None
     problem: str
@@ -73,7 +73,7 @@ class EndpointLog:
         self._workload = workload
 
     def entries(self) -> list[Entry]:
-        """All entries, oldest first. Raises EndpointLogError for the first one that was changed, or is missing."""
+        """All entries, oldest first. Raises EndpointLogError for the first entry that was changed or is missing."""
         entries = []
         for stored in self.stored():
             if stored.problem or stored.entry is None:
@@ -82,7 +82,7 @@ class EndpointLog:
         return entries
 
     def stored(self) -> list[Stored]:
-        """Every file of the log with what is wrong with it; raises nothing."""
+        """Every file of the log with its problem; raises nothing."""
         found: list[Stored] = []
         before, expected = "", 1
         for path in sorted(path for path in self.folder.glob("*.json") if path.stem.isdecimal()):
@@ -101,7 +101,7 @@ class EndpointLog:
         """Writes an entry as the next one. The caller holds the endpoint's lock."""
         path = self.folder / f"{entry.number:06d}.json"
         if path.exists():
-            raise EndpointLogError(f"{path} exists already: someone wrote to this log without its lock; try again")
+            raise EndpointLogError(f"{path} exists already: another process wrote to this log without its lock; try again")
         write_json(path, entry.model_dump(mode="json"))
 
     def _problem(self, path: Path, entry: Entry, digest: str, before: str, expected: int) -> str:
@@ -121,8 +121,8 @@ class EndpointLog:
 
 
 def next_entry(entries: Sequence[Entry], **fields: Any) -> Entry:
-    """The entry that comes after these: numbered, dated now where no date is given, and chained to the last one. It
-    leaves the endpoint as the last one did, where the fields do not say otherwise."""
+    """The next entry: numbered, dated now by default, and chained to the last one. The endpoint's state is the last entry's
+    unless `fields` change it."""
     last = entries[-1] if entries else None
     kept = {name: getattr(last, name) for name in ("generation", "candidate", "champion", "previous")} if last else {}
     chained = {"number": last.number + 1 if last else 1, "at": datetime.now(UTC), "before": last.sha256 if last else ""}
@@ -131,6 +131,6 @@ def next_entry(entries: Sequence[Entry], **fields: Any) -> Entry:
 
 
 def entry_digest(content: dict[str, Any]) -> str:
-    """sha256 over an entry's content but for this digest itself."""
+    """sha256 over an entry's content without this digest."""
     signed = {name: value for name, value in content.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

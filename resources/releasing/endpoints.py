@@ -3,16 +3,16 @@
     endpoint = Endpoint(lake, "math-tutor")
     endpoint.nominate(subject)                       # candidate
     endpoint.promote(subject, by)                    # champion; the old champion becomes previous
-    endpoint.roll_back(subject, by)                  # champion again; what it replaces counts as withdrawn
-    endpoint.decide("approved", subject, by)         # on record; the aliases stay
+    endpoint.roll_back(subject, by)                  # champion again; the release that it replaces counts as withdrawn
+    endpoint.decide("approved", subject, by)         # recorded; the aliases stay
 
-`<lake>/endpoints/<workload>.json` is what a server or a gateway reads. It is replaced whole, under a lock, and only if
-nobody changed it since it was read.
+`<lake>/endpoints/<workload>.json` is what a server or a gateway reads. It is replaced as a whole, under a lock, and only if it
+did not change since it was read.
 
-Each change writes the entry of the log first and the file second. A process that is killed between the two leaves a log
-that is one generation ahead: the next change writes the file from it, as it does for a file that was changed by hand. A
-file that is ahead of its log (an earlier version wrote it) is taken over by an entry `found`. Both repairs happen under the
-lock, before anything else is written.
+Each change writes the entry of the log first and the file second. A process that is killed between the two leaves a log that
+is one generation ahead: the next change writes the file from the log, as it does for a file that was changed by hand. A file
+that is ahead of its log (written by an earlier version) is recorded by an entry `found`. Both repairs happen under the lock,
+before anything else is written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from resources.releasing.subject import Subject, subject_of
 
 
 class EndpointError(Exception):
-    """An alias cannot be moved as asked."""
+    """An alias cannot be changed as requested."""
 
 
 class Aliases(BaseModel):
@@ -55,7 +55,7 @@ class Aliases(BaseModel):
 
 
 class Endpoint:
-    """The aliases of one workload, and the log of what was done to them."""
+    """The aliases of one workload, and the log of their changes."""
 
     def __init__(self, lake: Lake, workload: str):
         self._lake = lake
@@ -78,12 +78,12 @@ class Endpoint:
         return entries, aliases
 
     def entries(self) -> list[Entry]:
-        """All entries, oldest first, those that an earlier version left in its own files among them."""
+        """All entries, oldest first, including approvals in files of an earlier version."""
         return self.seen()[0]
 
     def nominate(self, release: Subject) -> Aliases:
-        """Makes a release the candidate; the champion stays. The champion and the candidate need no nomination, and a
-        release that was withdrawn or rolled back gets none."""
+        """Makes a release the candidate; the champion stays. Does nothing for the champion, the candidate, and a release that
+        was withdrawn or rolled back."""
         with self._repaired_under_lock() as (entries, aliases):
             if release.release in (aliases.champion, aliases.candidate) or standing(entries, release) == "withdrawn":
                 return aliases
@@ -92,8 +92,8 @@ class Endpoint:
     def promote(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
         """Makes a release the champion. Promoting the champion again changes nothing.
 
-        seen: what the caller decided on. Raises EndpointError where the endpoint changed since, and for a release whose
-        last decision is a withdrawal.
+        seen: the aliases that the decision was based on. Raises EndpointError if the endpoint changed since, and for a release
+        whose last decision is a withdrawal.
         """
         with self._repaired_under_lock(seen) as (entries, aliases):
             if aliases.champion == release.release:
@@ -103,8 +103,8 @@ class Endpoint:
             return self._write(entries, aliases, "promoted", release, by, _as_champion(aliases, release.release))
 
     def roll_back(self, release: Subject, by: Signature, seen: Aliases | None = None) -> Aliases:
-        """Makes a release champion in place of one that is thereby withdrawn. Raises EndpointError where there is no
-        champion, where it is this release, or where the endpoint changed since it was `seen`."""
+        """Makes a release champion and withdraws the present champion. Raises EndpointError if there is no champion, if it is
+        this release, or if the endpoint changed since it was `seen`."""
         with self._repaired_under_lock(seen) as (entries, aliases):
             if aliases.champion is None:
                 raise EndpointError(f"{self._workload}: there is no champion to roll back from; approve a release first")
@@ -115,9 +115,9 @@ class Endpoint:
     def decide(
         self, action: Literal["approved", "withdrawn"], release: Subject, by: Signature, seen: Aliases | None = None
     ) -> Aliases:
-        """Records an approval or a withdrawal. A withdrawn release is no candidate any more; nothing else moves.
+        """Records an approval or a withdrawal. A withdrawn release stops being the candidate; other aliases stay.
 
-        Raises EndpointError for the withdrawal of the champion, and where the endpoint changed since it was `seen`.
+        Raises EndpointError for the withdrawal of the champion, and if the endpoint changed since it was `seen`.
         """
         with self._repaired_under_lock(seen) as (entries, aliases):
             if action == "withdrawn" and aliases.champion == release.release:
@@ -129,7 +129,7 @@ class Endpoint:
             return self._write(entries, aliases, action, release, by, {"candidate": None} if gone else {})
 
     def problems(self) -> list[str]:
-        """What is wrong with log and file, a sentence each."""
+        """Problems of the log and the file, one sentence each."""
         if broken := [stored.problem for stored in self._log.stored() if stored.problem]:
             return broken
         entries, aliases = self._log.entries(), self.read()
@@ -142,7 +142,7 @@ class Endpoint:
     def _write(
         self, entries: Sequence[Entry], aliases: Aliases, action: str, release: Subject, by: Signature, change: dict[str, Any]
     ) -> Aliases:
-        """One entry, then the file where the entry changes an alias. The caller holds the lock."""
+        """Writes an entry, then the file if the entry changes an alias. The caller holds the lock."""
         moved = {**change, "generation": aliases.generation + 1} if change else {}
         replaces = aliases.champion if "champion" in change else None
         entry = next_entry(
@@ -153,10 +153,10 @@ class Endpoint:
         return self._write_file(_aliases(entry)) if change else aliases
 
     def _repaired(self) -> tuple[list[Entry], int, Aliases]:
-        """Entries with those that are still to be written, how many are written, and the aliases that agree with them."""
+        """All entries including unwritten ones, the number of written entries, and the aliases that agree with them."""
         entries, aliases = self._log.entries(), self.read()
         stored = len(entries)
-        # a process was killed after the entry and before the file, or something else than millrace wrote the file
+        # a process was killed after the entry and before the file, or another program wrote the file
         if entries and entries[-1].generation >= aliases.generation and _state(entries[-1]) != _state(aliases):
             last = entries[-1].generation
             aliases = _aliases(next(entry for entry in entries if entry.generation == last))
@@ -173,7 +173,7 @@ class Endpoint:
         return entries, stored, aliases
 
     def _gates(self, release: str, digest: str) -> list[Any]:
-        """The gates of an old approval's release, where its files are still those that were approved."""
+        """The gates of an old approval's release, if its files are still the approved ones."""
         try:
             subject = subject_of(self._lake.artefacts("release") / self._workload / release)
         except (ReleaseError, ManifestError):
@@ -182,11 +182,11 @@ class Endpoint:
 
     @contextmanager
     def _repaired_under_lock(self, seen: Aliases | None = None) -> Iterator[tuple[list[Entry], Aliases]]:
-        """Takes the lock, repairs what a killed process or an earlier version left, and compares with what was `seen`."""
+        """Takes the lock, repairs what a killed process or an earlier version left, and compares the aliases with `seen`."""
         with self._lock():
             entries, stored, aliases = self._repaired()
             if seen is not None and aliases.generation != seen.generation:
-                raise EndpointError(f"{self._workload}: the endpoint was changed by someone else meanwhile; try again")
+                raise EndpointError(f"{self._workload}: the endpoint was changed meanwhile; try again")
             for entry in entries[stored:]:
                 self._log.append(entry)
             if aliases != self.read():
@@ -206,8 +206,8 @@ class Endpoint:
 
 
 def standing(entries: Sequence[Entry], release: Subject) -> Literal["approved", "withdrawn"] | None:
-    """What the last decision on a release was; None where there was none on exactly these files (on any of that version,
-    where the subject has no digest). A rollback withdraws the champion that it replaces."""
+    """The last decision on a release; None if there is none on exactly these files (for a subject without a digest: on this
+    version). A rollback withdraws the champion that it replaces."""
     found: Literal["approved", "withdrawn"] | None = None
     for entry in entries:
         if entry.action == "approved" and entry.release == release.release and release.digest in ("", entry.digest):

@@ -1,11 +1,10 @@
 """Gates: bounds that a release's measurements must meet before anyone may approve it.
 
     results = check_gates(gates, evaluation.metrics, temperature=1.0, drafter="eagle3")    # one GateResult for each gate
-    missed(results[0])                                                               # a sentence, or None where it holds
+    missed(results[0])                                                               # a sentence, or None if it holds
 
-Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's
-noise, the two models that were compared are not what they claim to be: a quantized model does not predict better than
-the model it was made from.
+Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's noise, the
+compared models are not the right ones: a quantized model does not predict better than the model it was made from.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 LEAST_NOISE = 0.002
-"""Rounding weights moves recovery by a few ten-thousandths either way, on any number of test rows; a bootstrap over rows
-does not see that part of the noise."""
+"""Least noise of recovery: rounding weights moves it by a few ten-thousandths either way, on any number of test rows, which a
+bootstrap over rows does not show."""
 
 MOST_NOISE = 0.05
-"""A model and its quantized form differ by far less on every row: a wider interval comes from two different models."""
+"""Most noise of recovery: a wider interval means that two different models were compared."""
 
 UNKNOWN_NOISE = 0.01
-"""For evaluation reports that have no interval: of a single test row, and of earlier versions."""
+"""Noise for evaluation reports without an interval: with a single test row, and of earlier versions."""
 
 
 class Gates(BaseModel):
@@ -44,7 +43,7 @@ class Gates(BaseModel):
 class GateResult(BaseModel):
     """One gate with its measurement.
 
-    low, high: the 95 % interval, None where the report has none. rows: test rows measured, None where that is not known.
+    low, high: the 95 % interval; None if the report has none. rows: number of test rows; None if unknown.
     """
 
     name: str
@@ -60,7 +59,7 @@ class GateResult(BaseModel):
 def check_gates(gates: Gates, evaluation: dict[str, Any], temperature: float, drafter: str | None) -> list[GateResult]:
     """Checks each enabled gate against the evaluation report's metrics. A gate without a measurement fails.
 
-    drafter: the architecture of the release's drafter, None where it has none.
+    drafter: the architecture of the release's drafter; None if it has none.
     """
     results = []
     if gates.recovery is not None:
@@ -72,8 +71,8 @@ def check_gates(gates: Gates, evaluation: dict[str, Any], temperature: float, dr
 
 
 def missed(gate: GateResult) -> str | None:
-    """Why a gate does not hold; None where it holds. The bounds are applied again: an earlier version recorded a
-    recovery of 1.1 as passed."""
+    """Why a gate does not hold; None if it holds. The bounds are applied again, because an earlier version recorded a recovery
+    of 1.1 as passed."""
     if gate.measured is None:
         return f"gate {gate.name}: not measured, and {gate.wanted:g} is wanted; run the recipe again"
     if gate.name == "recovery" and gate.measured - 1 > (noise := recovery_noise(gate)):

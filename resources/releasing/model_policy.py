@@ -1,11 +1,11 @@
-"""The policy lineage of a recipe: which model each enabled stage starts from, and which one is served.
+"""The order of a recipe's models: which model each enabled stage starts from, and which one is served.
 
     policy = ModelPolicy(off=frozenset({"student"}))
     policy.source_of("quantized_model")        # "sft_model"
     policy.served                              # "quantized_model"
 
-A stage that a recipe switches off is not in that recipe's graph; the stages after it start from the one before. The stages
-and their order are those of resources/stages.py.
+A stage that a recipe switches off is not in that recipe's graph; the next stage starts from the previous one.
+resources/stages.py has the stages in order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from resources.stages import STAGES, model_chain, stage
 
 @dataclass(frozen=True)
 class ModelPolicy:
-    """What a recipe decides about the order of its models.
+    """The order of a recipe's models.
 
     off: the switches (`Stage.switch`) that the recipe turns off.
-    drafter_from: the model that the drafter begins from, besides its target; None where it begins anew or from a directory.
-    A model that could be switched off and is one that the drafter begins from is no stage on the way to the served model: it
-    is trained, and drafts for its teacher.
+    drafter_from: the model that the drafter begins from, besides its target; None if it begins untrained or from a directory.
+    If this model is optional (the student), it is not on the way to the served model: it is trained to draft for its teacher.
     """
 
     off: frozenset[str] = frozenset()
@@ -30,7 +29,7 @@ class ModelPolicy:
 
     @property
     def stages(self) -> list[str]:
-        """The models on the way from base to served, in the order in which each starts from the one before."""
+        """The models from base to served; each starts from the previous one."""
         return [found.name for found in model_chain() if found.switch not in self.off and found.name != self.drafting_model]
 
     @property
@@ -45,12 +44,12 @@ class ModelPolicy:
 
     @property
     def drafting_model(self) -> str | None:
-        """A model that is trained in order to draft, and not on the way to the served one."""
+        """A model that is trained only to draft; it is not on the way to the served model."""
         begun = stage(self.drafter_from) if self.drafter_from else None
         return begun.name if begun and begun.switch else None
 
     def source_of(self, name: str) -> str:
-        """The model that a stage starts from: the nearest one before it on the way."""
+        """The model that a stage starts from: the nearest one before it."""
         chain = [found.name for found in model_chain()]
         before = [found for found in chain[: chain.index(name)] if found in self.stages]
         if not before:
@@ -64,11 +63,11 @@ class ModelPolicy:
 
     @property
     def reference(self) -> str:
-        """The model that the served one is compared with for recovery: itself before quantization."""
+        """The model that recovery is relative to: the served model before quantization."""
         return self.source_of(self.served) if stage(self.served).operation == "quantize" else self.served
 
     def read_by(self, asset: str, model: str) -> str | None:
-        """The model that `asset` reads where the graph of all stages has it read `model`; None where it reads none."""
+        """The model that `asset` reads instead of `model` of the full graph; None if it reads none."""
         if model in stage(asset).may_start_from:
             return model if model == self.drafter_from else None
         if asset in {found.name for found in model_chain()}:

@@ -1,9 +1,9 @@
-"""Approvals of lakes that an earlier version wrote: one file a release, replaced by each new decision.
+"""Reads approvals that an earlier version wrote: one file per release, replaced by each new decision.
 
     old_approvals(lake, "math-tutor")       # oldest first, as fields of log entries
 
-`<lake>/endpoints/approvals/<workload>/<version>.json`. They count as entries, and are copied into the endpoint's log
-with its next entry; the files themselves are left as they are.
+`<lake>/endpoints/approvals/<workload>/<version>.json`. They count as entries, and are copied into the endpoint's log with its
+next entry; the files stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from resources.releasing.endpoint_log import EndpointLogError
 
 
 class OldApproval(BaseModel):
-    """What an earlier version wrote."""
+    """An approval file of an earlier version."""
 
     release: str
     digest: str

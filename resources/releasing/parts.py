@@ -1,10 +1,10 @@
 """Checks that the parts of a release belong together and are still current.
 
-    disagreements(lake, directory)   # the drafter drafts for this target, the report measured both: holds for ever
-    superseded(lake, directory)      # everything behind the release is what a run would take now: ends with the next training
+    disagreements(lake, directory)   # drafter, target and report must belong together; the result never changes
+    superseded(lake, directory)      # everything behind the release must be current; the result changes with the next training
 
-A release is judged by what was measured, so the report must be about the weights that are released, made from the current
-data and models. Both are read from manifests; nothing is loaded.
+The gates hold for what was measured, so the report must be about the released weights, made from the current data and models.
+Only manifests are read.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, changed_files, digest_holds, read_manifest
 from resources.atomic import write_json
 from resources.lake import Lake
@@ -21,7 +22,7 @@ from resources.releasing.serving_scripts import write_scripts
 
 
 class ReleaseError(Exception):
-    """A release cannot be approved or served as it is."""
+    """A release cannot be approved or served."""
 
 
 class ReleaseSettings(BaseModel):
@@ -35,7 +36,7 @@ class ReleaseSettings(BaseModel):
 
 
 class Part(BaseModel):
-    """A model that the release serves: where it lies, relative to the lake, and what its files must hash to."""
+    """A model that the release serves: its path, relative to the lake, and the digest of its files."""
 
     path: str
     name: str
@@ -51,7 +52,7 @@ class Release(BaseModel):
     speculator: Part | None
     num_speculative_tokens: int
     architecture: str = "eagle3"
-    """Of the drafter."""
+    """Architecture of the drafter."""
     gates: list[GateResult]
 
     @property
@@ -61,20 +62,21 @@ class Release(BaseModel):
 
 def write_release(
     output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
-    architecture: str = "eagle3",
+    serving: Serving,
 ) -> Release:
-    """Fills a release's directory but for its report. k, architecture: of the drafter."""
+    """Writes release.json and the serving scripts. k: the number of tokens that the drafter proposes; serving: how servers
+    run the drafter."""
     release = Release(
         workload=workload,
         target=_part(target),
         speculator=_part(speculator) if speculator else None,
         num_speculative_tokens=k,
-        architecture=architecture,
+        architecture=serving.architecture,
         gates=gates,
     )
     write_json(output / "release.json", release.model_dump(mode="json"))
     drafter = release.speculator.path if release.speculator else None
-    write_scripts(output, workload, release.target.path, drafter, architecture, k)
+    write_scripts(output, workload, release.target.path, drafter, serving, k)
     return release
 
 
@@ -100,7 +102,7 @@ def recheck(lake: Lake, directory: Path) -> list[str]:
             problems.append(f"{place}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
                             "are not those the release was made from")
         if not digest_holds(manifest):
-            problems.append(f"{place}: the digest in its manifest is not that of the files it lists: restore it from a copy")
+            problems.append(f"{place}: the digest in its manifest does not fit the files it lists: restore it from a copy")
         if digest is not None and digest != manifest.digest:
             problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
     return problems + disagreements(lake, directory)

@@ -1,10 +1,10 @@
 """Finds a release by its version, the beginning of one, workload/version, or its directory.
 
     named = find_release(lake, "3f2a91")
-    named.directory, named.given         # given: the beginning that stands for a version, "" where it was named in full
+    named.directory, named.given         # given: the beginning of a version, "" if it was named in full
 
-A beginning of less than `SHORTEST_SURE` characters is easily another release tomorrow: whoever moves an alias by it must be
-shown the whole version first.
+A beginning of fewer than `SHORTEST_SURE` characters may mean another release tomorrow, so the whole version is shown before an
+alias is changed by it.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ MOST_LISTED = 10
 
 
 class UnsureNameError(Exception):
-    """The beginning of a version is too short to act upon unseen."""
+    """The beginning of a version is too short to act upon without confirmation."""
 
 
 @dataclass(frozen=True)
 class NamedRelease:
-    """A release, and the beginning of its version that was given for it."""
+    """A release, and the given beginning of its version."""
 
     directory: Path
     given: str = ""
 
     @property
     def sure(self) -> bool:
-        """Whether what was given may be acted upon without anyone seeing the whole version first."""
+        """Whether the given name is long enough to act upon without confirmation."""
         return not self.given or len(self.given) >= SHORTEST_SURE
 
 
 def find_release(lake: Lake, text: str, workload: str = "") -> NamedRelease:
-    """The release that is meant, among those of one workload where it is given. Raises ReleaseError."""
+    """Finds a release, among all workloads or in one. Raises ReleaseError unless exactly one is meant."""
     root = lake.artefacts("release")
     directory = Path(text).expanduser()
     if text and (directory / "release.json").exists():

@@ -3,7 +3,7 @@
     target = rollback_target(lake, "math-tutor")              # the last champion that was not withdrawn or rolled back
     roll_back(lake, "math-tutor", directory_of_target, by)
 
-A release that was rolled back is not gone back to by itself: only its name brings it back, with a new approval.
+A release that was rolled back is never chosen automatically: it must be named, which approves it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from resources.releasing.subject import Subject, subject_of
 
 
 def rollback_target(lake: Lake, workload: str) -> str:
-    """The version that a rollback without a name leads to. Raises EndpointError where there is none left."""
+    """The version that a rollback without a name makes champion. Raises EndpointError if there is none left."""
     entries, aliases = Endpoint(lake, workload).seen()
     if aliases.champion is None:
         raise EndpointError(f"{workload}: no release is served yet, so there is no previous release to roll back to")
@@ -34,9 +34,9 @@ def rollback_target(lake: Lake, workload: str) -> str:
 
 
 def champions_before(entries: Sequence[Entry]) -> list[str]:
-    """The champions that lie behind the present one, oldest first, which is itself the last.
+    """The champions up to the present one, oldest first; the present one is last.
 
-    A promotion adds to them. A rollback to one of them takes those after it away: going back twice goes further back.
+    A promotion adds one. A rollback removes all champions after its target, so a second rollback goes further back.
     """
     champions: list[str] = []
     for entry in entries:
@@ -53,15 +53,15 @@ def champions_before(entries: Sequence[Entry]) -> list[str]:
 
 
 def was_champion(lake: Lake, workload: str, version: str) -> bool:
-    """Whether the log of a workload's endpoint knows a release as champion of any time."""
+    """Whether a release was ever champion of a workload's endpoint, by its log."""
     return any(version in (entry.champion, entry.replaces, entry.previous) for entry in Endpoint(lake, workload).entries())
 
 
 def roll_back(lake: Lake, directory: Path, by: Signature, seen: Aliases | None = None) -> Aliases:
-    """Makes a former champion serve again, after a re-check; one that was withdrawn is thereby approved anew.
+    """Makes a former champion serve again, after a re-check; this approves a withdrawn release again.
 
-    Raises ReleaseError where a re-check finds anything wrong or the release never was champion, EndpointError where it is
-    the champion or the endpoint changed since it was `seen`.
+    Raises ReleaseError if a re-check fails or the release never was champion, EndpointError if it is the champion or the
+    endpoint changed since it was `seen`.
     """
     workload, version = directory.parent.name, directory.name
     endpoint = Endpoint(lake, workload)

@@ -3,8 +3,8 @@
     by = sign("held-out answers read by two people")     # the person who runs this command
     by.name, by.identity_from, by.reason
 
-The person's name is, in this order: MILLRACE_USER, git's user.email, the system account's name. The entry records which of
-them it was, because only the first one is chosen for this purpose.
+The person's name is, in this order: MILLRACE_USER, git's user.email, the system account's name. The entry records the source
+of the name, because only MILLRACE_USER is set for this purpose.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 LONGEST_NAME = 200
 LONGEST_REASON = 2_000
 JOINERS = "\u200c\u200d"
-"""Invisible, and part of how some languages and emoji are written."""
+"""Invisible joiners that some languages and emoji need."""
 
 
 class SignatureError(Exception):
-    """Nobody is known to sign with, or what was given cannot be shown in one line."""
+    """The person is unknown, or name or reason cannot be shown in one line."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Who acted, where that name comes from, and the reason that was given."""
+    """Who acted, the source of the name, and the given reason."""
 
     name: str
     identity_from: str
@@ -42,7 +42,7 @@ AUTOMATIC = Signature("recipe: approval automatic", "recipe")
 def sign(reason: str | None = None) -> Signature:
     """The signature of the person who runs this command.
 
-    Raises SignatureError where nothing names a person, or where name or reason hold control characters or are too long.
+    Raises SignatureError if nothing names a person, or if name or reason contain control characters or are too long.
     """
     name, source = _person()
     return Signature(_one_line(source, name, LONGEST_NAME), source, _one_line("--reason", reason or "", LONGEST_REASON))
@@ -53,7 +53,7 @@ def _person() -> tuple[str, str]:
         return name, "MILLRACE_USER"
     if name := _git_email():
         return name, "git config user.email"
-    with suppress(KeyError):  # a container may run under a number that has no name
+    with suppress(KeyError):  # a container may run under a uid without a name
         return pwd.getpwuid(os.getuid()).pw_name, "system account"
     if name := os.environ.get("USER", "").strip():
         return name, "USER"
@@ -73,7 +73,7 @@ def _one_line(what: str, text: str, longest: int) -> str:
     if any(_hides(character) for character in text):
         raise SignatureError(f"{what} holds control characters, such as a line break: give plain text in one line")
     if len(text) > longest:
-        raise SignatureError(f"{what} has {len(text):,} characters, at most {longest:,} are kept: shorten it")
+        raise SignatureError(f"{what} has {len(text):,} characters, at most {longest:,} are allowed: shorten it")
     return text
 
 

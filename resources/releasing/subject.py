@@ -25,6 +25,6 @@ class Subject(BaseModel):
 
 
 def subject_of(directory: Path) -> Subject:
-    """A release's directory as a subject. Raises ReleaseError or ManifestError where it is no finished release."""
+    """A release's directory as a subject. Raises ReleaseError or ManifestError if it is not a finished release."""
     release = read_release(directory)
     return Subject(release=directory.name, digest=read_manifest(directory).digest, gates=release.gates)

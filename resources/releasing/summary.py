@@ -1,6 +1,6 @@
 """Summary of a workload from logs to release, for the demo's closing tables and the release's report.
 
-    summary = summarise(lake, workload)
+    summary = summarise(lake, workload, serving)
     summary.sections()          the same tables for the terminal, for Markdown and for HTML
     summary.write(directory)    report.md, report.html
 
@@ -10,13 +10,13 @@ Counts come from the catalog in SQL, figures from the evaluation report, paths a
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
-from model_ops.speculators.registry import ARCHITECTURES
+from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
 from resources.atomic import write_text
@@ -46,14 +46,16 @@ class Summary:
     dataset: dict[str, Any]
     evaluation: dict[str, Any]
     models: dict[str, Manifest]
-    speculator: Manifest | None = field(default=None)
+    has_drafter: bool
+    serving: Serving | None = None
+    """How the drafter is served: adds notes about it to its section."""
 
     def sections(self) -> list[Section]:
         found = [self._rows(), self._models()]
-        return found + ([self._drafting()] if self.speculator else [])
+        return found + ([self._drafting()] if self.has_drafter else [])
 
     def write(self, output: Path) -> dict[str, Any]:
-        """Writes report.md and report.html; returns the figures worth keeping in a manifest."""
+        """Writes report.md and report.html; returns figures for the manifest."""
         for name in ("report.md", "report.html"):
             write_text(output / name, _render(f"{name}.j2", self))
         return {"rows_read": self.records.read, "rows_kept": self.records.kept, "recovery": self.evaluation["recovery"]}
@@ -101,17 +103,19 @@ class Summary:
         )
 
     def _served_as(self) -> str:
-        """What the drafter's architecture tells whoever serves it."""
-        architecture = ARCHITECTURES.get(self.speculator.config.get("architecture", ""))
-        if architecture is None:
+        """Notes for whoever serves the drafter."""
+        if self.serving is None:
             return ""
-        untrained = any(found["drafter"] == architecture.untrained for found in self.evaluation["acceptance"])
-        notes = [architecture.serving_note, architecture.untrained_note if untrained else ""]
+        untrained = any(found["drafter"] == self.serving.untrained for found in self.evaluation["acceptance"])
+        notes = [self.serving.note, self.serving.untrained_note if untrained else ""]
         return "".join(f" {note}" for note in notes if note)
 
 
-def summarise(lake: Lake, workload: str) -> Summary:
-    """The summary of a workload's current artefacts. Raises ManifestError where the graph has not come that far."""
+def summarise(lake: Lake, workload: str, serving: Serving | None = None) -> Summary:
+    """The summary of a workload's current artefacts. serving: how the drafter is served.
+
+    Raises ManifestError where an artefact does not exist yet.
+    """
     registry = Registry(lake, workload)
     evaluation = registry.current("dataset", "evaluation_report")
     used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs if item.kind == "model"}
@@ -122,7 +126,8 @@ def summarise(lake: Lake, workload: str) -> Summary:
         evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
         models={model.name: registry.version("model", model.name, used[model.name]) for model in model_chain()
                 if model.name in used},
-        speculator=registry.version("model", "speculator", used["speculator"]) if "speculator" in used else None,
+        has_drafter="speculator" in used,
+        serving=serving,
     )
 
 

@@ -1,4 +1,4 @@
-"""What of a training operation decides its artefact's version: its settings, and the file of its code.
+"""The parts of a training operation that decide its artefact's version: its settings, and the file of its code.
 
     config, counted = training_config("sft", settings)     # all settings for the worker; those that count for the version
     training_source("sft")                                 # "model_ops/operations/sft.py"
@@ -14,11 +14,11 @@ from model_ops.training.settings import SAME_RESULTS
 
 
 def training_config(operation: str, settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All settings of a job, with nothing left open, and those of them that can change its result."""
+    """All settings of a job, resolved, and the settings that can change its result."""
     config = settings_of(operation, settings.resolved().model_dump()).model_dump(mode="json")
     return config, {key: value for key, value in config.items() if key not in SAME_RESULTS}
 
 
 def training_source(operation: str) -> str:
-    """The file that holds an operation, relative to the project."""
+    """The file of an operation, relative to the project."""
     return f"model_ops/operations/{operation}.py"

@@ -1,4 +1,4 @@
-"""What assets plug into: one workload's lake, registry and launcher, and the two ways to make an artefact.
+"""What assets use: one workload's lake, registry and launcher, and the two ways to make an artefact.
 
     workshop.train("sft_model", "sft", settings, {"model": base, "dataset": rows}, context)
     workshop.build("dataset", "sft_dataset", op=..., sources=(...), config=..., inputs=[...], work=...)
@@ -36,7 +36,7 @@ from resources.workshop.training_job import training_config, training_source
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where the artefacts of one workload are made."""
+    """Makes the artefacts of one workload."""
 
     registry: Registry
     launcher: Launcher
@@ -56,11 +56,11 @@ class Workshop:
         return Tables(self.lake)
 
     def current(self, kind: Kind, name: str) -> Manifest:
-        """The manifest that downstream steps take. Raises ManifestError where there is none yet, or an outdated one."""
+        """The manifest that downstream steps take. Raises ManifestError if there is none yet or it is outdated."""
         return up_to_date(self.registry, kind, name)
 
     def is_reused(self, manifest: Manifest) -> bool:
-        """Whether an artefact was made by another run than the one that works here."""
+        """Whether an artefact was made by another run than the current one."""
         return manifest.run_id != self.registry.run_id
 
     def directory(self, manifest: Manifest) -> Path:
@@ -71,15 +71,15 @@ class Workshop:
         return Input(kind="table", name=table, digest=slice_digest(self.tables, table, self.workload, as_served))
 
     def outside(self, places: Mapping[str, str]) -> list[Input]:
-        """Files from outside as inputs, by the digest of what they hold."""
+        """External files as inputs, by the digest of their content."""
         return [Input(kind="external", name=name, digest=content_digest(name, uri)) for name, uri in sorted(places.items())]
 
     def external(self, place: str) -> Input:
-        """A model from outside as an input."""
+        """An external model as an input."""
         return external_input(place)
 
     def publish_catalog(self) -> None:
-        """Shows analysts what was committed."""
+        """Brings the catalog up to date."""
         publish(self.lake)
 
     def train(
@@ -93,8 +93,8 @@ class Workshop:
         outside: Sequence[str] = (),
         continue_from: str | None = None,
     ) -> Manifest:
-        """Makes an artefact with a worker. outside: models that are no artefacts of the lake. continue_from: the warm start's
-        parent, `last` for the lake's own last version where there is one, or a directory outside."""
+        """Makes an artefact with a worker. outside: models that are not artefacts of the lake. continue_from: the warm
+        start's parent: `last` for the lake's last version if there is one, or an external directory."""
         previous = warm_start_parent(self.registry, kind, name, inputs.values()) if continue_from == "last" else None
         if previous:
             inputs = {**inputs, "previous": previous}
@@ -120,7 +120,7 @@ class Workshop:
         )
 
     def embed(self, texts: Path, settings: SemanticDuplicates) -> np.ndarray:
-        """Vectors of the texts in texts/texts.parquet, made by a worker: [rows, hidden], read from disk as they are needed."""
+        """Embeddings of the texts in texts/texts.parquet, made by a worker: [rows, hidden], memory-mapped."""
         into = texts / "vectors"
         self.launcher.run(
             Job(operation="embed", output=into, inputs={"model": Path(settings.model), "texts": texts},

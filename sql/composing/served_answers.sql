@@ -45,7 +45,7 @@ select
     case when has_ids and whole and not miscounted then prompt_token_ids end as prompt_token_ids,
     case when has_ids and whole and not miscounted then completion_token_ids end as completion_token_ids,
     has_ids and whole and miscounted as miscounted,
-    -- of rows with ids alone: what was thought is among them, and in no column that was searched
+    -- rows with token ids only: their ids include the reasoning, which is in no column that was searched
     case when has_ids and whole and not miscounted then to_json(reasoning)::varchar end as reasoning
 from examined
 order by interaction_id

@@ -1,4 +1,4 @@
--- Lines that identify a slice of cleaned rows: id, content, and a hash of what cleaning made of the row.
+-- Lines that identify a slice of cleaned rows: id, content, and a hash of the cleaned row.
 -- needs: cleaned_interactions
 -- makes: rows (dt, line)
 select

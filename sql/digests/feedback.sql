@@ -1,5 +1,5 @@
--- Lines that identify a slice of feedback: the hash of each record as it was given. Later ties do not count, since curation
--- uses every row that an id names.
+-- Lines that identify a slice of feedback: the hash of each record as logged. Later ties do not count, since curation uses
+-- every row that an id names.
 -- needs: feedback
 -- makes: rows (dt, line)
 select

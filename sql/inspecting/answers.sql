@@ -1,4 +1,4 @@
--- Answers that the n-gram drafter is tried on: the request as one text, the answer, and token ids where the log has both.
+-- Answers that the n-gram drafter is measured on: the request as one text, the answer, and token ids where the log has both.
 -- needs: conversations, messages
 -- makes: rows (workload_name, shape, prompt, answer, prompt_token_ids, completion_token_ids)
 with conversations_read as (

@@ -1,4 +1,4 @@
--- Rows with everything that is counted. Token counts are the log's (is_logged), else the number of its token ids, else one
+-- Rows with the sizes that are counted. Token counts are the log's (is_logged), else the number of its token ids, else one
 -- token per 4 characters of JSON.
 -- needs: interactions
 -- makes: temp view sized (interaction_id, dt, ts, session_id, source_format, content_sha256, workload_name, client, model,

@@ -1,4 +1,4 @@
--- What came of one line of a log object. Row 0 of the quarantine is the object as a whole.
+-- The outcomes of one line of a log object. Row 0 of the quarantine is the object as a whole.
 -- needs: decisions_history, feedback, interactions, quarantine
 -- parameters: $row, $uri
 -- makes: rows (*)

@@ -10,7 +10,8 @@ import pytest
 from model_ops.job import Job
 from model_ops.operations import speculator
 from model_ops.progress import Progress
-from resources.releasing.serving_scripts import vllm_drafts
+from model_ops.speculators.registry import ARCHITECTURES
+from resources.releasing.serving_scripts import speculative_config
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
 
 SAME_TAU = 0.08
@@ -27,7 +28,7 @@ def assert_served_as_decoded(parts, directory, measured):
 
 @pytest.mark.slow
 def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_says(python, parts, greedy_alone, tmp_path):
-    config = vllm_drafts("eagle3", str(parts.speculator), K)
+    config = speculative_config(ARCHITECTURES["eagle3"].vllm, str(parts.speculator), K)
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
     assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS, [(one.text, other.text) for one, other in zip(
         greedy_alone.replies[:3], measured[0].replies[:3], strict=True)]
@@ -52,7 +53,7 @@ def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts,
         operation="speculator", output=drafter, inputs={"target": parts.target, "dataset": parts.answers},
         settings={"architecture": architecture, "steps": 60, "optimizer": "muon", "learning_rate": 1e-2,
                   "tokens_per_step": 1_024, "max_length": 512, "num_speculative_tokens": K}), Progress())
-    config = vllm_drafts(architecture, str(drafter), K)
+    config = speculative_config(ARCHITECTURES[architecture].vllm, str(drafter), K)
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
     assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS
     assert measured[0].acceptance.tau > 1.1

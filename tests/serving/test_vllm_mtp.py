@@ -10,6 +10,7 @@ from model_ops.job import Job
 from model_ops.models.model_directory import load_model
 from model_ops.operations import generate, quantize, speculator
 from model_ops.progress import Progress
+from model_ops.speculators.registry import ARCHITECTURES
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.release import write_release
@@ -47,7 +48,7 @@ def released(tmp_path_factory):
         "architecture": "mtp", "steps": 150, "learning_rate": 2e-3, "tokens_per_step": 2_048, "max_length": 256, "ttt_steps": K,
         "num_speculative_tokens": K}, target=target, dataset=root / "answers", mtp_layer=root / "base")
     release = registry.draft("release", "release", "release", ("resources/releasing/release.py",), {}, [])
-    write_release(release.directory, "tutor", quantized, trained, K, [], "mtp")
+    write_release(release.directory, "tutor", quantized, trained, K, [], ARCHITECTURES["mtp"].serving)
     prompts = pq.read_table(root / "answers/train.parquet")["prompt_token_ids"].to_pylist()[:PROMPTS]
     return target, drafter, release.directory, prompts
 

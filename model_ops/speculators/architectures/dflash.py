@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model_ops.speculators.architecture import (
-    SAMPLED_DRAFTS,
-    Architecture,
-    Config,
-    SglangOptions,
-    SpeculatorsLayout,
-    VllmOptions,
-)
+from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, SpeculatorsLayout
 from model_ops.speculators.dflash_config import captured_boundaries
+from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_dflash import verify_dflash, verify_dflash_in_speculators_layout
 

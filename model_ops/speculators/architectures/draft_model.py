@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from model_ops.model_families import MODEL_TYPES
-from model_ops.speculators.architecture import (
-    SAMPLED_DRAFTS,
-    Architecture,
-    Config,
-    SglangOptions,
-    StartingModel,
-    VllmOptions,
-)
+from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
+from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.target_stamp import WEIGHTS
 from model_ops.speculators.verify_layers import verify_same_vocabulary

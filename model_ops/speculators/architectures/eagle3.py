@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model_ops.speculators.architecture import (
-    SAMPLED_DRAFTS,
-    Architecture,
-    Config,
-    SglangOptions,
-    SpeculatorsLayout,
-    VllmOptions,
-)
+from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, SpeculatorsLayout
 from model_ops.speculators.eagle3_config import default_layer_ids, mask_token, speculators_name
+from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_eagle3 import verify_eagle3, verify_eagle3_in_speculators_layout
 

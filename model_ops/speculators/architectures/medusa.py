@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model_ops.speculators.architecture import Architecture, VllmOptions
+from model_ops.speculators.architecture import Architecture
+from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_last_state import verify_medusa
 

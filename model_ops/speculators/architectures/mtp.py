@@ -9,7 +9,8 @@ from pydantic import Field
 
 from model_ops.errors import ModelError
 from model_ops.models.mtp_tensors import BODY_TYPES, has_layers, takes_layer_for_quantized
-from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel, VllmOptions
+from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
+from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_mtp import is_mtp, verify_mtp
 

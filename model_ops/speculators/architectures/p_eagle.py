@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, SpeculatorsLayout, VllmOptions
+from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, SpeculatorsLayout
 from model_ops.speculators.architectures.eagle3 import check_layers
 from model_ops.speculators.eagle3_config import mask_token, speculators_name
+from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_eagle3 import verify_eagle3, verify_eagle3_in_speculators_layout
 

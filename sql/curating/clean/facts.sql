@@ -1,4 +1,4 @@
--- The cleaned rows: one per interaction, with its status (the rule that drops it, or ok) and what was measured.
+-- The cleaned rows: one per interaction, with its status (the rule that drops it, or ok) and its measures.
 -- needs: broken_rules, cleaned, measured, row_feedback, shape_of(), texts
 -- parameters: $cleaned_with
 -- makes: rows (workload, dt, interaction_id, content_sha256, session_id, ts, source, messages, tools, completion, status,
@@ -37,7 +37,7 @@ select
         lambda each: each.v is not null
     )) as quality,
     shape_of(new_role, new_turn, messages, tools, client, instructions) as prompt_shape,
-    -- token ids hold no text: two such rows are the same where every id and label is, and near nothing
+    -- token ids have no text: two such rows are exact duplicates if all ids and labels agree, and never near duplicates
     if(cleaned.status = 'tokens', content_sha256, normalised_sha256) as normalised_sha256,
     if(broken_rules.rule is null and cleaned.status is distinct from 'tokens', coalesce(measured.signature, []), []) as signature,
     $cleaned_with as cleaned_with

@@ -1,17 +1,6 @@
--- The texts by which the remaining rows are compared: the new turn and the answer.
--- needs: cleaned_interactions, conversation_texts(), new_messages(), suspects, unique_rows
+-- The texts that are embedded, best row first: the new turn and the answer.
+-- needs: texts_to_compare
 -- makes: rows (text)
-with conversations_read as (
-    select
-        place,
-        conversation_texts(messages, completion) as conversation,
-        coalesce(try(json_type(completion)) = 'OBJECT', false) as answered
-    from cleaned_interactions
-    join (select place, interaction_id from unique_rows semi join suspects using (place)) as chosen using (interaction_id)
-)
-select
-    array_to_string(list_transform(
-        new_messages(if(answered, conversation[1:-2], conversation)), lambda message: message.text
-    ), ' ') || chr(10) || coalesce(if(answered, conversation[-1].text, null), '') as text
-from conversations_read
+select new_turn || chr(10) || coalesce(answer, '') as text
+from texts_to_compare
 order by place

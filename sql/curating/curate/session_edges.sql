@@ -1,5 +1,5 @@
--- Pairs of sessions that share a text and must be in one split. A text in more than eight sessions is a formula ("Hello, how
--- can I help?") and links nothing; else one greeting would put all traffic into one split.
+-- Pairs of sessions that share a text and must be in one split. A text in more than eight sessions is a stock phrase
+-- ("Hello, how can I help?") and links nothing; otherwise one greeting would put all traffic into one split.
 -- needs: decided, sessions
 -- makes: rows (a, b)
 with copies as (

@@ -1,19 +1,10 @@
 -- Every message of the rows to search, without system prompts. Text with JSON escapes (a tool call, a record in a prompt) is
--- listed a second time with the escapes undone: "\nthe" is not the word "nthe". By pattern, since JSON inside prose does not
--- parse as a document.
--- needs: message_text(), searched_rows
+-- listed a second time with the escapes decoded: "\nthe" is not the word "nthe". This is done by pattern, since JSON inside
+-- prose does not parse as a document.
+-- needs: conversation_of(), message_text(), searched_rows
 -- makes: rows (row_id, text)
 with conversations_read as (
-    select
-        row_id,
-        list_concat(
-            coalesce(try(json_transform(
-                messages, '[{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}]'
-            )), []),
-            case when try(json_type(completion)) = 'OBJECT' then [struct_update(json_transform(
-                completion, '{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}'
-            ), role := 'assistant')] else [] end
-        ) as conversation
+    select row_id, conversation_of(messages, completion) as conversation
     from searched_rows
 ),
 messages as (
@@ -25,7 +16,7 @@ texts as (
     from messages
     where coalesce(message.role, '') not in ('system', 'developer')
 ),
-unescaped as (  -- but for \u00e9, which the JSON reader undoes where nothing is left that it would stumble over
+unescaped as (  -- except \u00e9, which the JSON reader decodes below if the rest of the text is valid JSON
     select row_id, regexp_replace(regexp_replace(text, '\\["\\/bfnrt]', ' ', 'g'), '["\x00-\x1f]', ' ', 'g') as text
     from texts
     where contains(text, '\')

@@ -1,16 +1,8 @@
--- A row's messages and its answer as one list of role, content and text. The JSON is parsed once. What is not a list of
--- messages, or not a message, is left out.
--- needs: message_text()
+-- A row's messages and its answer as one list of role, content and text.
+-- needs: conversation_of(), message_text()
 -- makes: macro conversation_texts(messages, completion)
 create or replace temp macro conversation_texts(messages, completion) as
     list_transform(
-        list_concat(
-            coalesce(try(json_transform(
-                messages, '[{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}]'
-            )), []),
-            case when try(json_type(completion)) = 'OBJECT' then [struct_update(json_transform(
-                completion, '{"role": "VARCHAR", "content": "JSON", "tool_calls": "JSON", "function_call": "JSON"}'
-            ), role := 'assistant')] else [] end
-        ),
+        conversation_of(messages, completion),
         lambda message: struct_pack(role := message.role, content := message.content, text := message_text(message))
     )

@@ -1,5 +1,5 @@
--- conversation_texts with the hash that identifies each message. Each step is a list of its own: DuckDB evaluates an expression
--- that is written twice inside a lambda twice.
+-- conversation_texts with the hash that identifies each message. Each step is a list of its own, because DuckDB evaluates a
+-- repeated expression in a lambda each time.
 -- needs: conversation_texts(), message_identity(), one_line()
 -- makes: macro conversation_with_identities(messages, completion)
 create or replace temp macro conversation_with_identities(messages, completion) as

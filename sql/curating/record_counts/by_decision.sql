@@ -1,4 +1,5 @@
--- Every record of a workload by outcome: read = kept + dropped + quarantined. One ingest decision may stand for many records.
+-- Every record of a workload by outcome: read = kept + dropped + quarantined. One decision of ingest may count for many
+-- records.
 -- needs: decisions_history, quarantine
 -- parameters: $curate_version, $workload
 -- makes: rows (outcome, stage, rule, records)

@@ -1,4 +1,4 @@
--- Deletes the rows of some objects from a batch table. Our own code names the table.
+-- Deletes the rows of some objects from a batch table. The table is a name in our code, never input.
 -- needs: <table>
 -- parameters: $objects
 -- placeholders: table

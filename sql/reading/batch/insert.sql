@@ -1,4 +1,4 @@
--- Inserts Arrow rows into a batch table. Our own code names the table.
+-- Inserts Arrow rows into a batch table. The table is a name in our code, never input.
 -- needs: <table>, arriving
 -- placeholders: table
 -- makes: rows into <table> (*)

@@ -61,7 +61,7 @@ ranked as (
 
 select
     object, row, part, workload, dt, interaction_id, source_uri, source_row, fresh, place = 1 as kept,
-    -- the same id twice: the same record once more, or another one
+    -- an id occurs twice: a repeated record, or another record with this id
     case when kept_content = content_sha256 then 'repeated_record' else 'repeated_id' end as rule, kept_uri, kept_row, kept_content, content_sha256
 from ranked
 union all

@@ -1,5 +1,4 @@
--- Feedback with its value as a number and its word as a label. A record that is about nothing or has no value gets an
--- error_code.
+-- Feedback with its value as a number and its word as a label. A record without an id or without a value gets an error_code.
 -- needs: batch, extracted_feedback, moment(), staged
 -- parameters: $workload, $workloads
 -- makes: temp table checked_feedback (*, label, error_code, message)
@@ -30,7 +29,7 @@ with valued as (
         and staged.error_code is null
 ),
 
--- feedback that does not say which of the recipe's workloads it is about is kept for each of them: its ids find the one
+-- feedback that names none of the recipe's workloads is kept for each of them: its ids decide
 spread as (
     select
         * exclude (own_workload),

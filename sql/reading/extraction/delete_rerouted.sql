@@ -1,4 +1,4 @@
--- Deletes what was made of lines that will be read again. Our own code names the table.
+-- Deletes the rows of lines that will be read again. The table is a name in our code, never input.
 -- needs: <table>, rerouted
 -- placeholders: table
 -- makes: deletion from <table>

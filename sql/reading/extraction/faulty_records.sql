@@ -1,4 +1,4 @@
--- Records in which their format did not find what it needs.
+-- Records that their format could not extract.
 -- needs: checked_feedback, lines, pair_sides, staged
 -- makes: rows (object, row, raw)
 with faulty as (

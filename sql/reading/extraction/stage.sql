@@ -34,7 +34,7 @@ with shaped as (
     inner join batch using (object)
 ),
 
--- what the model thought before it answered is kept beside the answer, not in it
+-- the model's reasoning is kept in a column of its own, not in the answer
 examined as (
     select
         *,

@@ -1,4 +1,4 @@
--- Read objects that their source lists no more, where a new object has the same size.
+-- Read objects that their source no longer lists, if a new object has the same size.
 -- needs: ledger, listed_objects, new_objects
 -- parameters: $source
 -- makes: temp table gone (uri, bytes, etag, content_sha256)

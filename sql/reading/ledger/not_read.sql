@@ -1,4 +1,4 @@
--- Listed objects that were not read in their present state with the present settings.
+-- Listed objects that were not yet read in their present state with the present settings.
 -- needs: listed, objects
 -- parameters: $read_as
 -- makes: rows (source, uri, bytes, etag, modified)

@@ -1,4 +1,5 @@
--- Entries of moved objects under their new uri, etag and time. One that was read with other settings waits to be read again.
+-- Entries of moved objects under their new uri, etag and time. An object that was read with other settings waits to be read
+-- again.
 -- needs: ledger, moved
 -- parameters: $read_as
 -- makes: temp table relocated (known.*)

@@ -1,4 +1,4 @@
--- Arrived objects whose content must be hashed: a gone object of their size has a known hash, and the etag does not decide. A
+-- Arrived objects whose content must be hashed: a gone object of the same size has a known hash, and the etags do not decide. A
 -- local etag is size and time only; a remote etag depends on the content and is compared first.
 -- needs: arrived, gone
 -- makes: rows (source, uri, bytes, etag, modified)

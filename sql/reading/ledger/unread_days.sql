@@ -1,4 +1,4 @@
--- Days of objects that are not read yet, or not whole.
+-- Days of objects that are not read yet, or not completely.
 -- needs: ledger
 -- makes: rows (day)
 select distinct unnest(days) as day

@@ -1,4 +1,4 @@
--- Tool calls in the OpenAI shape, whether the function is an object of its own or its name is beside the id. Null for none.
+-- Tool calls in the OpenAI shape, whether the function is a nested object or its name is next to the id. Null for none.
 -- makes: macro openai_tool_calls(calls)
 create or replace temp macro openai_tool_calls(calls) as
 case when len(calls) > 0 then to_json(list_transform(

@@ -1,5 +1,5 @@
 -- Messages of a prompt that a chat template rendered and that waits for an answer: ChatML (Qwen and others), Llama 3 and
--- Mistral, where every mark is in place; else null. Marks of tools stay part of their message's text.
+-- Mistral, if every marker is in place; else null. Markers of tools stay part of their message's text.
 -- makes: macro templated_messages(prompt)
 create or replace temp macro templated_messages(prompt) as
 case

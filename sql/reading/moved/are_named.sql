@@ -1,4 +1,4 @@
--- Whether a table without days names a moved object. Our own code names the table and the column.
+-- Whether a table without days names a moved object. Table and column are names in our code, never input.
 -- needs: <table>, moved
 -- placeholders: column, table
 -- makes: rows (compare_greaterthan)

@@ -1,4 +1,4 @@
--- Days with rows of moved objects. Our own code names the table.
+-- Days with rows of moved objects. The table is a name in our code, never input.
 -- needs: <table>, moved
 -- placeholders: table
 -- makes: rows (dt)

@@ -1,4 +1,4 @@
--- Rows of some days with moved objects under their new uri. Our own code names the table.
+-- Rows of some days with moved objects under their new uri. The table is a name in our code, never input.
 -- needs: <table>, moved
 -- parameters: $days
 -- placeholders: table

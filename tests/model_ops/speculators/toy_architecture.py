@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model_ops.speculators.architecture import Architecture, VllmOptions
+from model_ops.speculators.architecture import Architecture
+from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.verify_last_state import verify_medusa
 

@@ -15,6 +15,7 @@ from model_ops.job import Job
 from model_ops.operations import evaluate, speculator
 from model_ops.progress import Progress
 from model_ops.speculators.factory import load_draft_model
+from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.verify import verify
 from pipelines.contract.recipe import Recipe, RecipeError, read_recipe
 from pipelines.contract.reference import reference
@@ -34,7 +35,7 @@ measured = evaluate.run(Job(operation="evaluate", output=place / "evaluation",
                             inputs={"target": place / "target", "dataset": place / "dataset", "speculator": place / "drafter"},
                             settings={"prompts": 2, "max_new_tokens": 4, "temperatures": [0], "num_speculative_tokens": 2}),
                         Progress())
-write_scripts(place / "release", "shop", "models/target", "models/drafter", "toy", 2)
+write_scripts(place / "release", "shop", "models/target", "models/drafter", ARCHITECTURES["toy"].serving, 2)
 try:
     read_recipe({**recipe, "speculator": {"toy_layers": 2}}, base=place)
     refused = ""

@@ -95,7 +95,7 @@ def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_di
     assert load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.drafter_from is None
     with pytest.raises(RecipeError, match="enable the student, or name a directory"):
         load_recipe(write(tmp_path, SMALLEST + off + "}\n"))
-    with pytest.raises(RecipeError, match=r"speculator.draft_model: there is no directory .*; give that of a small language"):
+    with pytest.raises(RecipeError, match=r"speculator.draft_model: there is no directory .*; give the directory of a small language"):
         load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n"))
 
 

@@ -73,7 +73,7 @@ def said(folder, more):
     ("first_day: 2026-02-30", "first_day: there is no day 2026-02-30; a date is a year, a month and a day, such as 2026-06-01"),
     ("first_day: 20260601", "first_day: a date is a year, a month and a day, such as 2026-06-01, without a time"),
     ("first_day: 2026-06-01T10:00:00", "first_day: a date is a year, a month and a day, such as 2026-06-01, without a time"),
-    ("first_day: 0206-06-01", "first_day: the year 206 is before 2000; is it a slip?"),
+    ("first_day: 0206-06-01", "first_day: the year 206 is before 2000; is it a typing error?"),
     ("first_day: 2126-06-01", "first_day: 2126-06-01 is in the future, so there would be no day to read; give a day that has "
      "begun"),
     ("speculator: {draft_coverage: 1.2}", "speculator.draft_coverage: it holds 1.2; give a number above 0 and at most 1"),
@@ -175,8 +175,8 @@ def test_layers_of_a_base_in_a_directory_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize("base, words", [
-    ("TINY", "did you mean tiny?"), ("my model", "no id of the Hugging Face Hub"), ("a/b/c", "no id of the Hugging Face Hub"),
-    ("~no-such-user-here/x", "base_model"), ("./" + "x" * 5000, "no path on this machine"),
+    ("TINY", "did you mean tiny?"), ("my model", "nor an id of the Hugging Face Hub"), ("a/b/c", "nor an id of the Hugging Face Hub"),
+    ("~no-such-user-here/x", "base_model"), ("./" + "x" * 5000, "not a path on this machine"),
 ])
 def test_a_base_that_is_nowhere(tmp_path, base, words):
     assert words in str(problems(tmp_path, SMALLEST.replace("tiny", base))[0])

@@ -69,7 +69,7 @@ def test_keys_given_twice_are_all_named(tmp_path):
     ("a: 1\nb:\tc: 2\n", 2, "not valid YAML"),
     ("a: [1, 2\nb: 3\n", 2, "the bracket of line 1 is not closed"),
     ("a: {b: 1\n", 2, "the bracket of line 1 is not closed"),
-    ("a: b: c\n", 1, "a colon stands where no key can"),
+    ("a: b: c\n", 1, "there is a colon where no key can be"),
     ("a\nb: 1\n", 2, "the line above lacks its colon"),
     ("a: 1\nb\nc: 1\n", 2, "this line has no colon and space after its key"),
     ('a: "open\nb: 1\n', 1, "the quote that opens in this line is never closed"),

@@ -109,4 +109,4 @@ def test_a_step_that_waits_for_another_run_says_so_once(monkeypatch):
                             message="Step still blocked by limit for pool worker")
     for _ in range(3):
         listener(SimpleNamespace(dagster_event=event, timestamp=1.0))
-    assert said == [{"event": "note", "message": "sft_model waits: another run on this lake is at work in its place"}]
+    assert said == [{"event": "note", "message": "sft_model waits: another run on this lake has its pool slot"}]

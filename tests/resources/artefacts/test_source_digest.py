@@ -141,6 +141,15 @@ def test_what_an_operation_depends_on(operation):
         assert not inside, room
 
 
+def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
+    """A release is made from figures, digests and the servers' options: a change of a loss or a network makes none anew."""
+    from assets.release_candidate import SOURCES
+
+    found = files_used(*SOURCES)
+    assert [file for file in found if file.startswith("model_ops/")] == [
+        "model_ops/__init__.py", "model_ops/speculators/__init__.py", "model_ops/speculators/serving.py"]
+
+
 def test_a_setting_of_one_operation_is_no_part_of_another():
     settings = {f"model_ops/operations/{name}_settings.py" for name in WORKERS}
     for operation, entry in OPERATIONS.items():

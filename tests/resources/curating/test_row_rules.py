@@ -82,7 +82,7 @@ def test_languages_are_told_and_dropped_only_where_some_are_allowed(judge):
     found = judge(rows, {"language": {"allow": ["en", "de"]}})
     assert {name for name, rule in rules(found).items() if rule == "language"} == {"i3", "i6"}
     assert found["i3"][1].startswith("fr, confidence ")
-    with pytest.raises(ValueError, match="no language that can be told"):
+    with pytest.raises(ValueError, match="no detectable language"):
         CurationSettings(language={"allow": ["klingon"]})
 
 

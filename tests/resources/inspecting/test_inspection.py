@@ -160,7 +160,6 @@ def test_no_temporary_lake_is_left(traffic, tmp_path, monkeypatch):
 
 
 def test_logs_on_s3_are_looked_at_where_they_lie_and_a_bucket_that_is_not_there_is_said(monkeypatch):
-    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install s3fs")
     pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
     from benchmarks.s3_server import s3_server
 
@@ -189,7 +188,7 @@ def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
     found = inspect([write(tmp_path / "rft.jsonl", prompts)], format="messages")
     health = next(check for check in found.verdicts[0].checks if "hold no answer" in check.name)
     assert not health.passed and health.found == "100.0%"
-    assert any("100.0% of the requests seem to carry no time" in section.note for section in sections(found))
+    assert any("100.0% of the requests seem to have no time" in section.note for section in sections(found))
     timed = inspect([write(tmp_path / "pairs.jsonl", [pair(1, "ask", "an answer of some words")])])
     assert not any("no time" in section.note for section in sections(timed))
 

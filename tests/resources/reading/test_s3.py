@@ -17,7 +17,6 @@ from resources.reading.sources import SourceError, SourceSettings, list_objects,
 from resources.sql_files import attach_slice, workbench
 from resources.tables import Tables
 
-pytest.importorskip("s3fs", reason="s3fs is not installed: pip install s3fs")
 pytest.importorskip("moto", reason="moto is not installed: no local S3 server")
 
 
@@ -265,14 +264,6 @@ def test_a_profile_brings_its_keys_and_endpoint(server, bucket, monkeypatch, tmp
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_PROFILE", "mill")
     assert len(list_objects("g", SourceSettings(uri=f"s3://{bucket}/x.jsonl"))) == 1 and not s3._filesystem().anon
-
-
-def test_a_missing_extra_names_the_command(bucket, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
-    s3._connected.cache_clear()
-    with pytest.raises(SourceError, match=r"needs the package s3fs: pip install s3fs"):
-        list_objects("g", SourceSettings(uri=f"s3://{bucket}/x"))
-    s3._connected.cache_clear()
 
 
 @pytest.mark.parametrize("uri", [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from model_ops.speculators.registry import ARCHITECTURES
 from resources.releasing.serving_scripts import write_scripts
 
 
@@ -19,7 +20,7 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
     model, release = tmp_path / "models" / "m", tmp_path / "releases" / "tutor" / "r1"
     model.mkdir(parents=True)
-    write_scripts(release, "tutor", "models/m", "models/m", architecture, 3)
+    write_scripts(release, "tutor", "models/m", "models/m", ARCHITECTURES[architecture].serving, 3)
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("vllm", "python"):

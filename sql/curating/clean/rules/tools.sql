@@ -1,4 +1,4 @@
--- Drops tool calls that no client could have run: a model would learn to fail from them.
+-- Drops rows with tool calls that no client could have run: a model would learn broken calls from them.
 -- needs: cleaned
 -- parameters: $drop_broken
 -- makes: temp table failed_tools (interaction_id, place, rule, detail)

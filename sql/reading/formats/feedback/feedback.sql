@@ -1,4 +1,4 @@
--- Feedback of plain records: an id, a value or label, and what was asked.
+-- Feedback of plain records: an id, a value or label, and the name of the question.
 -- needs: records
 -- makes: rows (object, row, part, extra, request_id, trace_id, session_id, interaction_id, workload_name, name,
 --     written_value, label, source, comment, written_ts)

@@ -22,7 +22,7 @@ with parsed as (
     from records
 ),
 
--- Only of generations, the text and, where the text is a JSON list or object, that
+-- Only for generations: the text, and the JSON list or object in it, if any
 texts as (
     select
         *,
@@ -163,7 +163,7 @@ select
         case when json_array_length(completion, '$.tool_calls') > 0 then 'tool_calls' end
     ) as finish_reason,
     case when failed then coalesce(nullif(record.status_message, ''), 'error') end as error,
-    -- the details of usage leave each other out, unless input and output alone make the total
+    -- details of usage are not included in each other, unless input and output alone make the total
     cast(case
         when record.usage_details['total'] = record.usage_details['input'] + record.usage_details['output']
             then record.usage_details['input']

@@ -47,7 +47,7 @@ responses as (
     from parsed
 ),
 
--- OpenAI's Responses API has items where the chat API has messages
+-- OpenAI's Responses API has items instead of messages
 shaped as (
     select
         *,
@@ -61,7 +61,7 @@ shaped as (
     from responses
 ),
 
--- Calls that are no chat (embeddings, images, files, ...) have no choices either, whatever they are called
+-- Calls other than chat (embeddings, images, files, ...) have no choices, whatever their call_type
 kinds as (
     select
         *,
@@ -138,7 +138,7 @@ select
         as cached_tokens,
     coalesce(response.usage.completion_tokens_details.reasoning_tokens,
              response.usage.output_tokens_details.reasoning_tokens) as reasoning_tokens,
-    -- of a stream, response_time is the time to its first token
+    -- for a stream, response_time is the time to the first token
     coalesce(
         (epoch_us(ended) - epoch_us(begun)) / 1e3, case when not coalesce(record.stream, false) then record.response_time * 1000 end
     ) as latency_ms,

@@ -24,7 +24,7 @@ answers as (
             lambda place: record.messages[place] ->> '$.role' = 'assistant'
                 and coalesce(record.messages[place] ->> '$.weight', '1') not in ('0', '0.0')
         ) as learnt,
-        -- what a grader may look at: every key that the format does not know
+        -- input for a grader: every key that the format does not know
         json_merge_patch(raw, '{
             "id": null, "session_id": null, "timestamp": null, "workload_id": null, "model": null, "messages": null,
             "tools": null, "functions": null, "parallel_tool_calls": null, "metadata": null
@@ -32,7 +32,7 @@ answers as (
     from parsed
 ),
 
--- a conversation that ends with the user is a prompt, unless it teaches an answer and holds nothing for a grader
+-- a conversation that ends with the user is a prompt, unless it has an answer to learn and no input for a grader
 requests as (
     select
         *,

@@ -39,7 +39,7 @@ with parsed as (
     from records
 ),
 
--- OpenAI's Responses API has items where the chat API has messages
+-- OpenAI's Responses API has items instead of messages
 shaped as (
     select
         *,
@@ -68,7 +68,7 @@ choices as (
     from shaped
 ),
 
--- Of a record that lacks something, what: one case, so that only such records are looked through once more
+-- What a record lacks: one case, so that only incomplete records are searched again
 chosen as (
     select
         *,

@@ -17,7 +17,7 @@ items as (
     from documents
 ),
 
--- Items that mention no convention of calls are not taken apart
+-- Items without the attributes of a model call are not parsed
 calls as (
     select
         object,
@@ -43,7 +43,7 @@ calls as (
     from items
 ),
 
--- Evaluations are feedback, not interactions. (A `where` would be moved before the call, and make it twice.)
+-- Evaluations are feedback, not interactions. (DuckDB would move a `where` before the function call and evaluate it twice.)
 choices as (
     select
         *,

@@ -20,7 +20,7 @@ with parsed as (
     from records
 ),
 
--- Token ids that the log has cut have a "..." among them, which is no number
+-- Token ids that the log has cut contain "...", which is not a number
 whole as (
     select
         object,

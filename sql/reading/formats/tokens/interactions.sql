@@ -15,7 +15,7 @@ with parsed as (
             "assistant_masks": ["BIGINT"], "workload": "VARCHAR", "prompt": ["BIGINT"], "prompt_token_ids": ["BIGINT"],
             "answer": ["BIGINT"], "completion": ["BIGINT"], "completion_token_ids": ["BIGINT"]
         }') as record,
-        -- a number that is no whole one would be rounded above
+        -- a number that is not an integer would be rounded above
         list_distinct(list_concat(
             json_type(raw, '$.token_ids[*]'), json_type(raw, '$.input_ids[*]'), json_type(raw, '$.labels[*]'),
             json_type(raw, '$.prompt[*]'), json_type(raw, '$.prompt_token_ids[*]'), json_type(raw, '$.answer[*]'),
@@ -53,7 +53,7 @@ streams as (
     from sided
 ),
 
--- padding is left out; where there are no labels, the mask says what is learnt, and where there is none, every token is
+-- padding is left out; without labels the mask says what is learnt; without a mask every token is learnt
 seen as (
     select
         *,
