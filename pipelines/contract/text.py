@@ -315,8 +315,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     elif found := re.search(r"found character '(.)' that cannot start any token", said):
         what = f"a value that begins with {found.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
-        what = ("there is a colon where no key can be: put a value that holds a colon in quotes, indent a key like its neighbours, "
-                "and check whether the line above lacks its colon")
+        what = ("there is a colon where no key can be: put a value that holds a colon in quotes, indent a key like its "
+                "neighbours, and check whether the line above lacks its colon")
     elif "could not find expected ':'" in said:
         what, line = "this line has no colon and space after its key; write `key: value`", (error.context_mark or mark).line + 1
     elif "expected ',' or" in said or "expected the node content" in said:
