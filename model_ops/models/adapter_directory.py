@@ -11,7 +11,6 @@ written is read: plain LoRA of one rank, no biases, no saved modules.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -20,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.models.lora import AdapterCounts, LoraLinear, adapted_layers, add_adapters
 from model_ops.models.lora_settings import LoraSettings
@@ -42,13 +42,10 @@ def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path
         "init_lora_weights": True, "modules_to_save": None, "layers_to_transform": None, "layers_pattern": None,
         "rank_pattern": {}, "alpha_pattern": {}, "target_modules": _targets(model, list(layers)),
     }
-    directory.mkdir(parents=True, exist_ok=True)
-    beside = directory / f".{WEIGHTS}"
-    save_file(tensors, beside, metadata={"format": "pt"})
-    _settle(beside, directory / WEIGHTS)
-    beside = directory / f".{CONFIG}"
-    beside.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    _settle(beside, directory / CONFIG)
+    with renamed_when_complete(directory / WEIGHTS, flush=True) as temporary:
+        save_file(tensors, temporary, metadata={"format": "pt"})
+    with renamed_when_complete(directory / CONFIG, flush=True) as temporary:
+        temporary.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear] = LoraLinear) -> AdapterCounts:
@@ -91,9 +88,3 @@ def _targets(model: PreTrainedModel, names: list[str]) -> list[str]:
     lasts = {name.rpartition(".")[2] for name in names}
     matched = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in lasts}
     return sorted(lasts) if matched == set(names) else sorted(names)
-
-
-def _settle(beside: Path, path: Path) -> None:
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    beside.replace(path)

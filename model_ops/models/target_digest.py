@@ -33,6 +33,14 @@ def target_digest(directory: Path) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
 
 
+def weight_file_stamps(directory: Path) -> list[tuple[str, int, int]]:
+    """(name, bytes, modification time in ns) of each safetensors file: a cheap key for caches of one unfinished job.
+
+    Files that are rewritten with the same bytes get another key; `target_digest` is the identity of the weights.
+    """
+    return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(directory.glob("*.safetensors"))]
+
+
 def vocabulary_digest(directory: Path) -> str:
     """sha256 over what each token id means by tokenizer.json; '' where there is none that can be read.
 

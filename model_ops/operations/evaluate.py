@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
@@ -220,9 +221,7 @@ def _kept(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:
         kept = json.loads(path.read_text())
         if kept["key"] == key:
             return kept["value"]
-    path.parent.mkdir(parents=True, exist_ok=True)
     value = measure_it()
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps({"key": key, "value": value}))
-    unfinished.replace(path)
+    with renamed_when_complete(path) as temporary:
+        temporary.write_text(json.dumps({"key": key, "value": value}))
     return value

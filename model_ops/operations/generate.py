@@ -34,11 +34,12 @@ from model_ops.answering.sampling_parameters import Sampling
 from model_ops.answering.served_answers import Exact, ServedAnswers
 from model_ops.answering.settings import GenerateSettings
 from model_ops.answering.turns import Conversation, choose_conversations, read_conversations
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.target_digest import target_digest, vocabulary_digest
+from model_ops.models.target_digest import target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.progress import Progress
 
 SCHEMA = pa.schema([
@@ -228,16 +229,12 @@ def _measures(name: str, table: pa.Table) -> dict[str, Any]:
 
 def _chunk_path(job: Job, name: str, chunk: list[Asked], settings: GenerateSettings) -> Path:
     """A chunk's file, named by all that determines it: a file that exists is the right one."""
-    weights = [(path.name, path.stat().st_size, path.stat().st_mtime_ns)
-               for path in sorted(job.inputs["target"].glob("*.safetensors"))]
-    key = json.dumps([settings.model_dump(), str(job.inputs["target"]), weights,
+    target = job.inputs["target"]
+    key = json.dumps([settings.model_dump(), str(target), weight_file_stamps(target),
                       [(each.name, each.ids, each.sampling.as_json(), each.sampling.max_tokens) for each in chunk]])
-    folder = job.output / ".work" / "answers"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet"
+    return job.output / ".work" / "answers" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet"
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    unfinished = path.with_suffix(".unfinished")
-    pq.write_table(table, unfinished, compression="zstd")
-    unfinished.replace(path)
+    with renamed_when_complete(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")

@@ -15,6 +15,7 @@ import os
 import shutil
 from pathlib import Path
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.model_directory import check_model, headers, load_tokenizer, read_config
@@ -92,12 +93,9 @@ def download(model: str, revision: str | None) -> Path:
 
 def _place(source: Path, target: Path, link: bool) -> None:
     """Puts a file under its final name only when it is whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}")
-    beside.unlink(missing_ok=True)
     real = source.resolve()
-    if link and real.stat().st_dev == target.parent.stat().st_dev:
-        os.link(real, beside)
-    else:
-        shutil.copyfile(real, beside)
-    beside.replace(target)
+    with renamed_when_complete(target) as temporary:
+        if link and real.stat().st_dev == target.parent.stat().st_dev:
+            os.link(real, temporary)
+        else:
+            shutil.copyfile(real, temporary)

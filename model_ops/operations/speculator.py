@@ -30,6 +30,7 @@ from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.models.target_digest import weight_file_stamps
 from model_ops.parallel.gather import whole_again
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
@@ -155,8 +156,8 @@ def _states(job: Job, runner: IncrementalModel, model: DraftModel, rows: list[An
             settings: SpeculatorSettings, progress: Progress,
             world: World) -> tuple[StateSource, StateSource, StateChoice]:
     """The target's hidden states over both sets of rows, computed now, each once, or as they are read."""
-    folder, fingerprint = job.output / ".work" / "states", _fingerprint(job.inputs["target"])
-    both = [HiddenStates(folder, some, model.capture, fingerprint) for some in (rows, held_out)]
+    folder, stamps = job.output / ".work" / "states", weight_file_stamps(job.inputs["target"])
+    both = [HiddenStates(folder, some, model.capture, stamps) for some in (rows, held_out)]
 
     def choose() -> StateChoice:
         return choose_states(settings, [*rows, *held_out], len(model.capture), runner.config.hidden_size, folder,
@@ -177,8 +178,3 @@ def served_dtype(config: dict[str, Any]) -> torch.dtype:
     """The dtype a target's config.json names, in which its drafter is stored; bfloat16 where it names none."""
     name = config.get("dtype") or config.get("torch_dtype")
     return getattr(torch, name) if name in ("bfloat16", "float16", "float32") else torch.bfloat16
-
-
-def _fingerprint(target: Path) -> str:
-    files = sorted(target.glob("*.safetensors"))
-    return str([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files])

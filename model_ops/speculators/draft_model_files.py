@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.tensor_files import order_metadata
 
 
@@ -23,12 +24,10 @@ def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[st
                     metadata: dict[str, str] | None = None) -> None:
     """model.safetensors (with `metadata` in its header) and config.json; the weights appear under their name only when
     they are complete."""
-    directory.mkdir(parents=True, exist_ok=True)
-    unfinished = directory / "model.safetensors.unfinished"
-    save_file(weights, unfinished, metadata={"format": "pt", **(metadata or {})})
-    order_metadata(unfinished)
-    unfinished.chmod(0o644)
-    unfinished.replace(directory / "model.safetensors")
+    with renamed_when_complete(directory / "model.safetensors") as temporary:
+        save_file(weights, temporary, metadata={"format": "pt", **(metadata or {})})
+        order_metadata(temporary)
+        temporary.chmod(0o644)
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 

@@ -26,6 +26,7 @@ from jaxtyping import BFloat16
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
@@ -84,7 +85,8 @@ def read_answers(path: Path, max_length: int) -> tuple[list[AnswerRow], dict[str
 class HiddenStates:
     """The cache of one set of rows. Its folder is named by what determines it: other rows never meet old states."""
 
-    def __init__(self, folder: Path, rows: Sequence[AnswerRow], layer_ids: Sequence[int], target: str):
+    def __init__(self, folder: Path, rows: Sequence[AnswerRow], layer_ids: Sequence[int],
+                 target: str | Sequence[tuple[str, int, int]]):
         key = json.dumps([target, list(layer_ids), [[row.row_id, row.ids, row.prompt_tokens] for row in rows]])
         self.folder = folder / hashlib.sha256(key.encode()).hexdigest()[:16]
         self.rows, self.layer_ids = rows, tuple(layer_ids)
@@ -143,9 +145,8 @@ class HiddenStates:
             for row_captured, row_last in run_target(runner, [self.rows[row] for row in batch], self.layer_ids):
                 captured.append(row_captured)
                 last.append(row_last)
-        unfinished = self._path(shard).with_suffix(".unfinished")
-        save_file({"captured": torch.cat(captured), "last": torch.cat(last)}, unfinished)
-        unfinished.replace(self._path(shard))
+        with renamed_when_complete(self._path(shard)) as temporary:
+            save_file({"captured": torch.cat(captured), "last": torch.cat(last)}, temporary)
 
     def _tokens(self, shard: int) -> int:
         return sum(len(self.rows[row].ids) for row in self.shards[shard])

@@ -39,6 +39,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.tensor import DTensor
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
@@ -165,10 +166,8 @@ class Checkpoints:
     def _publish(self, folder: Path, described: dict[str, Any], files: dict[str, dict[str, Any]]) -> None:
         """The checkpoint begins to exist; those that it makes superfluous end."""
         described = {**described, "files": files}
-        beside = folder / ".state.json"
-        beside.write_text(json.dumps({**described, "xxh3": _digest(described)}, indent=1))
-        _flush(beside)
-        beside.replace(folder / "state.json")
+        with renamed_when_complete(folder / "state.json", flush=True) as temporary:
+            temporary.write_text(json.dumps({**described, "xxh3": _digest(described)}, indent=1))
         for directory in (folder, self.folder, self.folder.parent):
             _flush(directory)
         others = sorted(path for path in self.folder.glob("step-*") if path != folder)

@@ -6,6 +6,8 @@ import json
 import math
 from pathlib import Path
 
+from model_ops.atomic_files import renamed_when_complete
+
 
 class MetricsLog:
     """metrics.jsonl: each step of a phase once, however often the run was killed."""
@@ -15,7 +17,6 @@ class MetricsLog:
         self.path, self.phase = path, phase
         if path is None:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
         kept = []
         if path.exists():
             for line in path.read_text().splitlines():
@@ -25,9 +26,8 @@ class MetricsLog:
                     continue
                 if record["phase"] != phase or record["step"] <= first:
                     kept.append(line)
-        beside = path.with_name(f".{path.name}")
-        beside.write_text("".join(f"{line}\n" for line in kept))
-        beside.replace(path)
+        with renamed_when_complete(path) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in kept))
 
     def losses(self) -> list[float]:
         """The loss of every step of the phase that was taken, this process's and those of runs before it."""

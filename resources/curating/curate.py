@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.atomic_files import write_json
 from resources.artefacts.manifest import SCRATCH
-from resources.atomic import write_json
 from resources.curating.clean import MACROS
 from resources.curating.curation import CurationSettings, NearDuplicates, SemanticDuplicates
 from resources.curating.decontamination import find_contamination
