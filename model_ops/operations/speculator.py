@@ -88,7 +88,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
     if previous is not None:
         continued["previous_share"] = begin_between(model, previous, settings.previous_share, accepted)
-    world.place_as_one(model)
+    world.place_single_unit(model)
     plan = SpeculatorPlan(rows, states, settings)
     result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
                    world=world)

@@ -49,12 +49,12 @@ def whole_again(model: nn.Module, keep: bool) -> None:
     several modules share is one again."""
     found: dict[int, nn.Parameter] = {}
     for module in list(model.modules()):
-        for name, parameter in list(module._parameters.items()):
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             if not isinstance(parameter, DTensor):
                 continue
             if id(parameter) not in found:
                 whole = parameter.detach().full_tensor()
                 found[id(parameter)] = nn.Parameter(whole.cpu(), parameter.requires_grad) if keep else parameter
-            module._parameters[name] = found[id(parameter)]
+            setattr(module, name, found[id(parameter)])
     if found and keep:
         model.cpu()

@@ -116,9 +116,8 @@ def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
 def _owners(model: nn.Module) -> dict[nn.Parameter, list[tuple[nn.Module, str]]]:
     found: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None:
-                found.setdefault(parameter, []).append((module, name))
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            found.setdefault(parameter, []).append((module, name))
     return found
 
 
@@ -151,13 +150,13 @@ def _receive(module: nn.Module, model: nn.Module) -> None:
         if parameter.is_meta:
             whole = nn.Parameter(torch.empty_like(parameter, device="cpu"), requires_grad=parameter.requires_grad)
             for holder, name in owners[parameter]:
-                holder._parameters[name] = whole
+                setattr(holder, name, whole)
         dist.broadcast(whole.data, 0)
     for holder in module.modules():
-        for name, buffer in holder._buffers.items():
-            if buffer is not None:
-                holder._buffers[name] = torch.empty_like(buffer, device="cpu") if buffer.is_meta else buffer
-                dist.broadcast(holder._buffers[name], 0)
+        for name, buffer in list(holder.named_buffers(recurse=False, remove_duplicate=False)):
+            received = torch.empty_like(buffer, device="cpu") if buffer.is_meta else buffer
+            setattr(holder, name, received)
+            dist.broadcast(received, 0)
 
 
 def _check_heads(model: nn.Module, mesh: Mesh) -> None:

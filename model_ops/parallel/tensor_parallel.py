@@ -28,6 +28,7 @@ from model_ops.errors import ModelError
 from model_ops.parallel.collectives import gather_tokens, scatter_tokens
 from model_ops.parallel.expert_parallel import ExpertShare, dispatch
 from model_ops.parallel.sharding import Sharding
+from model_ops.torch_internals import shallow_copy
 
 Plan = Mapping[str, Sharding]
 
@@ -72,7 +73,7 @@ def cut_parameters(owners: Owners, sharding_of: Callable[[nn.Parameter], Shardin
         part = distribute_tensor(parameter.detach(), over, placements, src_data_rank=None)
         cut = nn.Parameter(_compact(part), requires_grad=parameter.requires_grad)
         for module, name in places:
-            module._parameters[name] = cut
+            setattr(module, name, cut)
 
 
 def compute_locally(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
@@ -80,7 +81,7 @@ def compute_locally(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
     base, head = model.base_model, model.get_output_embeddings()
     config = model.config
     for prefix, module in model.named_modules():
-        own = {name: plan.get(f"{prefix}.{name}") for name, p in module._parameters.items() if p is not None}
+        own = {name: plan.get(f"{prefix}.{name}") for name, _ in module.named_parameters(recurse=False, remove_duplicate=False)}
         if prefix.endswith(".experts") and any(s is not None and {"ep", "tp"} & s.placements.keys() for s in own.values()):
             _dispatch_experts(module, next(s for s in own.values() if s is not None), mesh)
         elif mesh.tp is None or not own:
@@ -118,13 +119,15 @@ def local(parameter: Tensor) -> Tensor:
 
 
 def local_view(module: nn.Module, parameters: Mapping[str, Tensor | None]) -> nn.Module:
-    """The module with other tensors for parameters: its class's forward can be called on it."""
-    view = object.__new__(type(module))
-    view.__dict__ = {**module.__dict__, "_parameters": dict(parameters)}
-    view.__dict__.pop("forward", None)
+    """A shallow copy of the module whose own parameters are other tensors; the forward of its class can be called on it."""
+    view = shallow_copy(module, parameters=parameters)
     if isinstance(module, nn.Linear):
-        view.__dict__["out_features"], view.__dict__["in_features"] = parameters["weight"].shape
+        view.out_features, view.in_features = parameters["weight"].shape
     return view
+
+
+def _local_parts(module: nn.Module) -> dict[str, Tensor]:
+    return {name: local(parameter) for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False)}
 
 
 def key_heads(config: Any, mesh: TensorMesh) -> list[int]:
@@ -150,7 +153,7 @@ def _compact(part: DTensor) -> DTensor:
 
 def _local_parameters(module: nn.Module, own: Mapping[str, Sharding | None], mesh: TensorMesh, config: Any = None,
                       ) -> dict[str, Tensor | None]:
-    parts = {name: None if p is None else local(p) for name, p in module._parameters.items()}
+    parts: dict[str, Tensor | None] = _local_parts(module)
     for name, sharding in own.items():
         if sharding is None or sharding.narrowed is None:
             continue
@@ -198,7 +201,7 @@ def _cut_embedding(embedding: nn.Embedding, mesh: TensorMesh) -> None:
         elsewhere = (shifted < 0) | (shifted >= len(weight))
         padding = embedding.padding_idx
         held = padding is not None and start <= padding < start + len(weight)
-        view.__dict__["padding_idx"] = padding - start if held else None
+        view.padding_idx = padding - start if held else None
         found = original(view, shifted.masked_fill(elsewhere, 0)).masked_fill(elsewhere[..., None], 0)
         return scatter_tokens(found, mesh.group)
 
@@ -211,8 +214,7 @@ def _cut_head(head: nn.Linear, mesh: TensorMesh) -> None:
     cut = head.weight.placements[-1].is_shard()
 
     def forward(hidden: Tensor) -> Tensor:
-        logits = original(local_view(head, {name: None if p is None else local(p) for name, p in head._parameters.items()}),
-                          hidden)
+        logits = original(local_view(head, _local_parts(head)), hidden)
         if not cut:
             return logits
         if torch.is_grad_enabled() and logits.requires_grad:
@@ -232,8 +234,8 @@ def _dispatch_experts(module: nn.Module, sharding: Sharding, mesh: TensorMesh) -
                         sharding.shape[0] // (ep_size * tp_size))
 
     def forward(hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        view = local_view(module, {name: local(p) for name, p in module._parameters.items()})
-        view.__dict__["num_experts"] = share.count
+        view = local_view(module, _local_parts(module))
+        view.num_experts = share.count
         return dispatch(lambda *given: original(view, *given), share, hidden, chosen, weights)
 
     module.forward = forward

@@ -33,7 +33,7 @@ from model_ops.parallel.context_parallel import cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place
-from model_ops.parallel.place_as_one import place_as_one
+from model_ops.parallel.place_single_unit import place_single_unit
 from model_ops.torch_internals import foreach_norm
 
 
@@ -91,10 +91,10 @@ class World:
         if self.mesh is not None:
             self._tasks[model] = place(model, self.mesh, precision, self.device)
 
-    def place_as_one(self, model: nn.Module) -> None:
-        """The same for a model that is gathered as one, not block by block (`model_ops.parallel.place_as_one`)."""
+    def place_single_unit(self, model: nn.Module) -> None:
+        """The same for a model that is gathered as one, not block by block (`model_ops.parallel.place_single_unit`)."""
         if self.mesh is not None:
-            self._tasks[model] = place_as_one(model, self.mesh)
+            self._tasks[model] = place_single_unit(model, self.mesh)
 
     def run(self, loss: Loss, model: nn.Module, batch: Batch, last: bool = True) -> LossOutput:
         """The loss of this process's part of a batch; sums and counts add up over `total`.

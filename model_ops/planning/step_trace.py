@@ -35,9 +35,9 @@ from model_ops.losses import chunked_head as head_code
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.losses.linear_cross_entropy import cross_entropy_rows
 from model_ops.models.attention import packed_attention
-from model_ops.models.lean_layers import make_lean
 from model_ops.models.lora import add_adapters
 from model_ops.models.lora_settings import LoraSettings
+from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.torch_internals import FakeTensorMode, unset_fake_temporarily
 from model_ops.training.activations import keep_less
@@ -115,8 +115,8 @@ def trace_micro_batch(config: PreTrainedConfig, traced: Traced) -> MicroBatchMem
 def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = fake_model(config, traced)
-        with unset_fake_temporarily():  # what make_lean tries out, it computes
-            make_lean(model)
+        with unset_fake_temporarily():  # what use_memory_efficient_layers tries out, it computes
+            use_memory_efficient_layers(model)
         keep_less(model, traced.checkpointing)
         live = LiveBytes()
         handed = _HandedOver(model, live)

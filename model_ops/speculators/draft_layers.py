@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from model_ops.decoding.incremental import rotate
-from model_ops.models.lean_layers import rms_norm
+from model_ops.models.memory_efficient_layers import rms_norm
 
 
 class LayerShape(Protocol):

@@ -27,7 +27,7 @@ from model_ops.batch import BatchSource, StatefulSource
 from model_ops.errors import ModelError
 from model_ops.heap import give_back_memory
 from model_ops.loss import LearningLoss, Loss
-from model_ops.models.lean_layers import make_lean
+from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import keep_less
@@ -104,7 +104,7 @@ def train(
         raise ModelError(f"{phase}: there is nothing to train on; no row holds a token to predict")
     world = world or World.alone(next(model.parameters()).device)
     device = world.device
-    make_lean(model)
+    use_memory_efficient_layers(model)
     idle = keep_less(model, settings.activation_checkpointing, settings.offload_activations)
     slow = slow_bfloat16(settings.precision, device) if world.leads else None
     for said in (idle, slow):

@@ -1,6 +1,6 @@
 """A small model onto a mesh: copies and FSDP shards of what is trained, gathered as one for a step.
 
-    task = place_as_one(drafter, mesh)          # its trained parameters are now DTensors, each process's part
+    task = place_single_unit(drafter, mesh)          # its trained parameters are now DTensors, each process's part
     total, count, metrics, counts = task(loss, drafter, batch)
 
 For drafters. They are a block or a few in size, and their parts are read from outside their own forwards (a training forward
@@ -24,7 +24,7 @@ from model_ops.parallel.place import Task, refuse_another_model
 from model_ops.parallel.sharding import plan_sharding
 
 
-def place_as_one(model: nn.Module, mesh: Mesh) -> Task:
+def place_single_unit(model: nn.Module, mesh: Mesh) -> Task:
     """Cuts `model`, which lies on its device in every process, in place; the first process's values are everybody's.
 
     Raises ModelError for a mesh with other axes than copies and shards, and where the processes' models differ.
