@@ -1,12 +1,12 @@
-"""Functions of torch that it does not promise to keep, and why each is used: the one file that imports them.
+"""Private functions and attributes of torch, with the reason for each. No other file uses any.
 
-tests/model_ops/test_torch_internals.py fails where a release of torch changes what one of them does.
+tests/model_ops/test_torch_internals.py fails if a release of torch changes one of them.
 
-- FakeTensorMode, unset_fake_temporarily: a training step is traced on tensors without storage (model_ops.planning). The public
-  meta device computes shapes as well, but forgets which device a tensor is for, and kernels are chosen by that.
-- TorchDispatchMode, tree_leaves: every operation of such a step is seen, to know how long its tensors live. torch.fx traces
-  what Python calls, not the operations of the backward pass.
-- int8_matmul: torch has no public product of int8 matrices with an int32 sum.
+- FakeTensorMode, unset_fake_temporarily: model_ops.planning traces a training step on tensors without storage. The public
+  meta device computes shapes too, but loses the intended device, which decides which kernels run.
+- TorchDispatchMode, tree_leaves: follow every operation of a traced step to know how long its tensors live. torch.fx records
+  calls in Python, not the operations of the backward pass.
+- int8_matmul: torch has no public product of int8 matrices with int32 accumulation.
 - foreach_multiply, foreach_norm: one kernel for all gradients instead of one for each; torch's own optimizers use them.
 - shallow_copy: nn.Module keeps parameters and submodules in dicts of its own. torch.func.functional_call replaces parameters
   too, but calls the module with its hooks and its replaced forward, which is what a copy is made to avoid.

@@ -47,7 +47,8 @@ from model_ops.speculators.factory import load_draft_model
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
 
-MODELS = ("base", "sft", "student", "quantized", "target", "reference")
+NOT_SCORED = ("dataset", "answers", "speculator", "draft_model")
+"""Inputs that are no model whose held-out loss is measured. Every other input is one, under the job's own name for it."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
@@ -76,9 +77,8 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     """Loss of every model on the same test rows, and recovery of the target where a reference is given."""
     names: dict[Path, str] = {}
     aliases: dict[str, str] = {}
-    for name in MODELS:
-        if name in job.inputs:
-            aliases[name] = names.setdefault(job.inputs[name].resolve(), name)
+    for name in _models(job):
+        aliases[name] = names.setdefault(job.inputs[name].resolve(), name)
     losses: dict[str, list[RowLoss]] = {}
     test_rows = 0
     for directory, name in names.items():
@@ -209,6 +209,12 @@ def _measured(job: Job, settings: EvaluateSettings, runner, drafters: dict[str, 
         num_speculative_tokens=settings.num_speculative_tokens, batch_size=settings.batch_size, seed=settings.seed)))
     rows = [AcceptanceRow(**row) for row in kept["rows"]]
     return Measured(rows, kept["tokens_per_second"], kept["identical"])
+
+
+def _models(job: Job) -> list[str]:
+    """Names of the models to score. A directory with two names is reported under the first: a stage's before `target`."""
+    compared = [name for name in ("target", "reference") if name in job.inputs]
+    return [*(name for name in job.inputs if name not in (*NOT_SCORED, *compared)), *compared]
 
 
 def _kept(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:

@@ -66,8 +66,10 @@ def said(folder, more):
     ("student: null", "student: is empty; write `student: {enabled: false}` to switch it off, or leave the key out to take its "
      "defaults"),
     ("sft:", "sft: is empty; give its keys below it, or leave the key out to take its defaults"),
-    ("student: {layers: 99}", "student.layers: a student of 99 layers cannot come from a teacher of 10 (tiny.layers); give at "
-     "most 10, or a share below 1"),
+    ("student: {layers: 99}", "student.layers: the student cannot keep 99 layers, its teacher has 10; set student.layers to at "
+     "most 10, or to a share below 1"),
+    ("student: {layers: 11}", "student.layers: the student cannot keep 11 layers, its teacher has 10; set student.layers to at "
+     "most 10, or to a share below 1"),
     ("student: {layers: 2.5}", "student: layers is 2.5; it must be a share below 1 or a whole number of layers"),
     ("student: {layers: 70%}", "student.layers: it holds '70%'; give a number above 0 and at most 1,024; 70% is 0.7"),
     ("first_day: 2026-02-30", "first_day: there is no day 2026-02-30; a date is a year, a month and a day, such as 2026-06-01"),
