@@ -95,7 +95,8 @@ def parse_devices(text: str) -> tuple[int, Device]:
         known = ", ".join(device.name for device in DEVICES.values())
         near = difflib.get_close_matches(name, DEVICES, n=1)
         meant = f" (did you mean {DEVICES[near[0]].name}?)" if near else ""
-        raise UnknownDevice(f"--gpus {text!r}: unknown device{meant}; known are {known} and cpu, or give the memory, such as 4x24GB")
+        raise UnknownDevice(f"--gpus {text!r}: unknown device{meant}; known are {known} and cpu, or give the memory, such as "
+                            "4x24GB")
     return count, device
 
 

@@ -57,8 +57,8 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
                 raise TensorFileError(f"{path} is not a safetensors file, it has {file_bytes} bytes: copy it again")
             (header_bytes,) = struct.unpack("<Q", prefix)
             if header_bytes > min(HEADER_LIMIT_BYTES, file_bytes - 8):
-                raise TensorFileError(f"{path} is truncated or not a safetensors file, its header says {header_bytes} bytes and "
-                                      f"the file has {file_bytes}: copy it again")
+                raise TensorFileError(f"{path} is truncated or not a safetensors file, its header has {header_bytes} bytes of "
+                                      f"{file_bytes}: copy it again")
             header = json.loads(content.read(header_bytes))
     except FileNotFoundError as error:
         raise TensorFileError(f"{path} does not exist") from error
@@ -96,7 +96,7 @@ def order_metadata(path: Path) -> None:
         ordered = {"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}
         encoded = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
         if len(encoded) > header_bytes:
-            raise TensorFileError(f"{path}: sorted metadata does not fit the header of {header_bytes} bytes; write the file again")
+            raise TensorFileError(f"{path}: sorted metadata does not fit its header of {header_bytes} bytes; write it again")
         content.seek(8)
         content.write(encoded.ljust(header_bytes))
 

@@ -26,7 +26,8 @@ from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
 def distillation_loss(teacher: PreTrainedModel, temperature: float, label_weight: float) -> Loss:
     """The loss for the trainer. Raises ModelError if the teacher's head is not a linear layer."""
     if Head.of(teacher) is None:
-        raise ModelError(f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; choose another base model")
+        raise ModelError(f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; "
+                         "choose another base model")
     teacher.eval()
 
     def loss(student: nn.Module, batch: Batch) -> LossOutput:

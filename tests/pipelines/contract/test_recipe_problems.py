@@ -170,7 +170,7 @@ def test_layers_of_a_base_in_a_directory_are_counted(tmp_path):
     (tmp_path / "base" / "config.json").write_text(json.dumps({"text_config": {"num_hidden_layers": 6}}))
     text = SMALLEST.replace("tiny", "base")
     [problem] = problems(tmp_path, text + "student: {layers: 7}\n")
-    assert "a teacher of 6 (base_model)" in problem.sentence
+    assert "its teacher has 6" in problem.sentence
     for fine in ("student: {layers: 6}", "student: {layers: 7, enabled: false}"):
         (tmp_path / "fine.yaml").write_text(text + fine + "\n")
         assert load_recipe(tmp_path / "fine.yaml")
