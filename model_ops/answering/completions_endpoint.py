@@ -75,7 +75,8 @@ class CompletionsEndpoint:
             tokens, reason = choice.get("token_ids"), choice.get("finish_reason")
             seen = choice.get("prompt_token_ids", reply.get("prompt_token_ids"))
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ModelError(f"answers.endpoint: {self.settings.base_url} did not reply with a completion; check base_url") from error
+            raise ModelError(f"answers.endpoint: {self.settings.base_url} did not reply with a completion; check "
+                             "base_url") from error
         if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
             raise ModelError(f"answers.endpoint: {self.settings.base_url} returned no token ids; serve the target with vLLM "
                              "0.10.2 or newer, which knows return_token_ids")

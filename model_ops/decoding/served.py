@@ -141,7 +141,7 @@ class ServedModel:
             return Reply(text, int(said["usage"]["completion_tokens"]), str(choice["finish_reason"]), latency_s,
                          choice.get("token_ids"))
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise ModelError(f"{self.url} did not answer with a completion: check that it has an OpenAI-compatible API") from error
+            raise ModelError(f"{self.url} did not answer with a completion: is it an OpenAI-compatible server?") from error
 
     def acceptance(self) -> ServedAcceptance | None:
         """The counters since the server's start, summed over its engines; None if it has none."""
