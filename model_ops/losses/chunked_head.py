@@ -33,9 +33,9 @@ ADDED_AT_ONCE = 4_096
 """Rows of the weight's gradient that are added at a time on a CPU."""
 
 RowsLoss = Callable[[Float[Tensor, "rows vocab"], slice, bool], tuple[Float[Tensor, " rows"], Tensor | None]]
-"""(logits, which rows these are, whether a gradient is wanted) -> (loss of each row, d sum(loss) / d logits).
+"""(logits, slice of rows, whether a gradient is needed) -> (loss of each row, d sum(loss) / d logits).
 
-It may overwrite the logits, and return them as the gradient."""
+It may overwrite the logits and return them as the gradient."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
+from model_ops.atomic_files import write_json
 from model_ops.errors import ModelError
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.losses.linear_cross_entropy import HeadLoss, cross_entropy_rows
@@ -65,10 +66,7 @@ def chosen_kernel(wanted: str, model: nn.Module, precision: str, work: Path, z_l
         name = json.loads(kept.read_text())["kernel"]
     else:
         found = _decided(head, precision)
-        work.mkdir(parents=True, exist_ok=True)
-        beside = kept.with_name(f".{kept.name}")
-        beside.write_text(json.dumps(asdict(found), indent=2) + "\n")
-        beside.replace(kept)
+        write_json(kept, asdict(found))
         name = found.kernel
     return None if name == "chunked" else KERNELS[name]
 

@@ -1,11 +1,10 @@
-"""Adapters as PEFT stores them: adapter_config.json and adapter_model.safetensors.
+"""Reads and writes LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors.
 
     save_adapter(model, settings, directory, base="path or id of the base model")
     load_adapter(model, directory)             # onto a model that has no adapters yet
 
-The `peft` library loads what is written here, and servers that speak its form do (vLLM: --enable-lora, a
---max-lora-rank of at least the rank, one of 1, 8, 16, 32, 64, 128, 256, 320, 512 there). Only what this trainer can have
-written is read: plain LoRA of one rank, no biases, no saved modules.
+The `peft` library and servers load these files (vLLM: --enable-lora, and --max-lora-rank of at least the rank, one of 1, 8, 16,
+32, 64, 128, 256, 320, 512). Only plain LoRA of one rank is read, without biases and saved modules, as this trainer writes it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path, base: str) -> None:
-    """Writes the adapters of `model` in float32; adapter_config.json last, so that it names a whole adapter."""
+    """Writes the adapters of `model` in float32. adapter_config.json comes last, so that it marks a complete adapter."""
     layers = adapted_layers(model)
     tensors = {}
     for name, layer in layers.items():
@@ -49,16 +48,17 @@ def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path
 
 
 def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear] = LoraLinear) -> AdapterCounts:
-    """Puts the adapters in `directory` onto `model`. Raises ModelError where they are not there, not whole, of a kind
-    that is not read, or of another model."""
+    """Adds the adapters in `directory` to `model`. Raises ModelError if they are missing, damaged, not plain LoRA, or for
+    another model."""
     for needed in (CONFIG, WEIGHTS):
         if not (directory / needed).exists():
-            raise ModelError(f"{directory} holds no adapter: {needed} is missing")
+            raise ModelError(f"{directory} holds no adapter, {needed} is missing: give the directory of an adapter")
     try:
         config = json.loads((directory / CONFIG).read_text())
         tensors = load_file(directory / WEIGHTS)
     except (ValueError, OSError, SafetensorError) as error:
-        raise ModelError(f"the adapter in {directory} is cut short or damaged: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"the adapter in {directory} is truncated or damaged, copy it again: {str(error).splitlines()[0]}"
+                         ) from error
     odd = [name for name, plain in (("peft_type", "LORA"), ("bias", "none"), ("use_dora", False), ("modules_to_save", None),
                                     ("rank_pattern", {}), ("alpha_pattern", {})) if config.get(name, plain) != plain]
     if odd:
@@ -68,7 +68,7 @@ def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear]
         settings = LoraSettings(rank=config["r"], alpha=config["lora_alpha"], dropout=config.get("lora_dropout", 0.0),
                                 rslora=config.get("use_rslora", False), targets=names)
     except (KeyError, ValidationError) as error:
-        raise ModelError(f"{directory / CONFIG} lacks r, lora_alpha or targets that can be used") from error
+        raise ModelError(f"{directory / CONFIG} has no valid r, lora_alpha or target_modules; write them as PEFT does") from error
     counts = add_adapters(model, settings, kind=kind)
     with torch.no_grad():
         for name, layer in adapted_layers(model).items():
@@ -76,15 +76,16 @@ def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear]
                 found = tensors.pop(f"{PREFIX}{name}.{part}.weight", None)
                 if found is None or found.shape != parameter.shape:
                     raise ModelError(f"the adapter in {directory} has no {part} of shape {list(parameter.shape)} for {name}; "
-                                     "it is of another model or cut short")
+                                     "give the model that it was trained on, or copy it again")
                 parameter.copy_(found)
     if tensors:
-        raise ModelError(f"the adapter in {directory} holds {sorted(tensors)[0]}, which the model has no place for")
+        raise ModelError(f"the adapter in {directory} holds {sorted(tensors)[0]}, which the model does not have; give the "
+                         "model that it was trained on")
     return counts
 
 
 def _targets(model: PreTrainedModel, names: list[str]) -> list[str]:
-    """PEFT's target_modules: last parts of names where they match these layers and no others, else whole names."""
+    """PEFT's target_modules: last parts of the names if they match exactly these layers, otherwise full names."""
     lasts = {name.rpartition(".")[2] for name in names}
     matched = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in lasts}
     return sorted(lasts) if matched == set(names) else sorted(names)

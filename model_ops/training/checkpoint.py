@@ -133,9 +133,9 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Waits for the save in flight; raises ModelError when it failed, unless the run ended with an error of its own.
+        """Waits for the save in progress; raises ModelError if it failed, unless the run itself failed.
 
-        After one, several processes do not wait: a save needs all of them, and the error is to be told."""
+        After an error of the run, several processes do not wait: a save needs all of them, and the error must be reported."""
         if kind is None:
             self.wait()
         elif self._saving is not None and self.world.size == 1:

@@ -117,11 +117,10 @@ def tokenize(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length
              overflow: Overflow = "truncate") -> tuple[Documents, TokenizeCounts]:
     """Documents with assistant tokens as targets; rows without one are dropped and counted.
 
-    `overflow` says what becomes of a row of more than max_length tokens: "truncate" cuts its end off; "split" makes
-    several documents of it, each of them with the row's id; "drop" leaves it out. Rows are looked at a few hundred at a
-    time, and what is kept of them is five bytes a token.
-    Raises ModelError where the tokenizer has no chat template or the template refuses a row or rewrites its turns, and
-    where a row's token ids are not this tokenizer's.
+    overflow, for a row of more than max_length tokens: "truncate" cuts off its end; "split" makes several documents with the
+    row's id; "drop" leaves it out. Rows are processed a few hundred at a time; documents take five bytes per token.
+    Raises ModelError if the tokenizer has no chat template, the template refuses a row or rewrites its turns, or a row's token
+    ids are outside this tokenizer's vocabulary.
     """
     if not tokenizer.is_fast:
         raise ModelError("the tokenizer has no tokenizer.json; convert it to the tokenizers format first")

@@ -64,7 +64,7 @@ def matrix_work(model: nn.Module) -> MatrixWork | None:
 
 
 def attention_widths(config: Any) -> tuple[tuple[int, int | None], ...]:
-    """(heads x head_dim, window) of every layer, from a config in the Hugging Face form."""
+    """(heads x head_dim, window) of every layer, from a Hugging Face config."""
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     window = getattr(config, "sliding_window", None)

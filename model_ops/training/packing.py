@@ -4,15 +4,15 @@
     plan.step(0)                                   # the micro-batches of the first step
     to_batches(documents)                          # every document once, for an evaluation
 
-Which documents share a row (model_ops.training.bin_packing) is decided once, by their lengths: documents of a row do
-not see each other, so a row decides only which documents meet in a step. Three things keep steps from being alike:
+Documents are assigned to rows once, by length (model_ops.training.bin_packing). Attention stays within a document, so rows only
+decide which documents share a step. Steps vary as follows:
 
-- Rows are shuffled anew in every pass, by a generator of (seed, pass), so step i is a function of i and the settings.
-- In every pass documents of the same length change places at random. The rows stay as full as they were, but neighbours
-  in the dataset, which are often alike, do not stay neighbours, and documents do not meet the same others every time.
-- Rows that begin with a long document get the short ones that fit beside it. Where short documents abound the rows made
-  last hold only those, so the target tokens of a step vary most where tokens_per_step is a row or two; the gradient is
-  divided by the targets of its own step, so such steps weigh their tokens more or less. Eight rows a step even it out.
+- Rows are shuffled in every pass with a generator of (seed, pass), so step i is a function of i and the settings.
+- In every pass documents of the same length swap places at random. Rows stay as full as before, similar documents that are
+  neighbours in the dataset are separated, and documents share rows with different ones in each pass.
+- Rows that begin with a long document are filled with short ones. With many short documents the last rows hold only short ones,
+  so the number of targets varies between steps if tokens_per_step is one or two rows. The gradient is divided by the targets of
+  its own step, so tokens of such steps have different weights. Eight rows per step even this out.
 """
 
 from __future__ import annotations

@@ -101,11 +101,11 @@ def _objective(output: LossOutput, known: Mapping[str, float] | None) -> Float[T
     each divided by its step's count. Raises ModelError if the terms and their counts have different names."""
     if known is None:
         if len(output.terms) != 1:
-            raise ModelError(f"the loss has the terms {', '.join(output.terms)} and no method counts(): with several terms it "
-                             "needs one (model_ops.loss.LossOfTerms)")
+            raise ModelError(f"the loss has the terms {', '.join(output.terms)} and no method counts(); add one "
+                             "(model_ops.loss.LossOfTerms)")
         return next(iter(output.terms.values())).sum
     if output.terms.keys() != known.keys():
-        raise ModelError(f"the loss has the terms {', '.join(output.terms)}, its counts() those of {', '.join(known)}")
+        raise ModelError(f"the loss has the terms {', '.join(output.terms)}, but its counts() has {', '.join(known)}")
     return sum(mean.sum / known[term] if known[term] else mean.sum * 0.0 for term, mean in output.terms.items())
 
 

@@ -61,9 +61,9 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
 
 def save_tuned(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: TuningSettings,
                output: Path) -> dict[str, float]:
-    """Writes what was trained; the weights of a merged model come last. Numbers say what merging rounded away.
+    """Writes the trained model, a merged model's weights last. Returns the rounding error of merging.
 
-    Of adapters that lie on several processes, all of them call this; the first gathers them onto the base, read anew."""
+    With several processes all of them call this; the first one gathers the adapters and merges them into a newly read base."""
     if settings.method == "full":
         save_model(model, tokenizer, output)
         return {}
