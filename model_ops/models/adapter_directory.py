@@ -68,7 +68,8 @@ def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear]
         settings = LoraSettings(rank=config["r"], alpha=config["lora_alpha"], dropout=config.get("lora_dropout", 0.0),
                                 rslora=config.get("use_rslora", False), targets=names)
     except (KeyError, ValidationError) as error:
-        raise ModelError(f"{directory / CONFIG} has no valid r, lora_alpha or target_modules; write them as PEFT does") from error
+        raise ModelError(f"{directory / CONFIG} has no valid r, lora_alpha or target_modules; write them as PEFT does"
+                         ) from error
     counts = add_adapters(model, settings, kind=kind)
     with torch.no_grad():
         for name, layer in adapted_layers(model).items():

@@ -79,7 +79,7 @@ def packed_attention(
         if window is None and softcap is None and s_aux is None:
             return _attend(*streams, scaling, dropout)
         if dropout > 0:
-            raise ValueError("attention with a window, a soft cap or sinks does not support dropout; set attention_dropout to 0")
+            raise ValueError("attention with a window, a soft cap or sinks has no dropout; set attention_dropout to 0")
         return block_attention(*streams, scaling, window, softcap, s_aux)
 
     if len(lengths) == 1:

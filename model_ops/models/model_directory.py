@@ -195,7 +195,7 @@ def refuse_wrong_tensors(directory: Path, report: dict) -> None:
         raise ModelError(f"{directory} lacks tensor {tensor}, which its config.json requires; copy the model again")
     for tensor, found, wanted in sorted(report["mismatched_keys"], key=str):
         raise ModelError(
-            f"{directory}: tensor {tensor} has shape {list(found)}, but its config.json requires {list(wanted)}; copy both again")
+            f"{directory}: tensor {tensor} has shape {list(found)}, its config.json requires {list(wanted)}; copy both again")
     for tensor in sorted(report["unexpected_keys"]):
         raise ModelError(f"{directory} holds tensor {tensor}, which its config.json does not describe; copy both again")
 

@@ -1,4 +1,4 @@
-"""Settings of operation `distill`, and how many layers a student keeps. Importing this file imports no torch."""
+"""Settings of operation `distill`, and the number of a student's layers. Importing this file imports no torch."""
 
 from __future__ import annotations
 

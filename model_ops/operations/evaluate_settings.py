@@ -1,4 +1,4 @@
-"""Settings of operation `evaluate`, and the part of them that a recipe gives. Importing this file imports no torch."""
+"""Settings of operation `evaluate`: a recipe's section, and the job's settings. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class EvaluationSettings(Settings):
 
 
 class EvaluateSettings(EvaluationSettings):
-    """Settings of a job: what a recipe says about the evaluation, and the draft length that it serves."""
+    """Settings of the job: the recipe's section `evaluation`, and the draft length that is served."""
 
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")

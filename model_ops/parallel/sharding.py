@@ -88,8 +88,8 @@ def _refuse_unknown(plan: Mapping[str, Sharding], config: Any, kind: str) -> Non
     for name, sharding in plan.items():
         over_heads = sharding.axes == ("norm",) and ".self_attn." in name and sharding.shape[0] > head_dim
         if over_heads or not any(sharding.axes):
-            raise ModelError(f"mesh tp cannot be used with this {kind} model: the logical axes of {name} are unknown; set tp to "
-                             "1 and use dp_shard")
+            raise ModelError(f"mesh tp cannot be used with this {kind} model: the logical axes of {name} are unknown; set tp "
+                             "to 1 and use dp_shard")
 
 
 def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int], rules: Sequence[Rule]) -> Sharding:
