@@ -134,8 +134,8 @@ class _Session:
                     going.remove(each)
                     continue
                 if max(ids) >= self.vocabulary:
-                    raise ModelError(f"row {each.row_id}: the target's tokenizer gives token id {max(ids)}, outside the target's "
-                                     f"vocabulary of {self.vocabulary}: copy the tokenizer that belongs to the model")
+                    raise ModelError(f"row {each.row_id}: the target's tokenizer gives token id {max(ids)}, outside the "
+                                     f"target's vocabulary of {self.vocabulary}: copy the tokenizer that belongs to the model")
                 sampling = self._sampling(known)
                 refused = self.answers.refused(sampling)
                 self.counts.refused.update(refused[:1])
@@ -181,8 +181,8 @@ class _Session:
     def _row(self, asked: Asked, reply: Reply) -> dict[str, Any]:
         self._within_vocabulary(asked.conversation, reply.tokens)
         if len(reply.tokens) > room_of(asked, self.settings):
-            raise ModelError(f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens, but max_tokens was "
-                             f"{room_of(asked, self.settings)}: use an endpoint that respects max_tokens")
+            raise ModelError(f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens, but max_tokens "
+                             f"was {room_of(asked, self.settings)}: use an endpoint that respects max_tokens")
         return self._record(asked.conversation, asked.turn, "generated", asked.sampling, asked.ids, reply.tokens,
                             reply.finish_reason)
 
