@@ -7,7 +7,7 @@ from assets.presentation import shown
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
-from resources.stages import model_chain, stage
+from resources.stages import model_chain
 from resources.workshop.workshop import Workshop
 
 
@@ -27,7 +27,8 @@ def evaluation_report(
     Loss of each model (nats per assistant token), recovery of the quantized model (exp of reference loss - served loss), and
     acceptance length of each drafter (tokens per target forward). Lies in `datasets/<workload>/evaluation_report/<version>/`.
     """
-    inputs = {stage(name).role: workshop.current("model", name) for name in policy.stages}
+    models = {*policy.stages, policy.drafting_model}
+    inputs = {found.role: workshop.current("model", found.name) for found in model_chain() if found.name in models}
     inputs["target"] = workshop.current("model", policy.served)
     inputs["reference"] = workshop.current("model", policy.reference)
     inputs["dataset"] = workshop.current("dataset", "sft_dataset")
@@ -35,8 +36,7 @@ def evaluation_report(
         inputs["speculator"] = workshop.current("model", "speculator")
         inputs["answers"] = workshop.current("dataset", "speculator_dataset")
     if policy.drafting_model:
-        drafting = workshop.current("model", policy.drafting_model)
-        inputs[stage(policy.drafting_model).role] = inputs["draft_model"] = drafting
+        inputs["draft_model"] = workshop.current("model", policy.drafting_model)
     manifest = workshop.train("evaluation_report", "evaluate", evaluate_settings, inputs, context, kind="dataset")
     return shown(manifest, workshop)
 

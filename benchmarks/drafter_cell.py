@@ -30,6 +30,7 @@ import torch
 
 from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
 from benchmarks.one_case import PROJECT, one_case
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
 from model_ops.speculators.eagle3_config import default_layer_ids
@@ -135,10 +136,8 @@ def _keep(cell: Cell, size: Size, house: House) -> None:
     case = {"cell": asdict(cell), "size": asdict(size), "shared": str(house.shared), "folder": str(house.folder)}
     found = one_case("drafter_cell", "--cell", case, OMP_NUM_THREADS="1")
     path = _file(house, cell, size)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(found))
-    unfinished.replace(path)
+    with renamed_when_complete(path) as temporary:
+        temporary.write_text(json.dumps(found))
     print(f"{path.stem}: {found['training']}", flush=True)
 
 

@@ -30,7 +30,7 @@ import torch
 from benchmarks.one_case import one_case
 from benchmarks.record import RESULTS, record
 from model_ops.heap import give_back_memory, keep_freed_memory
-from model_ops.models.lean_layers import make_lean
+from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.parallel.world import World
 from model_ops.speculators.eagle3 import Eagle3
 from model_ops.speculators.eagle3_config import Eagle3Config
@@ -83,7 +83,7 @@ def measure(tokens: int, quick: bool) -> dict[str, Any]:
     model.set_draft_vocabulary(ids)
     head = torch.randn(target.vocab_size, target.hidden_size) * 0.1
     model.warm_start(head, head, torch.ones(target.hidden_size))
-    make_lean(model)
+    use_memory_efficient_layers(model)
     settings = speculator_settings(ttt_steps=STEPS).resolved()
     loss = SpeculatorLoss(Teacher(head.bfloat16(), ids), settings)
     optimizer = build_optimizer(model, settings)

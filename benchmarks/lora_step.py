@@ -35,8 +35,8 @@ from benchmarks.sft_material import LARGE, MAX_LENGTH, gsm8k
 from model_ops.batch import IGNORED
 from model_ops.errors import ModelError
 from model_ops.heap import keep_freed_memory
-from model_ops.models.lean_layers import make_lean
 from model_ops.models.lora import add_adapters
+from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
@@ -76,7 +76,7 @@ def measure(quick: bool, shared: str) -> dict[str, Any]:
     settings = {"full": SftSettings(**common).resolved(), "lora": SftSettings(method="lora", **common).resolved()}
     counts = add_adapters(adapted, settings["lora"].lora)
     for model in (full, adapted):
-        make_lean(model)
+        use_memory_efficient_layers(model)
     documents, rows = training_documents(Path(shared))
     plan = PackedPlan(documents, settings["full"])
     models = {"full": full.train(), "lora": adapted.train()}

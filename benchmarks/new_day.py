@@ -38,6 +38,7 @@ from resources.artefacts.slice_digest import slice_digest
 from resources.curating import curate as curation
 from resources.curating.clean import clean
 from resources.curating.curation import CurationSettings
+from resources.curating.eval_items import EVAL_ITEMS
 from resources.lake import Lake
 from resources.tables import SCHEMAS, Tables
 
@@ -154,7 +155,7 @@ def _items(rows: pa.Table, path: Path) -> Path:
     for number in range(10):
         told = json.loads(rows["messages"][number * (len(rows) // 10)].as_py())
         items[number]["prompt"] = told[-1]["content"]
-    pq.write_table(pa.Table.from_pylist(items, schema=curation.EVAL_ITEMS), path)
+    pq.write_table(pa.Table.from_pylist(items, schema=EVAL_ITEMS), path)
     return path
 
 

@@ -1,1 +1,1 @@
-"""How weights change: plain torch. Knows nothing of Dagster, the lake or recipes."""
+"""Training, evaluation and export of models in plain torch. Knows nothing of Dagster, the lake or recipes."""

@@ -1,12 +1,12 @@
-"""A batch: aligned token streams of several documents; and a source of batches, by optimizer step.
+"""A batch of aligned token streams of several documents, and the protocol of what yields batches for each optimizer step.
 
     batch = to_batch(documents)              # model_ops.training.documents
 
     @dataclass(frozen=True, kw_only=True)
-    class PreferenceBatch(Batch):            # an objective that reads more declares it
+    class PreferenceBatch(Batch):            # an objective with more streams declares them
         reference_logprobs: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
 
-Whatever cuts, pads or moves a batch does so with every declared stream, so an objective's own streams need no code here.
+Code that cuts, pads or moves a batch does so with every declared stream, so an objective's own streams need no code here.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 IGNORED = -100
-"""A label that asks for no prediction."""
+"""Label of a position without a prediction target."""
 
 
 @dataclass(frozen=True)
 class Batch:
     """One micro-batch: documents laid end to end, as aligned streams of one value per token.
 
-    labels[t] is the token to predict AT position t (already shifted), IGNORED where there is none; the last token of a
-    document never has one. Documents do not see each other: `document_lengths` says where each begins. A field with
-    "padding" in its metadata is a token stream: one entry per token, and that value where a row is filled up.
+    labels[t] is the token to predict AT position t (already shifted), or IGNORED; the last token of a document has no label.
+    Attention stays within a document; `document_lengths` gives their boundaries. A field with "padding" in its metadata is
+    a token stream: one entry per token, padded with that value.
     """
 
     input_ids: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
@@ -38,7 +38,7 @@ class Batch:
     document_lengths: list[int]
     row_ids: list[str]
     context: Any = None
-    """The processes that share this row's tokens (model_ops.parallel.context_parallel); None where no others do."""
+    """Processes that share this row's tokens (model_ops.parallel.context_parallel); None without context parallelism."""
 
     @property
     def tokens(self) -> int:
@@ -47,7 +47,7 @@ class Batch:
 
     @property
     def model_inputs(self) -> dict[str, object]:
-        """What a model loaded with attention="packed" is called with."""
+        """Keyword arguments for a model loaded with attention="packed"."""
         shared = {} if self.context is None else {"context_parallel": self.context}
         return {
             "input_ids": self.input_ids[None],
@@ -63,7 +63,8 @@ class Batch:
         return {each.name: each.metadata["padding"] for each in fields(cls) if "padding" in each.metadata}
 
     def silenced(self) -> Self:
-        """The same tokens with nothing to predict: keeps a rank in step with others that have more rows."""
+        """The same tokens without labels. A rank with fewer rows computes such batches, so that all ranks take part in the
+        same collectives."""
         return replace(self, labels=torch.full_like(self.labels, IGNORED), weights=torch.zeros_like(self.weights),
                        row_ids=[])
 
@@ -74,7 +75,7 @@ class Batch:
 
 
 class BatchSource(Protocol):
-    """The batches of a run, by optimizer step.
+    """The batches of a run for each optimizer step.
 
     A source without state is a pure function of the step's index, so a run that was killed needs only the index to continue.
     """
@@ -83,27 +84,28 @@ class BatchSource(Protocol):
         """How many optimizer steps there are."""
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
-        """The micro-batches of step `index` that data rank `rank` of `ranks` takes.
+        """The micro-batches of step `index` for data rank `rank` of `ranks`.
 
-        Without state always the same ones for the same index. The rows of all ranks together do not depend on `ranks`; every
-        rank gets equally many micro-batches, silent ones where its rows are fewer.
+        A source without state returns the same batches for the same index. The rows of all ranks together do not depend on
+        `ranks`. Every rank gets the same number of micro-batches; a rank with fewer rows gets some without labels.
         """
 
 
 @runtime_checkable
 class StatefulSource(Protocol):
-    """A source whose next step depends on more than its index: answers sampled from the model in training, a buffer, a
-    generator. The trainer asks it for each step once, in order, after the update of the step before, never ahead of time. Its
-    state is part of every checkpoint and must be the same on every process."""
+    """A source whose next step depends on more than its index, such as rollouts of the model in training or a replay buffer.
+
+    The trainer asks for each step once, in order, after the previous update, never ahead of time. The state is part of every
+    checkpoint and must be the same on every process."""
 
     def __len__(self) -> int:
         """How many optimizer steps there are."""
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
-        """The micro-batches of step `index`, as `BatchSource.step` says; the state moves on."""
+        """The micro-batches of step `index`, as in `BatchSource.step`; advances the state."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it, as JSON takes it."""
+        """The state for a checkpoint, as JSON values."""
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continues from a kept state: the next step is the one that would have followed it."""
+        """Restores a state that `state` returned, so that the next step is the one that followed it."""

@@ -1,4 +1,4 @@
-"""The blocks of a model: the modules that its body is a list of."""
+"""Finds the decoder layers of a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from model_ops.errors import ModelError
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model, first to last: its largest list of modules of one kind. Raises ModelError without one."""
+    """The decoder layers of a model, first to last: its largest ModuleList of modules of one class. Raises ModelError if it
+    has none."""
     lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
     lists = [blocks for blocks in lists
              if len({type(block) for block in blocks}) == 1 and any(True for _ in blocks[0].parameters())]

@@ -1,12 +1,12 @@
-"""Compiles a function of numbers and arrays to machine code (numba), without the interpreter's lock.
+"""Decorator that compiles a function of numbers and arrays with numba, without the GIL.
 
     @compiled
     def total(values): ...
 
-The machine code is kept beside the source, or in the user's cache folder; where neither can be written, every process
-compiles afresh. It is made anew when its own source file changes, and not when another does: what may change elsewhere
-reaches it as an argument, never as a constant of another module. Only modules that are imported inside functions may use
-this: importing numba takes most of a second.
+numba caches the machine code next to the source file or in the user's cache folder; if neither is writable, every process
+compiles again. The cache is renewed when the function's own source file changes, but not when another file does. So pass
+values from other modules as arguments; do not read them as constants. Import modules that use this decorator inside
+functions, because importing numba takes most of a second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numba
 
 
 def compiled(function: Callable) -> Callable:
-    """The function as machine code; threads may run it side by side."""
+    """The function as machine code; several threads can run it at the same time."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # numba: "no locator available": there is no folder to keep machine code in

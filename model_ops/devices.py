@@ -1,10 +1,10 @@
-"""What devices can hold and compute, by name. Imports no torch.
+"""Table of accelerators: memory, bfloat16 FLOPs and bandwidth by name. Imports no torch.
 
     device_count, device = parse_devices("8xH100")       # also "H200", "4x24GB", "cpu", "2xrtx4090"
-    peak_bf16_flops("NVIDIA H100 80GB HBM3")             # by the name a driver gives; None where it is not known
+    peak_bf16_flops("NVIDIA H100 80GB HBM3")             # by the driver's name of the device; None if unknown
 
-Memory is what a driver shows of a card (sold as 80 GB: 79.2 GiB); FLOPs are dense bfloat16 with float32 accumulation,
-from the makers' data sheets, without sparsity.
+Memory is the amount that the driver reports (a card sold as 80 GB has 79.2 GiB). FLOPs are dense bfloat16 with float32
+accumulation, from the vendors' data sheets, without sparsity.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import re
 from dataclasses import dataclass
 
 SHOWN_OF_SOLD = 0.98
-"""Of a card sold as N GB about this share of N GiB is shown by its driver."""
+"""The driver of a card sold as N GB reports about this share of N GiB."""
 
 
 class UnknownDevice(Exception):
-    """A device that the table does not have; the message names those it has and the open form."""
+    """The device is not in the table; the message lists the known devices and the form `4x24GB`."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator, or this machine. None where it is not known."""
+    """One accelerator, or this machine's CPU. None: not known."""
 
     name: str
     memory_gib: float
     bf16_tflops: float | None = None
     bandwidth_tb_s: float | None = None
     per_node: int = 8
-    """Devices joined by a fast link: a mesh's inner axes stay within one node."""
+    """Devices of one node, joined by a fast link; the inner mesh axes stay within a node."""
 
     @property
     def is_cpu(self) -> bool:
@@ -65,50 +65,50 @@ DRIVER_NAMES = (
     ("rtx 6000 ada", "rtx6000ada"), ("a6000", "a6000"), ("rtx 5090", "rtx5090"), ("rtx 4090", "rtx4090"),
     ("rtx 3090", "rtx3090"), ("mi300x", "mi300x"), ("mi325x", "mi325x"),
 )
-"""What a driver's name contains -> the table's name; the first that fits."""
+"""(part of a driver's name, name in the table); the first match counts."""
 
 
 def parse_devices(text: str) -> tuple[int, Device]:
-    """How many devices of which kind. Raises UnknownDevice with one sentence.
+    """Parses the option --gpus into the number of devices and the device. Raises UnknownDevice.
 
-    `8xH100`, `h200`, `2x RTX 4090`, `4x24GB` (memory alone: no estimate of speed) or `cpu` (this machine's memory).
+    Accepts `8xH100`, `h200`, `2x RTX 4090`, `4x24GB` (memory only, so no estimate of speed) and `cpu` (this machine).
     """
     found = re.fullmatch(r"\s*(?:(\d+)\s*[xX*]\s*)?(.+?)\s*", text)
     if found is None:
-        raise UnknownDevice(f"--gpus {text!r}: say how many of which, such as 8xH100, 4x24GB or cpu")
+        raise UnknownDevice(f"--gpus {text!r}: give a number and a device, such as 8xH100, 4x24GB or cpu")
     count = int(found[1] or 1)
     if count < 1:
-        raise UnknownDevice(f"--gpus {text!r}: at least one device is needed")
+        raise UnknownDevice(f"--gpus {text!r}: give at least one device")
     name = re.sub(r"[\s_]+", "", found[2]).lower().removeprefix("nvidia").removeprefix("geforce").removeprefix("amd")
     if name == "cpu":
         if count > 1:
-            raise UnknownDevice(f"--gpus {text!r}: a CPU is one device; say cpu")
+            raise UnknownDevice(f"--gpus {text!r}: a CPU counts as one device; write cpu")
         return 1, this_machine()
     sized = re.fullmatch(r"(\d+(?:\.\d+)?)(gi?b)", name)
     if sized is not None:
         memory = float(sized[1]) * (1.0 if sized[2] == "gib" else SHOWN_OF_SOLD)
         if memory <= 0:
-            raise UnknownDevice(f"--gpus {text!r}: a device has some memory")
+            raise UnknownDevice(f"--gpus {text!r}: the memory must be above 0")
         return count, Device(sized[0].upper().replace("GIB", "GiB"), memory)
     device = DEVICES.get(ALSO_CALLED.get(name, name))
     if device is None:
         known = ", ".join(device.name for device in DEVICES.values())
         near = difflib.get_close_matches(name, DEVICES, n=1)
         meant = f" (did you mean {DEVICES[near[0]].name}?)" if near else ""
-        raise UnknownDevice(f"--gpus {text!r}: no such device is known{meant}; there are {known}, cpu, and any by its memory, "
-                            "such as 4x24GB")
+        raise UnknownDevice(f"--gpus {text!r}: unknown device{meant}; known are {known} and cpu, or give the memory, such as "
+                            "4x24GB")
     return count, device
 
 
 def this_machine() -> Device:
-    """This machine's processor, with all of its memory."""
+    """This machine's CPU with all of the machine's memory."""
     import psutil
 
     return Device("cpu", psutil.virtual_memory().total / 2**30, per_node=1)
 
 
 def peak_bf16_flops(driver_name: str) -> float | None:
-    """Operations a second of a device, by the name its driver gives; None where the table does not have it."""
+    """Peak bfloat16 FLOP/s by the driver's name of the device; None if the table does not have it."""
     lowered = driver_name.lower()
     for contained, name in DRIVER_NAMES:
         if contained in lowered:

@@ -1,4 +1,4 @@
-"""How a server of the OpenAI API is asked: address, model, key, connections. Importing this file imports no torch."""
+"""Settings of requests to an OpenAI-compatible server: address, model, key, connections. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class EndpointSettings(Settings):
     @classmethod
     def _name_of_a_variable(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):  # it may be the key itself: not shown
-            raise ValueError("this is no name of an environment variable; give one such as JUDGE_API_KEY, not the key itself")
+            raise ValueError("this is not the name of an environment variable; give a name such as JUDGE_API_KEY, not the key "
+                             "itself")
         return value
 
     _plain_address = field_validator("base_url")(plain_address)

@@ -1,4 +1,4 @@
-"""What the C library does with memory that is freed. On glibc; other C libraries are left as they are."""
+"""Controls when glibc's malloc returns freed memory to the system. Does nothing with other C libraries."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ KEPT_BLOCK_BYTES, KEPT_BYTES = 32 << 20, 512 << 20
 
 
 def keep_freed_memory() -> None:
-    """Tells glibc to keep freed memory within a job: training frees and takes the same blocks at every step, and mapping
-    them anew each time costs a tenth of the step. Other C libraries are left as they are."""
+    """Makes glibc keep freed memory during a job. Training frees and allocates the same blocks at every step, and mapping them
+    again each time costs a tenth of the step."""
     mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
     mallopt = _of_the_c_library("mallopt")
     if mallopt is not None:
@@ -20,9 +20,9 @@ def keep_freed_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """What was freed goes back to the system: between jobs, and before a run whose memory is measured from here."""
+    """Returns freed memory to the system: between jobs, and before a run whose memory is measured."""
     gc.collect()
-    if "pyarrow" in sys.modules:  # its allocator keeps what a dataset was read into
+    if "pyarrow" in sys.modules:  # its allocator keeps the memory of the datasets that were read
         sys.modules["pyarrow"].default_memory_pool().release_unused()
     trim = _of_the_c_library("malloc_trim")
     if trim is not None:

@@ -1,9 +1,9 @@
-"""A job: one operation for one worker, where its inputs lie, where its output goes, and its settings.
+"""A job for a worker: operation, input directories, output directory, settings.
 
     Job(operation="sft", output=folder, inputs={"model": base, "dataset": rows}, settings={"steps": 3})
 
-A job is a JSON file: assets write it, `python -m model_ops.worker JOB.json` carries it out. Importing this file imports no
-torch, and no operation: what an operation's version is made from must not hold the settings of the others.
+A job is a JSON file: assets write it, `python -m model_ops.worker JOB.json` runs it. Importing this file imports no torch
+and no operation, because the code digest of an operation must not cover the settings of the others.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Job(BaseModel):
     threads: int = Field(2, ge=1, description="CPU threads for torch")
 
     def settings_as(self, kind: type[Kind]) -> Kind:
-        """The settings as an operation's own model, open values filled from the preset. Raises pydantic's ValidationError."""
+        """The settings as an operation's own model, with missing values filled from the preset. Raises ValidationError."""
         return TypeAdapter(kind).validate_python(self.settings).resolved()
 
     def input(self, name: str) -> Path:
-        """An input directory. Raises ModelError where the job names none."""
+        """The directory of an input. Raises ModelError if the job does not name it."""
         if name not in self.inputs:
             raise ModelError(f"job {self.operation} has no input {name!r}; it has {', '.join(self.inputs) or 'none'}")
         return self.inputs[name]

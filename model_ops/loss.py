@@ -1,10 +1,10 @@
-"""What the trainer minimises: a loss over one micro-batch, as named terms, each with its own sum and count.
+"""Interface of a loss: named terms over one micro-batch, each with its own sum and count.
 
     def loss(model, batch) -> LossOutput:
         return one_term(total, count, {"token_accuracy": hits})
 
-Sums and counts are added over all micro-batches of a step, and over all processes, before the division: the gradient of a step
-does not depend on how it is cut.
+Sums and counts are added over all micro-batches and processes of a step before the division, so the gradient of a step does
+not depend on the number of micro-batches or processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from model_ops.batch import Batch
 
 @dataclass(frozen=True)
 class Mean:
-    """A micro-batch's part of a mean over a step: what is added up, and how many values that were."""
+    """A micro-batch's share of a mean over a step: the sum and the number of values in it."""
 
     sum: Float[Tensor, ""] | float
     count: Float[Tensor, ""] | float
@@ -31,8 +31,8 @@ class Mean:
 class LossOutput:
     """A loss over one micro-batch.
 
-    terms are differentiated: what a step minimises is the sum of their means. A loss of several terms is a LossOfTerms.
-    metrics are only logged, each as its mean over the step.
+    terms are differentiated: a step minimises the sum of their means. A loss with several terms implements LossOfTerms.
+    metrics are logged only, each as its mean over the step.
     """
 
     terms: Mapping[str, Mean]
@@ -44,32 +44,32 @@ Loss = Callable[[nn.Module, Batch], LossOutput]
 
 def one_term(total: Float[Tensor, ""], count: Float[Tensor, ""] | float,
              metrics: Mapping[str, Tensor | float] | None = None) -> LossOutput:
-    """The output of a loss of a single term; `metrics` are sums over the same `count` values."""
+    """The output of a loss with one term; `metrics` are sums over the same `count` values."""
     return LossOutput({"loss": Mean(total, count)}, {name: Mean(value, count) for name, value in (metrics or {}).items()})
 
 
 @runtime_checkable
 class LossOfTerms(Protocol):
-    """A loss of several terms. Each is divided by its own global count, which therefore has to be known before the first
-    backward pass."""
+    """A loss with several terms. Each is divided by its own global count, which must be known before the first backward
+    pass."""
 
     def __call__(self, model: nn.Module, batch: Batch) -> LossOutput: ...
 
     def counts(self, batch: Batch) -> Mapping[str, Tensor | float]:
-        """The count of every term for this micro-batch, from its streams alone."""
+        """The count of every term for this micro-batch, computed from its streams only."""
 
 
 @runtime_checkable
 class LearningLoss(Protocol):
-    """A loss that changes with what the training has seen. Its state is part of every checkpoint."""
+    """A loss that adapts during training. Its state is part of every checkpoint."""
 
     def __call__(self, model: nn.Module, batch: Batch) -> LossOutput: ...
 
     def after_step(self, numbers: Mapping[str, float]) -> None:
-        """Gets the loss and metrics of an optimizer step whose update was made; they are the same on every process."""
+        """Receives the loss and metrics of an optimizer step after its update; they are the same on every process."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it, as JSON takes it."""
+        """The state for a checkpoint, as JSON values."""
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Continues from a kept state."""
+        """Restores a state that `state` returned."""

@@ -1,12 +1,12 @@
-"""A server of the OpenAI API, asked over a pool of connections: what everything that talks to one shares. No torch.
+"""HTTP client of the OpenAI API with a connection pool and retries. No torch.
 
     api = OpenAiApi("http://localhost:8000/v1", api_key=key_in("TUTOR_KEY"), connections=8, timeout_s=60, retries=4)
     response = api.request("POST", "/chat/completions", {"model": "tutor", "messages": [...]})
     api.close()
 
-With `retries`, a busy or failing server (408, 425, 429, 5xx, a broken connection) is asked again, with growing pauses, as
-Retry-After says where it does. Proxies are those of the environment. The key comes from an environment variable and is
-stored nowhere; no redirect is followed with it.
+With `retries`, a request is repeated after a retryable status (408, 425, 429, 5xx) or a broken connection, with growing
+pauses or after the time in Retry-After. Proxies come from the environment. The key comes from an environment variable and
+is stored nowhere; redirects are not followed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import urllib3
 from model_ops.endpoint_settings import EndpointSettings
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
-"""Statuses of a server that may do better a moment later."""
+"""Retryable HTTP statuses."""
 LONGEST_PAUSE_S = 60
 
 
 class MissingKeyError(Exception):
-    """The environment variable that a server's key is read from is empty or not there."""
+    """The environment variable with a server's key is empty or not set."""
 
 
 class OpenAiApi:
-    """May be asked from several threads at once. What it raises is urllib3's HTTPError."""
+    """A client that several threads can use at once. Raises urllib3's HTTPError."""
 
     def __init__(self, base_url: str, *, api_key: str | None, connections: int, timeout_s: float, retries: int | None):
-        """connections: how many are kept open. retries: how often one request is repeated; None: a failure is a failure."""
+        """connections: number kept open. retries: how often a request is repeated; None: the first failure is raised."""
         self.base_url = base_url
         self._headers = {"Content-Type": "application/json"}
         if api_key:
@@ -50,7 +50,7 @@ class OpenAiApi:
 
     @classmethod
     def of(cls, settings: EndpointSettings) -> OpenAiApi:
-        """The server that a recipe names. Raises MissingKeyError where its key's variable is empty."""
+        """The client for a recipe's endpoint. Raises MissingKeyError if the key's environment variable is empty."""
         return cls(settings.base_url, api_key=key_in(settings.api_key_env), connections=settings.concurrency,
                    timeout_s=settings.timeout_s, retries=settings.retries)
 
@@ -59,13 +59,13 @@ class OpenAiApi:
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None,
                 preload_content: bool = True) -> urllib3.BaseHTTPResponse:
-        """One request with a JSON body; where `preload_content` is off, the caller reads the reply and lets go of it."""
+        """One request with a JSON body. With preload_content=False, the caller reads and releases the reply."""
         return self._pool.request(method, self.base_url + path, body=None if body is None else json.dumps(body).encode(),
                                   headers=self._headers, redirect=False, preload_content=preload_content)
 
 
 class _Retry(urllib3.Retry):
-    """Waits as Retry-After says, but not for hours."""
+    """Waits for the time in Retry-After, up to a limit."""
 
     def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
         seconds = super().get_retry_after(response)
@@ -73,10 +73,10 @@ class _Retry(urllib3.Retry):
 
 
 def key_in(variable: str | None) -> str | None:
-    """The key in an environment variable; None where no variable is named. Raises MissingKeyError where it holds none."""
+    """The key in an environment variable; None if `variable` is None. Raises MissingKeyError if the variable is empty."""
     if variable is None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise MissingKeyError(f"there is no key in the environment variable {variable}")
+        raise MissingKeyError(f"the environment variable {variable} holds no key: set it to the server's API key")
     return key

@@ -1,11 +1,11 @@
-"""How an operation tells how far it is, and learns that it should stop.
+"""Progress events of an operation as JSON lines, and the request to stop that SIGTERM and SIGINT make.
 
     progress = Progress(sys.stdout)
     progress.report("train", done=120, total=800, unit="steps", loss=2.1)   # one JSON line, at most two a second
     if progress.stop_requested: ...                                         # set by SIGTERM or SIGINT
 
-Each line holds the event, phase, done, total, unit, rate (units per second since the phase began), eta_s and the
-numbers given. The first report of a phase and the one that completes it are always written.
+Each line holds the event, phase, done, total, unit, rate (units per second since the phase began), eta_s and the numbers
+passed. The first and the last report of a phase are always written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TextIO
 
 
 class Stopped(Exception):
-    """The operation stopped because it was asked to; what it saved lets the same job continue."""
+    """The operation stopped on request; the same job continues from what it saved."""
 
 
 class Progress:
@@ -33,7 +33,7 @@ class Progress:
         self._written_s = 0.0
 
     def report(self, phase: str, done: float, total: float, unit: str, **numbers: float) -> None:
-        """Says that `done` of `total` units of a phase are finished."""
+        """Reports that `done` of `total` units of a phase are finished."""
         now_s = time.monotonic()
         new_phase = phase != self._phase
         if new_phase:
@@ -48,8 +48,8 @@ class Progress:
                    **numbers)
 
     def event(self, name: str, **fields: object) -> None:
-        """Writes one JSON line `{"event": name, ...}` at once. A reader that is gone asks for a stop: whoever started
-        this work was killed, and what is done so far should be saved."""
+        """Writes one JSON line `{"event": name, ...}` at once. A broken pipe requests a stop, because the process that started
+        this work is gone and the work done so far should be saved."""
         if self.stream is None:
             return
         try:
@@ -59,12 +59,12 @@ class Progress:
             self.stream, self.stop_requested = None, True
 
     def stop_if_requested(self) -> None:
-        """Raises Stopped where a stop was asked for; for phases that have nothing to save."""
+        """Raises Stopped if a stop was requested; for phases that have nothing to save."""
         if self.stop_requested:
             raise Stopped
 
     def install_signal_handlers(self) -> None:
-        """From now on SIGTERM and SIGINT ask for a stop instead of killing the process."""
+        """Makes SIGTERM and SIGINT request a stop instead of killing the process."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._request_stop)
 

@@ -1,4 +1,4 @@
-"""Addresses of servers, as recipes and commands may hold them."""
+"""Checks addresses of HTTP servers in recipes and commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 
 def plain_address(url: str) -> str:
-    """The address without a slash at its end. Raises ValueError for what is no address, or holds more than one."""
+    """The address without a trailing slash. Raises ValueError if it is not an HTTP address, or has credentials or a query."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("a server's address begins with http:// or https://, such as http://localhost:8000/v1")

@@ -1,4 +1,4 @@
-"""Settings that a person writes: what every settings model of this package shares. Importing this file imports no torch."""
+"""Base class of all settings models. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class Settings(BaseModel):
-    """Settings that a person writes: unknown keys are refused, values are checked where they enter."""
+    """Settings that a person writes: unknown keys are refused and values are checked when they are read."""
 
     model_config = ConfigDict(extra="forbid")
 
     def resolved(self) -> Self:
-        """The settings with every open value filled. These have none; settings with presets override it."""
+        """The settings with every missing value filled in. Settings with presets override it; here nothing is missing."""
         return self

@@ -1,10 +1,10 @@
-"""The text that every Python has: its standard library, split in two parts that never meet.
+"""Source files of Python's standard library, split into two disjoint parts: demo traffic and training of the base model.
 
-    modules("traffic")   source files the demo's logs are made of
-    modules("base")      source files the `tiny` base model is trained on
+    modules("traffic")   source files for the demo's logs
+    modules("base")      source files for training the base model `tiny`
 
-The split is by top-level name (`asyncio`, `json`, ...), by a fixed hash: a base model trained on one part has never
-seen a line of the other, so nothing held out from the logs can leak into it.
+A fixed hash of the top-level name (`asyncio`, `json`, ...) decides the part. A base model that is trained on one part never
+sees a line of the other, so no held-out text can leak into it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ LEFT_OUT = {
     "test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__", "pydoc_data",
     "encodings", "this", "antigravity",
 }
-"""Tests, other people's code, and modules that are data more than text."""
+"""Left out: tests, third-party code, and modules that hold data rather than text."""
 
 TRAFFIC_SHARE = 0.5
 
 
 def part_of(top_level: str) -> Part:
-    """Which part a top-level module belongs to, the same on every machine."""
+    """The part that a top-level module belongs to; the same on every machine."""
     share = int.from_bytes(hashlib.sha256(top_level.encode()).digest()[:4], "big") / 2**32
     return "traffic" if share < TRAFFIC_SHARE else "base"
 
 
 def modules(part: Part) -> list[Path]:
-    """The source files of one part, sorted by their path inside the library."""
+    """The source files of one part, sorted by path within the library."""
     root = Path(sysconfig.get_path("stdlib"))
     chosen = []
     for path in sorted(root.rglob("*.py")):

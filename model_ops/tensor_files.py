@@ -1,10 +1,10 @@
-"""safetensors files without torch: read and check their headers, and write them one tensor at a time.
+"""Reads and checks headers of safetensors files, and writes such files one tensor at a time. No torch.
 
     headers = read_directory(Path("models/tiny"))        # name -> TensorHeader, over all shards
-    write_stream(path, shapes, tensors, metadata)        # memory for one tensor, whatever the file's size
+    write_stream(path, shapes, tensors, metadata)        # holds one tensor in memory
 
 A safetensors file is 8 bytes (little-endian length of the header), a JSON header {name: {dtype, shape, data_offsets}},
-and the tensors' bytes, which must fill the rest of the file without a hole.
+and the tensors' bytes, which must fill the rest of the file without gaps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DTYPE_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
     "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
 }
-"""Bytes of one element, by the format's own dtype names."""
+"""Bytes of one element by dtype name of the format."""
 
 TORCH_NAMES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "I16": "int16",
@@ -33,16 +33,16 @@ Layout = dict[str, tuple[str, tuple[int, ...]]]
 """Name of a tensor -> dtype by the format's name, and shape."""
 
 HEADER_LIMIT_BYTES = 100_000_000
-"""The format's own limit; a longer header is refused by every reader."""
+"""The format's limit; every reader refuses a longer header."""
 
 
 class TensorFileError(Exception):
-    """A file that is not safetensors, or whose header does not agree with its bytes."""
+    """The file is not safetensors, or its header and its bytes disagree."""
 
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """Where one tensor lies: dtype by the format's name, byte offsets counted from the start of `file`."""
+    """Place of one tensor: dtype by the format's name, byte offsets from the start of `file`."""
 
     file: Path
     dtype: str
@@ -58,17 +58,17 @@ class TensorHeader:
 
 
 def read_headers(path: Path) -> dict[str, TensorHeader]:
-    """The tensors of one safetensors file. Raises TensorFileError where header and bytes disagree."""
+    """The tensors of one safetensors file. Raises TensorFileError if header and bytes disagree."""
     try:
         file_bytes = path.stat().st_size
         with path.open("rb") as content:
             prefix = content.read(8)
             if len(prefix) < 8:
-                raise TensorFileError(f"{path} is {file_bytes} bytes long: no safetensors file, copy it again")
+                raise TensorFileError(f"{path} is not a safetensors file, it has {file_bytes} bytes: copy it again")
             (header_bytes,) = struct.unpack("<Q", prefix)
             if header_bytes > min(HEADER_LIMIT_BYTES, file_bytes - 8):
-                raise TensorFileError(f"{path} announces a header of {header_bytes} bytes in a file of {file_bytes}: "
-                                      "it is cut short or no safetensors file, copy it again")
+                raise TensorFileError(f"{path} is truncated or not a safetensors file, its header has {header_bytes} bytes of "
+                                      f"{file_bytes}: copy it again")
             header = json.loads(content.read(header_bytes))
     except FileNotFoundError as error:
         raise TensorFileError(f"{path} does not exist") from error
@@ -83,8 +83,8 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """What a safetensors file says of itself, beside its tensors. Raises TensorFileError as read_headers does."""
-    read_headers(path)  # a header that lies is refused before it is believed
+    """The metadata in the header of a safetensors file. Raises TensorFileError as read_headers does."""
+    read_headers(path)  # checks the header before it is used
     with path.open("rb") as content:
         (header_bytes,) = struct.unpack("<Q", content.read(8))
         found = json.loads(content.read(header_bytes)).get("__metadata__")
@@ -92,10 +92,10 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def order_metadata(path: Path) -> None:
-    """Writes a file's metadata in the order of its names, so that the same tensors are the same bytes every time.
+    """Sorts a file's metadata by name, so that the same tensors always give the same bytes.
 
-    The safetensors package writes metadata of several names in an order that changes from process to process. The header
-    keeps its length. Raises TensorFileError as read_headers does.
+    The safetensors package writes several metadata entries in an order that changes between processes. The header keeps its
+    length. Raises TensorFileError as read_headers does.
     """
     read_headers(path)
     with path.open("r+b") as content:
@@ -106,15 +106,15 @@ def order_metadata(path: Path) -> None:
         ordered = {"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}
         encoded = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
         if len(encoded) > header_bytes:
-            raise TensorFileError(f"{path}: its metadata cannot be written in another order within {header_bytes} bytes")
+            raise TensorFileError(f"{path}: sorted metadata does not fit its header of {header_bytes} bytes; write it again")
         content.seek(8)
         content.write(encoded.ljust(header_bytes))
 
 
 def read_directory(directory: Path) -> dict[str, TensorHeader]:
-    """All tensors of a model directory: model.safetensors, or the shards its index names.
+    """All tensors of a model directory: of model.safetensors, or of the shards that its index names.
 
-    Raises TensorFileError where a file is missing, an index disagrees with its shards, or a header is wrong.
+    Raises TensorFileError if a file is missing, the index disagrees with its shards, or a header is wrong.
     """
     index_path = directory / "model.safetensors.index.json"
     if not index_path.exists():
@@ -129,16 +129,16 @@ def read_directory(directory: Path) -> dict[str, TensorHeader]:
         tensors.update(read_headers(directory / shard))
     for name, shard in weight_map.items():
         if name not in tensors or tensors[name].file.name != shard:
-            raise TensorFileError(f"{index_path} says {name} is in {shard}, which does not hold it")
+            raise TensorFileError(f"{index_path} lists {name} in {shard}, which does not hold it: copy both again")
     return tensors
 
 
 def write_stream(path: Path, layout: Layout, tensors: Iterable[tuple[str, bytes]],
                  metadata: Mapping[str, str] | None = None) -> int:
-    """Write a safetensors file from a stream; returns its size in bytes.
+    """Writes a safetensors file from a stream of tensors; returns its size in bytes.
 
-    layout gives (dtype, shape) of every tensor; `tensors` yields (name, bytes) in the same order. Raises
-    TensorFileError where the stream departs from the layout (the file must not be used then).
+    layout: name -> (dtype, shape). tensors: (name, bytes) in the same order. Raises TensorFileError if the stream does not
+    follow the layout; the file must not be used then.
     """
     header: dict[str, object] = {"__metadata__": dict(metadata or {"format": "pt"})}
     offset = 0
@@ -147,7 +147,7 @@ def write_stream(path: Path, layout: Layout, tensors: Iterable[tuple[str, bytes]
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + size]}
         offset += size
     encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)  # the format asks for tensors aligned to 8 bytes
+    encoded += b" " * (-len(encoded) % 8)  # the format aligns tensors to 8 bytes
     expected = iter(layout.items())
     with path.open("wb") as content:
         content.write(struct.pack("<Q", len(encoded)))

@@ -1,25 +1,52 @@
-"""Functions of torch that it does not promise to keep, and why each is used: the one file that imports them.
+"""Private functions and attributes of torch, with the reason for each. No other file uses any.
 
-tests/model_ops/test_torch_internals.py fails where a release of torch changes what one of them does.
+tests/model_ops/test_torch_internals.py fails if a release of torch changes one of them.
 
-- FakeTensorMode, unset_fake_temporarily: a training step is traced on tensors without storage (model_ops.planning). The public
-  meta device computes shapes as well, but forgets which device a tensor is for, and kernels are chosen by that.
-- TorchDispatchMode, tree_leaves: every operation of such a step is seen, to know how long its tensors live. torch.fx traces
-  what Python calls, not the operations of the backward pass.
-- int8_matmul: torch has no public product of int8 matrices with an int32 sum.
+- FakeTensorMode, unset_fake_temporarily: model_ops.planning traces a training step on tensors without storage. The public
+  meta device computes shapes too, but loses the intended device, which decides which kernels run.
+- TorchDispatchMode, tree_leaves: follow every operation of a traced step to know how long its tensors live. torch.fx records
+  calls in Python, not the operations of the backward pass.
+- int8_matmul: torch has no public product of int8 matrices with int32 accumulation.
 - foreach_multiply, foreach_norm: one kernel for all gradients instead of one for each; torch's own optimizers use them.
+- shallow_copy: nn.Module keeps parameters and submodules in dicts of its own. torch.func.functional_call replaces parameters
+  too, but calls the module with its hooks and its replaced forward, which is what a copy is made to avoid.
+- has_forward_hooks: hooks can be registered publicly, but not listed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["FakeTensorMode", "TorchDispatchMode", "foreach_multiply", "foreach_norm", "int8_matmul", "tree_leaves",
-           "unset_fake_temporarily"]
+__all__ = ["FakeTensorMode", "TorchDispatchMode", "foreach_multiply", "foreach_norm", "has_forward_hooks", "int8_matmul",
+           "shallow_copy", "tree_leaves", "unset_fake_temporarily"]
 
 int8_matmul = torch._int_mm
 foreach_multiply = torch._foreach_mul_
 foreach_norm = torch._foreach_norm
+
+
+def shallow_copy(module: nn.Module, parameters: Mapping[str, Tensor | None] | None = None,
+                 modules: Mapping[str, nn.Module] | None = None) -> Any:
+    """A module of the same class that shares everything with `module`, except for the given parameters and submodules.
+
+    parameters: name -> any tensor, which need not be an nn.Parameter; None is a parameter that the module lacks. A forward
+    that was set on the module itself is left out, so a call runs the forward of the class. Hooks are shared.
+    """
+    copied = object.__new__(type(module))
+    held = module.__dict__
+    vars(copied).update({**held, "_parameters": {**held["_parameters"], **(parameters or {})},
+                         "_modules": {**held["_modules"], **(modules or {})}})
+    vars(copied).pop("forward", None)
+    return copied
+
+
+def has_forward_hooks(module: nn.Module) -> bool:
+    """Whether a call of the module runs hooks before or after its forward. Global hooks do not count."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)

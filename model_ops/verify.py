@@ -1,11 +1,11 @@
-"""Check a model, drafter or release directory without loading it: no torch, no network, nothing executed.
+"""Checks a model, drafter or release directory without loading it: no torch, no network, no code of the directory is run.
 
-    problems = verify(Path("lake/models/tutor/3f2a.../"))                   # [] where nothing is wrong
+    problems = verify(Path("lake/models/tutor/3f2a.../"))                   # [] if nothing is wrong
     problems = verify(Path("speculator"), target=Path("quantized"))         # a drafter against its target
 
-Files against the digests of manifest.json, safetensors headers against the files' bytes, config.json against tensors,
-tokenizer, chat template and ends of text present and within the vocabulary; for drafters also the errors that load and
-only cost acceptance (`Architecture.verify`). Each problem is one sentence.
+Compares files with the digests in manifest.json, safetensors headers with the files' bytes, and config.json with the tensors.
+Tokenizer, chat template and end-of-text ids must exist and lie within the vocabulary. Drafters are also checked for errors
+that do not prevent loading but cost acceptance (`Architecture.verify`). Each problem is one sentence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCRATCH = ".work"
 
 
 def verify(directory: Path, target: Path | None = None) -> list[Problem]:
-    """Everything that is wrong with a directory; [] where nothing is. `target` is what a drafter drafts for."""
+    """All problems of a directory; [] if there are none. target: the model that a drafter drafts for."""
     if not directory.is_dir():
         return [Problem(str(directory), f"{directory} is not a directory")]
     manifest, problems = read_json(directory, "manifest.json")
@@ -40,13 +40,13 @@ def verify(directory: Path, target: Path | None = None) -> list[Problem]:
                                        "drafter or release")]
     if isinstance(manifest, dict) and manifest.get("kind") == "model":
         problems.append(Problem("config.json", "config.json is missing from a model: save the model again"))
-    for member in members:  # a release may carry its target and drafter
+    for member in members:  # a release may contain its target and drafter
         problems += [Problem(f"{member.name}/{problem.file}", problem.sentence) for problem in verify(member, target)]
     return problems
 
 
 def verify_manifest(directory: Path, manifest: Any) -> list[Problem]:
-    """Each file a manifest lists exists with its size and digest, and no other file lies beside them."""
+    """Problems of the files: each file in the manifest must exist with its size and digest, and there must be no other."""
     try:
         listed = {str(entry["path"]): (int(entry["bytes"]), str(entry["sha256"])) for entry in manifest["files"]}
     except (KeyError, TypeError, ValueError):
@@ -73,7 +73,7 @@ def verify_manifest(directory: Path, manifest: Any) -> list[Problem]:
 
 
 def read_json(directory: Path, name: str) -> tuple[Any, list[Problem]]:
-    """(content, []) of a JSON file, (None, []) where there is none, (None, [problem]) where it is not JSON."""
+    """(content, []) of a JSON file; (None, []) if it does not exist; (None, [problem]) if it is not JSON."""
     try:
         return json.loads((directory / name).read_text()), []
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Numbers in sentences for people: singular and plural, durations, sizes. Imports nothing of the project.
+"""Formats numbers for sentences: singular and plural, durations, sizes. Imports nothing of the project.
 
     counted(1, "row")           # 1 row
     counted(2400, "row")        # 2,400 rows
@@ -11,11 +11,11 @@ from __future__ import annotations
 IRREGULAR = {"copy": "copies", "entry": "entries", "process": "processes", "reply": "replies", "retry": "retries",
              "directory": "directories", "batch": "batches", "loss": "losses", "prefix": "prefixes", "match": "matches"}
 SECONDS_AS_MINUTES = 90
-"""From here on a duration is said in minutes; from as many minutes on, in hours."""
+"""From this many seconds on a duration is given in minutes, and from this many minutes on in hours."""
 
 
 def plural(count: float, word: str) -> str:
-    """The word alone as it stands beside a count: `row` for 1, `rows` for anything else. The last word of several bends."""
+    """The word in the form that follows a count: `row` for 1, else `rows`. Of several words the last one changes."""
     if count == 1:
         return word
     before, space, last = word.rpartition(" ")
@@ -23,7 +23,7 @@ def plural(count: float, word: str) -> str:
 
 
 def singular(words: str) -> str:
-    """A unit named in the plural (`steps`, `log lines`), for one of it."""
+    """The singular of a unit (`steps`, `log lines`)."""
     before, space, last = words.rpartition(" ")
     one = next((single for single, many in IRREGULAR.items() if many == last), None)
     return before + space + (one or (last[:-1] if last.endswith("s") and not last.endswith("ss") else last))
@@ -35,7 +35,7 @@ def counted(count: int, word: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Rounded to what a person waits by: `8 s`, `14 min`, `2 h 10 min`, `3 days 4 h`."""
+    """A duration rounded for people: `8 s`, `14 min`, `2 h 10 min`, `3 days 4 h`."""
     if seconds < SECONDS_AS_MINUTES:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)

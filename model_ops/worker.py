@@ -1,16 +1,18 @@
-"""The process in which weights change.
+"""The worker process: runs jobs and reports their progress as JSON lines.
 
     python -m model_ops.worker JOB.json   one Job (model_ops.job)
-    python -m model_ops.worker --stdin    one JSON line per job, {"job": "JOB.json", "pipes": {...} or null}; stays warm
-    torchrun --nproc-per-node 4 -m model_ops.worker JOB.json    one job over several processes; the first of them reports
+    python -m model_ops.worker --stdin    one JSON line per job, {"job": "JOB.json", "pipes": {...} or null}; keeps running
+    torchrun --nproc-per-node 4 -m model_ops.worker JOB.json    one job in several processes; the first one reports
 
-stdout carries JSON lines only, one of: ready, progress, result (job, metrics), error (job, kind, message), stopped
-(job). Tracebacks and what libraries print go to stderr. SIGTERM or SIGINT: the operation saves what lets it continue,
-`stopped` is written and the process ends with 0. An error ends a single job with 1; with --stdin the next line is
-read. `pipes` holds Dagster Pipes' context and messages parameters (as values, or encoded as in its environment
-variables): the metrics are then also sent as a custom message to the run that asked. A single job finds them in those
-variables. Of several processes only the first reports; an `error` is written by whichever process has it, with its rank,
-and told to torchrun, before those of processes that only lost it.
+stdout carries JSON lines only, one of: ready, progress, result (job, metrics), error (job, kind, message), stopped (job).
+Tracebacks and output of libraries go to stderr. On SIGTERM or SIGINT the operation saves a checkpoint, `stopped` is written
+and the process exits with 0. After an error, a single job exits with 1, and --stdin reads the next line.
+
+`pipes` holds the context and messages parameters of Dagster Pipes, as values or encoded as in its environment variables.
+With it, the metrics also go to the Dagster run as a custom message. A single job reads these parameters from the environment.
+
+Of several processes only the first reports progress. The process that fails writes `error` with its rank and reports it to
+torchrun, before processes that fail because they lost it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from model_ops.torch_environment import set_torch_environment
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m model_ops.worker", description="Carries out model_ops jobs.")
+    parser = argparse.ArgumentParser(prog="python -m model_ops.worker", description="Runs model_ops jobs.")
     parser.add_argument("job", nargs="?", type=Path, help="a job file (model_ops.job.Job as JSON)")
     parser.add_argument("--stdin", action="store_true", help="read one job per line from standard input")
     given = parser.parse_args(arguments)
@@ -68,8 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress, errors: Progress | None = None) -> int:
-    """One job: its events on the progress stream, its exit code returned. `errors` is where an error goes: processes
-    that do not report still say what went wrong with them."""
+    """Runs one job and returns its exit code. progress: the stream of events. errors: the stream of error events, also for
+    processes that report no progress."""
     name = str(path)
     try:
         job = Job.model_validate_json(path.read_text())
@@ -87,13 +89,13 @@ def carry_out(path: Path, pipes: dict[str, Any] | None, progress: Progress, erro
     except Stopped:
         progress.event("stopped", job=name)
         return 0
-    except Exception as error:  # the process boundary: whatever it is becomes one event, its traceback goes to stderr
+    except Exception as error:  # the process boundary: any error becomes one event, and its traceback goes to stderr
         traceback.print_exc(file=sys.stderr)
         own = report_failure(error, lambda: progress.stop_requested)
         where = {"rank": rank()} if started_by_torchrun() else {}
         kind, message = type(error).__name__, _sentence(path, error)
         if not own:
-            kind, message = "LostProcess", "another process of this run is gone; its own error says why"
+            kind, message = "LostProcess", "another process of this run ended; see its own error"
         (errors or progress).event("error", job=name, kind=kind, message=message, **where)
         return 1
     finally:
@@ -112,7 +114,7 @@ def _sentence(path: Path, error: Exception) -> str:
 
 
 def _own_stdout() -> TextIO:
-    """The real stdout for events; whatever else writes to stdout from now on, C code included, reaches stderr."""
+    """The real stdout for events; from now on all other output to stdout, also of C code, goes to stderr."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     sys.stdout.flush()
     os.dup2(2, 1)
@@ -120,7 +122,7 @@ def _own_stdout() -> TextIO:
 
 
 def _lines(descriptor: int, progress: Progress):
-    """Lines of standard input; ends at its end, or when a stop is requested while waiting for the next one."""
+    """Lines of standard input, until its end or until a stop is requested while waiting."""
     import select
 
     buffered = b""
@@ -142,19 +144,20 @@ def _lines(descriptor: int, progress: Progress):
 
 
 def _import_heavy_libraries() -> None:
-    """Paid once, before the first job arrives."""
+    """Imports torch and transformers before the first job arrives."""
     importlib.import_module("model_ops.operations.sft")
 
 
 def _pipes_of_environment() -> dict[str, str] | None:
-    """Dagster Pipes' parameters where the process was started with them."""
+    """Parameters of Dagster Pipes from the environment; None if they are not set."""
     names = {"context": "DAGSTER_PIPES_CONTEXT", "messages": "DAGSTER_PIPES_MESSAGES"}
     found = {key: os.environ[name] for key, name in names.items() if name in os.environ}
     return found if len(found) == len(names) else None
 
 
 def _report_to_dagster(pipes: dict[str, Any], message: dict[str, Any]) -> None:
-    """Each job has a Dagster Pipes session of its own; the library's process-wide one is for a single session."""
+    """Sends metrics to the Dagster run. Each job opens its own Pipes session, because the library's global one serves one
+    session only."""
     from dagster_pipes import (
         PipesContext,
         PipesDefaultContextLoader,

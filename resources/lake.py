@@ -18,7 +18,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources.atomic import write_json
+from model_ops.atomic_files import write_json
 
 LAYOUT_VERSION = 2
 

@@ -24,7 +24,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.atomic import replaced
+from model_ops.atomic_files import replaced
 from resources.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
 
 SQL = Path(__file__).resolve().parent.parent / "sql"

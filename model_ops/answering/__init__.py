@@ -1,1 +1,1 @@
-"""Answers of the target to logged prompts: which turns, with which sampling parameters, generated here or by a server."""
+"""The target's answers to logged prompts: choice of turns, sampling parameters, generation here or by a server."""

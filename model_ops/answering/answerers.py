@@ -1,11 +1,11 @@
-"""The two sources of answers: the project's own generator, and an endpoint that serves the same weights.
+"""Sources of the target's answers: the project's own generator, or an endpoint that serves the same weights.
 
     with answerer(target, settings) as answers:
         replies = answers.answer(asked)               # a Reply for each Asked
-        for chunk in answers.chunks(asked): ...       # which are best answered together
+        for chunk in answers.chunks(asked): ...       # groups to answer together
 
-The generator samples by temperature, top-p, top-k and min-p. What else a request asked for it does not do:
-`refused(sampling)` names it, and such a turn is left out and counted.
+The generator supports temperature, top-p, top-k and min-p. `refused(sampling)` names the other parameters of a request; a turn
+with any of them is left out and counted.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import read_config
 
 CHUNK_BATCHES = 4
-"""Batches in a chunk: what a kill can lose."""
+"""Batches in a chunk; a killed run loses at most one chunk."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One turn of a conversation, its prompt as token ids, and how it is to be sampled."""
+    """One turn of a conversation with its prompt as token ids and its sampling parameters."""
 
     conversation: Conversation
     turn: int
@@ -42,7 +42,7 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """Seed name of a turn's random numbers."""
+        """Name of the turn in the seed of its random numbers."""
         return f"{self.conversation.row_id}#{self.turn}"
 
     @property
@@ -51,7 +51,7 @@ class Asked:
 
 
 class Answerer(Protocol):
-    """What `generate` asks. positions: the longest prompt and answer together that can be had."""
+    """A source of answers. positions: most tokens of prompt and answer together."""
 
     positions: int
 
@@ -59,7 +59,7 @@ class Answerer(Protocol):
         """Parameters of a request that this source does not support."""
 
     def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
-        """The turns in the groups in which they are answered; a function of the turns alone."""
+        """The turns in groups that are answered together; a function of the turns only."""
 
     def answer(self, asked: Sequence[Asked]) -> list[Reply]:
         """The target's answers, in order."""
@@ -67,7 +67,7 @@ class Answerer(Protocol):
 
 @contextmanager
 def answerer(target: Path, settings: GenerateSettings) -> Iterator[Answerer]:
-    """The source of answers that the settings name. Raises ModelError where it cannot be used."""
+    """The source of answers that the settings name. Raises ModelError if it cannot be used."""
     if settings.endpoint is None:
         yield OwnGenerator(target, settings)
         return
@@ -77,7 +77,7 @@ def answerer(target: Path, settings: GenerateSettings) -> Iterator[Answerer]:
 
 
 class OwnGenerator:
-    """The project's decoder; the weights are loaded with the first question."""
+    """The project's own decoder; loads the weights with the first request."""
 
     def __init__(self, target: Path, settings: GenerateSettings):
         self.target, self.settings, self.runner = target, settings, None
@@ -115,7 +115,7 @@ class OwnGenerator:
 
 
 class Served:
-    """A server's answers, many requests at a time."""
+    """Answers from a server, many requests at a time."""
 
     def __init__(self, endpoint: CompletionsEndpoint, settings: GenerateSettings, positions: int):
         self.endpoint, self.settings, self.positions = endpoint, settings, positions
@@ -131,7 +131,7 @@ class Served:
 
     def answer(self, asked: Sequence[Asked]) -> list[Reply]:
         def ask(each: Asked) -> Reply:
-            room = min(room_of(each, self.settings), self.positions - len(each.ids))  # more is refused by many servers
+            room = min(room_of(each, self.settings), self.positions - len(each.ids))  # many servers refuse more
             return self.endpoint.answer(each.ids, each.sampling, room)
 
         with ThreadPoolExecutor(self.endpoint.settings.concurrency) as pool:
@@ -139,5 +139,5 @@ class Served:
 
 
 def room_of(asked: Asked, settings: GenerateSettings) -> int:
-    """Longest answer in tokens: the logged request's limit, at most that of the settings."""
+    """Most tokens of an answer: the logged request's limit or the settings' limit, whichever is smaller."""
     return min(settings.max_new_tokens, asked.sampling.max_tokens or settings.max_new_tokens)

@@ -4,9 +4,9 @@
         endpoint.check()
         reply = endpoint.answer([1, 17, 9], Sampling(temperature=0.7), max_tokens=128)      # Reply(tokens, finish_reason)
 
-POST /completions with the prompt as ids and `return_token_ids` (vLLM 0.10.2 or newer): nothing is tokenized twice. What
-a request's parameters say beside temperature and truncation is sent as it is. A busy or failing server is asked again
-(model_ops.openai_api).
+Uses POST /completions with the prompt as ids and `return_token_ids` (vLLM 0.10.2 or newer), so no text is tokenized again.
+Sampling parameters other than temperature and truncation are sent unchanged. Requests to a busy or failing server are
+repeated (model_ops.openai_api).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from model_ops.openai_api import MissingKeyError, OpenAiApi
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer: its token ids, the end of text among them where the target gave it."""
+    """One answer: its token ids, with the end-of-text token if the target gave it."""
 
     tokens: list[int]
     finish_reason: Literal["stop", "length"]
 
 
 class CompletionsEndpoint:
-    """A completions API; thread-safe. Raises ModelError where the environment variable of the key is empty."""
+    """Client of a completions API; thread-safe. Raises ModelError if the environment variable of the key is empty."""
 
     def __init__(self, settings: EndpointSettings):
         self.settings = settings
@@ -48,9 +48,9 @@ class CompletionsEndpoint:
         self._api.close()
 
     def check(self) -> int | None:
-        """The longest prompt and answer together that the server takes, where it says so (vLLM's max_model_len).
+        """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say.
 
-        Raises ModelError where it cannot be reached or does not serve the model that the recipe names."""
+        Raises ModelError if the server cannot be reached or does not serve the recipe's model."""
         listed = self._asked("GET", "/models", None)
         served = {entry.get("id"): entry for entry in listed.get("data") or [] if isinstance(entry, dict)}
         names = list(served)
@@ -61,9 +61,9 @@ class CompletionsEndpoint:
         return longest if type(longest) is int and longest > 0 else None
 
     def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> Reply:
-        """The target's answer to a prompt. Raises ModelError for what a server refuses or leaves out."""
+        """The target's answer to a prompt. Raises ModelError if the server refuses it or its reply is incomplete."""
         truncation = sampling.truncation
-        # what is not said, a server fills in from its generation_config.json: a request that switched that off must say so
+        # a server fills in missing parameters from its generation_config.json, so neutral values are sent too
         body: dict[str, Any] = {
             "repetition_penalty": 1, "top_k": truncation.top_k or -1, "min_p": truncation.min_p,
             **json.loads(sampling.others), "model": self.settings.model, "prompt": prompt, "max_tokens": max_tokens,
@@ -75,13 +75,14 @@ class CompletionsEndpoint:
             tokens, reason = choice.get("token_ids"), choice.get("finish_reason")
             seen = choice.get("prompt_token_ids", reply.get("prompt_token_ids"))
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ModelError(f"answers.endpoint: {self.settings.base_url} replied with no completion") from error
+            raise ModelError(f"answers.endpoint: {self.settings.base_url} did not reply with a completion; check "
+                             "base_url") from error
         if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
             raise ModelError(f"answers.endpoint: {self.settings.base_url} returned no token ids; serve the target with vLLM "
                              "0.10.2 or newer, which knows return_token_ids")
         if isinstance(seen, list) and seen != prompt:
             raise ModelError(f"answers.endpoint: {self.settings.base_url} changed a prompt of {len(prompt)} token ids into "
-                             f"{len(seen)}: switch off what adds or cuts tokens there")
+                             f"{len(seen)}: switch off whatever adds or removes tokens on that server")
         return Reply(tokens, "stop" if reason == "stop" else "length")
 
     def _asked(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
@@ -90,13 +91,13 @@ class CompletionsEndpoint:
             response = self._api.request(method, path, body)
         except urllib3.exceptions.HTTPError as error:
             reason = type(getattr(error, "reason", None) or error).__name__
-            raise ModelError(f"answers.endpoint: {where} does not reply ({reason}); what was answered is kept: start the "
-                             "server and run the step again") from error
+            raise ModelError(f"answers.endpoint: {where} does not reply ({reason}): start the server and run the step again; "
+                             "finished answers are kept") from error
         if response.status != 200:
             raise ModelError(f"answers.endpoint: {where}{path} refuses with HTTP {response.status}; check base_url, model, "
                              "api_key_env and the server's longest context")
         try:
             content = json.loads(response.data)
         except ValueError as error:
-            raise ModelError(f"answers.endpoint: {where}{path} replied with no JSON") from error
+            raise ModelError(f"answers.endpoint: {where}{path} did not reply with JSON; check base_url") from error
         return content if isinstance(content, dict) else {}

@@ -3,9 +3,9 @@
     sampling = sampling_of('{"temperature": 0.7, "top_p": 0.9}', defaults)
     sampling.temperature, sampling.truncation, sampling.others
 
-Defaults are the server's: what the target's generation_config.json says (vLLM and SGLang read it), else 1.0 and no
-truncation. What changes a distribution and is none of temperature, top_p, top_k and min_p is in `others`: an endpoint
-is sent it, the project's own generator does not do it. What does not change one (seeds, streaming, log-probs) is not.
+Defaults are the server's: the target's generation_config.json (which vLLM and SGLang read), else temperature 1.0 and no
+truncation. `others` holds further parameters that change the distribution; they are sent to an endpoint, and the project's own
+generator does not support them. Parameters that do not change it (seeds, streaming, log-probs) are left out.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ NEUTRAL: dict[str, Any] = {
     "guided_regex": None, "guided_choice": None, "guided_grammar": None, "structured_outputs": None,
     "use_beam_search": False, "typical_p": 1, "allowed_token_ids": [], "length_penalty": 1,
 }
-"""Further parameters that change sampling (besides temperature and truncation), each with its neutral value."""
+"""Parameters besides temperature and truncation that change sampling, each with its neutral value."""
 
 LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "max_output_tokens")
 
 LEAST_TOP_P = 1e-6
-"""top_p 0, which some APIs take, means the likeliest token alone; servers want a number above 0."""
+"""Value for top_p 0, which some APIs accept for greedy sampling; servers want a number above 0."""
 
 GREEDY_BELOW = 1e-5
-"""Temperatures below it are greedy, as vLLM has it."""
+"""Lower temperatures are greedy, as in vLLM."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """One request's parameters. others: names and values, as JSON text, of what else changes the distribution."""
+    """Sampling parameters of one request. others: names and values (JSON text) of further ones that change the distribution."""
 
     temperature: float = 1.0
     truncation: Truncation = NONE
@@ -65,7 +65,7 @@ def server_defaults(target: Path) -> Sampling:
 
 
 def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Sampling:
-    """The parameters of one logged request. What is no number where one is expected counts as not said."""
+    """The parameters of one logged request. A value that should be a number and is not one counts as missing."""
     try:
         said = json.loads(params) if isinstance(params, str) else dict(params or {})
     except ValueError:
@@ -101,7 +101,7 @@ def _number(value: Any, least: float, most: float) -> float | None:
 
 
 def _whole(value: Any, default: int) -> int:
-    """A whole number; 0 where it is -1, which servers read as 'no limit'."""
+    """A whole number; 0 for -1, which servers read as 'no limit'."""
     if isinstance(value, bool) or not isinstance(value, int):
         return default
     return max(0, value)

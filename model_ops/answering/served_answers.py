@@ -1,13 +1,13 @@
-"""Logged sampling parameters of each answer, and its exact token ids where this target generated it.
+"""Logged answers: their sampling parameters, and their exact token ids if this target generated them.
 
     served = ServedAnswers.read(folder / "served.parquet", target, served_as=["tutor-8b"])
-    served.sampling("interaction id")      # temperature and what else the request asked for
-    served.exact("interaction id")         # (prompt ids, answer ids), or None: they are not this target's
+    served.sampling("interaction id")      # the request's sampling parameters
+    served.exact("interaction id")         # (prompt ids, answer ids); None if another model generated them
 
 served.parquet (resources/composing/served_answers.py): interaction_id, model, served_model_digest, params (JSON text),
 finish_reason, prompt_token_ids, completion_token_ids (null where personal data was redacted from the row).
-Ids count as the target's own where the log names the digest of these weights, or a model name that the recipe says
-they are served under.
+Token ids count as the target's own if the log names the digest of its weights, or a model name that the recipe lists in
+`served_as`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = ("interaction_id", "model", "served_model_digest", "params", "finish_r
 
 @dataclass(frozen=True)
 class Exact:
-    """Token ids of prompt and answer as the server had them."""
+    """Token ids of prompt and answer as logged by the server."""
 
     prompt: list[int]
     answer: list[int]
@@ -38,7 +38,7 @@ class Exact:
 
 
 class ServedAnswers:
-    """Looked up by interaction id; knows nothing of a log where there was none."""
+    """Logged answers by interaction id; empty if there is no log."""
 
     def __init__(self, rows: dict[str, dict[str, Any]], target: Path, served_as: Sequence[str] = ()):
         self.rows, self.names, self.served_as = rows, names_of(target), frozenset(served_as)
@@ -46,7 +46,7 @@ class ServedAnswers:
 
     @classmethod
     def read(cls, path: Path, target: Path, served_as: Sequence[str] = ()) -> ServedAnswers:
-        """Raises ModelError where the file is not one of served answers."""
+        """Reads served.parquet. Raises ModelError if it lacks a column."""
         try:
             table = pq.read_table(path, columns=list(COLUMNS))
         except (OSError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
@@ -54,12 +54,12 @@ class ServedAnswers:
         return cls({row["interaction_id"]: row for row in table.to_pylist()}, target, served_as)
 
     def sampling(self, interaction_id: str | None) -> Sampling:
-        """The request's parameters; the server's defaults where it said nothing or is not known."""
+        """The request's parameters; the server's defaults for missing ones and for an unknown request."""
         row = self.rows.get(interaction_id or "")
         return sampling_of(row["params"], self.defaults) if row else self.defaults
 
     def exact(self, interaction_id: str | None) -> Exact | None:
-        """The ids of an answer that this target gave. Raises nothing: what is incomplete is not exact."""
+        """Token ids of an answer that this target generated; None for another model or an incomplete record."""
         row = self.rows.get(interaction_id or "")
         if row is None or not row["prompt_token_ids"] or not row["completion_token_ids"]:
             return None

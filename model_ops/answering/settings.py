@@ -1,4 +1,4 @@
-"""Settings of operation `generate`: the answers that a drafter learns from. Importing this file imports no torch."""
+"""Settings of operation `generate`, which makes a drafter's training answers. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class GenerateSettings(Settings):
 
     @property
     def measured_at(self) -> float:
-        """The temperature that gates look at: the one given, else 1."""
+        """The temperature at which gates compare acceptance: the given one, else 1."""
         return 1.0 if self.temperature is None else self.temperature

@@ -1,13 +1,12 @@
-"""The turns of logged conversations that a target is asked again, each with the history that a server would have been sent.
+"""Turns of logged conversations for the target to answer again, each with the history that a server would receive.
 
     conversations = read_conversations(dataset, "train", tokenizer)
-    ids = conversations[0].prompt_ids(0, tokenizer)            # up to where the first answer begins
-    conversations[0].answered(0, "It is 4.")                   # what the target said stands in the next turn's history
+    ids = conversations[0].prompt_ids(0, tokenizer)            # token ids before the first answer
+    conversations[0].answered(0, "It is 4.")                   # puts the target's answer into the next turn's history
 
-A conversation is asked turn by turn: in served traffic the history of a later turn holds the target's own answers. A
-logged answer stays in the history where another text could not stand in its place: where it called a tool (the result
-that follows answers that call), where it was dropped by curation (weight 0), and where the target's answer was cut
-short. Prompts are rendered by the target's own chat template with its generation prompt.
+Turns are answered in order, because in served traffic the history of a later turn holds the target's own answers. A logged
+answer stays in the history if it calls a tool (the next message is the result of that call), if curation dropped it (weight 0),
+or if the target's answer was cut short. The target's own chat template renders prompts with its generation prompt.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from model_ops.errors import ModelError
 from model_ops.training.conversations import Row, Split, read_rows
 
 THOUGHTS = ("reasoning_content", "reasoning")
-"""Keys under which a message holds what was thought before it."""
+"""Keys of a message that hold its reasoning."""
 
 START_OF_THOUGHT, END_OF_THOUGHT = "<think>", "</think>"
 
@@ -36,9 +35,9 @@ LABELS = ("session_id", "prompt_shape", "workload", "interaction_ids")
 
 @dataclass
 class Conversation:
-    """One row of a dataset. turns: indices into its messages at which the target speaks; a row of token ids has one.
+    """One row of a dataset. turns: indices of the messages that the target answers; a row of token ids has one.
 
-    interaction_ids: of each turn, where the dataset knows it, the logged interaction whose answer stood there.
+    interaction_ids: for each turn the logged interaction with its answer; None if unknown.
     """
 
     row: Row
@@ -48,7 +47,7 @@ class Conversation:
     turns: list[int]
     interaction_ids: list[str | None]
     given_ids: list[int] | None = None
-    """The prompt of a row that came as token ids."""
+    """The prompt of a row that is stored as token ids."""
     _own: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -56,7 +55,7 @@ class Conversation:
         return self.row.row_id
 
     def prompt_ids(self, turn: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-        """The token ids before the answer of a turn (its place in `turns`). Raises ModelError as `render_prompt` does."""
+        """Token ids before the answer of a turn (an index into `turns`). Raises ModelError as `render_prompt` does."""
         if self.given_ids is not None:
             return self.given_ids
         messages = [_said(message, self._own[place]) if place in self._own else message
@@ -64,22 +63,22 @@ class Conversation:
         return render_prompt(tokenizer, replace(self.row, messages=messages))
 
     def answered(self, turn: int, text: str) -> None:
-        """The target's answer takes the logged one's place in later histories, where it can (see the file's first lines)."""
+        """Replaces the logged answer in later histories by the target's, except in the cases of the module's docstring."""
         place = self.turns[turn]
         if place < len(self.row.messages) and not self.row.messages[place].get("tool_calls") \
                 and not self.row.messages[place].get("function_call"):
             self._own[place] = text
 
     def first_turns(self, count: int) -> Conversation:
-        """The same conversation, asked for its first turns only."""
+        """The same conversation with only its first `count` turns to answer."""
         return replace(self, turns=self.turns[:count], interaction_ids=self.interaction_ids[:count], _own={})
 
 
 def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Conversation]:
-    """The conversations of a split that hold a turn to ask, in the file's order.
+    """The conversations of a split with a turn to answer, in the file's order.
 
-    Turns are the assistant messages that something stands before and whose weight is not 0, and the end of a
-    conversation that waits for an answer. A row of token ids is asked what follows the ids that are not learnt.
+    Turns are assistant messages with a message before them and a weight above 0, and the end of a conversation that has no
+    answer yet. The turn of a row of token ids begins at the first id with a loss.
     Raises ModelError as `conversations.read_rows` does.
     """
     rows = read_rows(dataset, split)
@@ -99,7 +98,7 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
         if turns:
             ids = list(label.get("interaction_ids") or [])
             learnt = sum(message.get("role") == "assistant" and message.get("weight", 1) != 0 for message in row.messages)
-            # one id for each answer that is learnt, in their order, then those of copies; else it cannot be told whose is whose
+            # ids belong to the answers with a loss, in order, then to copies; any other number of ids cannot be assigned
             known: list[str | None] = ids[learnt - len(turns):learnt] if ids and len(ids) >= learnt >= len(turns) else []
             found.append(Conversation(
                 row, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
@@ -108,9 +107,9 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
 
 
 def choose_conversations(conversations: Sequence[Conversation], limit: int | None, seed: int) -> list[Conversation]:
-    """Conversations with at most `limit` turns in all: a seeded choice that does not depend on their order.
+    """A random sample of conversations with at most `limit` turns in total, which does not depend on their order.
 
-    The last one chosen is asked for its first turns only, where all of them would be too many.
+    The last conversation is cut to its first turns if all of them would exceed the limit.
     """
     if limit is None or sum(len(each.turns) for each in conversations) <= limit:
         return list(conversations)
@@ -125,25 +124,25 @@ def choose_conversations(conversations: Sequence[Conversation], limit: int | Non
 
 
 def _said(message: dict[str, Any], text: str) -> dict[str, Any]:
-    """The logged message with the target's text in the place of its own, thoughts apart where the log has them apart."""
+    """The logged message with the target's text; reasoning goes into its own key if the log has one."""
     beside = [name for name in THOUGHTS if message.get(name)]
     thought, mark, answer = text.rpartition(END_OF_THOUGHT)
     if not beside:
         return {**message, "content": text}
-    if not mark:  # it thought nothing this time
+    if not mark:  # the answer has no reasoning
         return {**{name: value for name, value in message.items() if name not in THOUGHTS}, "content": text}
     thought = thought.removeprefix(START_OF_THOUGHT).strip("\n")
     return {**message, **dict.fromkeys(beside, thought), "content": answer.lstrip("\n")}
 
 
 def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> list[int] | None:
-    """The prompt of a row of token ids: the ids before the first that is learnt. None where it is a conversation."""
+    """The prompt of a row of token ids: the ids before the first one with a loss. None for a conversation."""
     if row.token_ids is None:
         return None if row.text is None else []
     strange = [token for token in row.token_ids if not 0 <= token < len(tokenizer)]
     if strange:
         raise ModelError(f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of "
-                         f"{len(tokenizer)}; pre-tokenized rows have to be made with the target's tokenizer")
+                         f"{len(tokenizer)}; make pre-tokenized rows with the target's tokenizer")
     labels = row.labels if row.labels is not None else row.token_ids
     first = next((place for place, label in enumerate(labels) if label != IGNORED), 0)
     return list(row.token_ids[:first])

@@ -1,1 +1,1 @@
-"""Models that answer: decoding with a cache, drafting and verifying."""
+"""Decoding with a KV cache, speculative decoding, and measurements of acceptance."""

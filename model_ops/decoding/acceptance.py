@@ -1,14 +1,14 @@
-"""Acceptance statistics of drafters: acceptance length (tau) with its interval, by group, and gains. Imports no torch.
+"""Acceptance statistics of drafters: acceptance length (tau) with confidence interval, by group, and gains. Imports no torch.
 
     summary = summarize(rows)                             # rows of one drafter and temperature
     gain = paired_gain([kl_rows], [lk_rows])              # two drafters on the same prompts, with a 95 % interval
     gain = paired_gain([kl_0, kl_1, kl_2], [lk_0, lk_1, lk_2])     # three trainings of each
 
-tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards; the prompt's own forward
-is not counted. `tau_of_drafts` counts only forwards that had a draft to verify, which is what servers' counters show;
-for a drafter that always drafts both are the same. Accepted drafts beyond an answer's end count, as servers count them
-(see `model_ops.decoding.decode`). Intervals are bootstraps over prompts, since tokens of one answer are not independent.
-An answer loops when a pattern of 1 to 13 tokens repeats without a break over at least 32 tokens.
+tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards, without the prompt's prefill.
+`tau_of_drafts` counts only forwards that verify a draft, as servers' counters do; for a drafter that always drafts both are
+equal. Accepted drafts beyond an answer's end count, as in servers (see `model_ops.decoding.decode`). Intervals are bootstraps
+over prompts, since tokens of one answer are not independent.
+An answer loops if a pattern of 1 to 13 tokens repeats without interruption over at least 32 tokens.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LONGEST_PATTERN = 13
 LOOP_TOKENS = 32
 RESAMPLES = 2_000
 SHORTEST_BUCKET = 128
-"""Prompts of fewer tokens are one group; longer ones are grouped by powers of two."""
+"""Prompts with fewer tokens form one group; longer ones are grouped by powers of two."""
 MANY_TURNS = 4
 
 
 @dataclass(frozen=True)
 class AcceptanceRow:
-    """One prompt under one drafter (`none`: the target alone) at one temperature."""
+    """Counts for one prompt with one drafter (`none`: the target alone) at one temperature."""
 
     drafter: str
     temperature: float
@@ -59,7 +59,7 @@ GROUPS: dict[str, Callable[[AcceptanceRow], str]] = {
     "system": lambda row: "system message" if row.has_system else "none",
     "tools": lambda row: "tools offered" if row.has_tools else "none",
 }
-"""What a prompt's acceptance is reported by. acceptance.parquet has the columns, to group by anything else."""
+"""Groupings of prompts in the report. acceptance.parquet has the columns for any other grouping."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ def summarize(rows: Sequence[AcceptanceRow], seed: int = 0) -> dict[str, Any]:
 
 
 def tau_of(forwards: float, accepted: float) -> float:
-    """Acceptance length: 1 + accepted / forwards; 1 where nothing was verified."""
+    """Acceptance length: 1 + accepted / forwards; 1 without any forward."""
     return 1 + float(accepted) / float(forwards) if forwards else 1.0
 
 
 def bootstrap_tau(forwards: np.ndarray, accepted: np.ndarray, seed: int = 0) -> tuple[float, float]:
-    """95 % interval of tau: prompts drawn with replacement, 2.5 and 97.5 percentiles of the ratio of sums."""
+    """95 % bootstrap interval of tau over prompts: 2.5 and 97.5 percentiles of the ratio of sums."""
     if not len(forwards) or not forwards.sum():
         return 1.0, 1.0
     draws = np.random.default_rng(seed).integers(0, len(forwards), (RESAMPLES, len(forwards)))
@@ -110,11 +110,11 @@ def bootstrap_tau(forwards: np.ndarray, accepted: np.ndarray, seed: int = 0) -> 
 
 def paired_gain(first: Sequence[Sequence[AcceptanceRow]], second: Sequence[Sequence[AcceptanceRow]],
                 seed: int = 0) -> Gain:
-    """How much longer the second drafter's acceptance length is, on the same prompts at the same temperature.
+    """Relative gain in acceptance length of the second drafter, on the same prompts at the same temperature.
 
-    Each drafter is given as the rows of one or more trainings (seeds), whose mean tau is compared. Every resample draws
-    prompts with replacement, the same for both drafters, and trainings with replacement: the interval holds what another
-    choice of prompts and another seed would have changed. Raises ValueError where the prompts or temperatures differ.
+    Each drafter is given as the rows of one or more trainings (seeds), whose mean tau is compared. Every resample draws prompts
+    with replacement, the same ones for both drafters, and trainings with replacement, so the interval covers the choice of
+    prompts and of seeds. Raises ValueError if the prompts or temperatures differ.
     """
     runs = [*first, *second]
     keys = [sorted((row.row_id, row.temperature) for row in rows) for rows in runs]
@@ -139,7 +139,7 @@ def paired_gain(first: Sequence[Sequence[AcceptanceRow]], second: Sequence[Seque
 
 
 def is_looping(tokens: Sequence[int]) -> bool:
-    """Whether a pattern of at most 13 tokens repeats without a break over 32 tokens or more."""
+    """Whether a pattern of at most 13 tokens repeats without interruption over 32 tokens or more."""
     ids = np.asarray(tokens)
     for period in range(1, LONGEST_PATTERN + 1):
         same = ids[period:] == ids[:-period] if len(ids) > period else np.zeros(0, bool)
@@ -152,7 +152,7 @@ def is_looping(tokens: Sequence[int]) -> bool:
 
 
 def length_bucket(tokens: int) -> str:
-    """`1-127`, `128-255`, `256-511`, ...: the power of two that a prompt's length falls into."""
+    """The group of a prompt's length: `1-127`, `128-255`, `256-511`, ..."""
     low = SHORTEST_BUCKET
     if tokens < low:
         return f"1-{low - 1}"

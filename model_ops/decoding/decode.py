@@ -1,15 +1,14 @@
-"""The exact decoder, in batches: the target alone, or a drafter that proposes and the target that verifies.
+"""Batched decoding with a KV cache: plain, or speculative with exact verification of chain drafts.
 
-    answers = decode(runner, prompts, row_ids, eos_ids={2}, temperature=1.0, max_new_tokens=128)         # alone
-    answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)   # drafting
+    answers = decode(runner, prompts, row_ids, eos_ids={2}, temperature=1.0, max_new_tokens=128)         # plain
+    answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)   # speculative
 
-Chain drafts. At temperature 0 the text is the target's greedy text; at any other it is distributed as the target's
-own samples (`model_ops.decoding.sampling`). Rows are sorted by prompt length into batches; a row that ends leaves its batch.
+At temperature 0 the text is the target's greedy text; at other temperatures it has the distribution of the target's own samples
+(`model_ops.decoding.sampling`). Rows are sorted by prompt length into batches; a row that ends leaves its batch.
 
-How acceptance is counted: as vLLM's scheduler counts it. The prompt's forward gives the first token; after it every
-forward is a round, and what a round accepted counts whether the text needs it or not: drafts past an end-of-text token
-or past max_new_tokens are verified by the server too before it sees that the answer has ended. vLLM counts no round
-without a draft (`Answer.drafts` does the same; `Answer.forwards` counts them all).
+Acceptance is counted as in vLLM's scheduler. Prefill gives the first token; every later forward is a round. All accepted
+drafts of a round count, also past an end-of-text token or max_new_tokens, because a server verifies them before it sees that
+the answer has ended. vLLM counts only rounds with a draft, as `Answer.drafts` does; `Answer.forwards` counts all rounds.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ from model_ops.decoding.truncation import NONE, Truncation
 from model_ops.errors import ModelError
 
 COMPACT_BELOW = 0.8
-"""A batch is compacted when this share of its rows, or less, still runs: copying caches costs about one forward."""
+"""A batch is compacted when at most this share of its rows is unfinished: copying caches costs about one forward."""
 
 
 @dataclass
 class Answer:
-    """The answer to one prompt, and counts of its drafts."""
+    """The answer to one prompt, with counts of its drafts."""
 
     tokens: list[int]
-    """Up to the end-of-text token, which is included, or the limit."""
+    """Token ids up to the limit or the end-of-text token, which is included."""
     beyond: list[int] = field(default_factory=list)
-    """What the target said after the answer's end: the rest of the last round, or what was asked for."""
+    """Token ids after the answer's end: the rest of the last round, or as many as requested."""
     finish_reason: Literal["stop", "length"] = "length"
     forwards: int = 0
-    """Rounds: target forward passes after the prompt's own."""
+    """Rounds: target forward passes after prefill."""
     drafts: int = 0
-    """Rounds that had at least one drafted token."""
+    """Rounds with at least one drafted token."""
     drafted: int = 0
     accepted_at: list[int] = field(default_factory=list)
-    """How many rounds accepted their draft at position 0, 1, ..., K-1 (and all before it)."""
+    """Number of rounds that accepted the drafts up to and including position 0, 1, ..., K-1."""
 
     @property
     def accepted(self) -> int:
@@ -69,14 +68,14 @@ def decode(
     on_batch: Callable[[int], None] | None = None,
     truncation: Truncation = NONE,
 ) -> list[Answer]:
-    """Answers to all prompts, in their order. A truncation (top-p and such) is for the target alone, without drafter.
+    """Answers to all prompts, in their order. Truncated sampling (top-p, top-k, min-p) works only without a drafter.
 
-    beyond: how many tokens to decode after each answer's end (for `lookup.replay`); nothing of them is counted.
-    on_batch is called with the number of rows finished after each batch. Raises ModelError for an empty prompt or one
-    that leaves no room for an answer within the target's positions.
+    beyond: number of tokens to decode after each answer's end (for `lookup.replay`); they are not counted.
+    on_batch is called after each batch with the number of finished rows. Raises ModelError for an empty prompt or one that
+    leaves no room for an answer within the target's positions.
     """
     if drafter is not None and truncation != NONE:
-        raise ValueError("truncated sampling is not verified here: decode without a drafter")
+        raise ValueError("truncated sampling (top_p, top_k, min_p) is not supported with a drafter: decode without one")
     room = runner.config.max_position_embeddings
     for row_id, prompt in zip(row_ids, prompts, strict=True):
         if not 0 < len(prompt) < room:
@@ -110,7 +109,7 @@ class _Batch:
         self.beyond = beyond
         self.ended = [False] * len(prompts)
         self.finished = [False] * len(prompts)
-        """Ended, and what was asked for beyond the end is there."""
+        """Whether the answer has ended and the requested tokens beyond its end are decoded."""
         self.live = list(range(len(prompts)))
         self.uniforms = row_uniforms(row_ids, max_new_tokens + max(self.drafts, beyond) + 1, seed).to(runner.device)
         self.cache = runner.new_cache(len(prompts))
@@ -142,7 +141,7 @@ class _Batch:
         """One forward of the target over each row's last token and its drafts."""
         out = torch.tensor([len(self.answers[row].tokens) + len(self.answers[row].beyond) for row in self.live],
                            device=last.device)
-        # finished rows still in the batch stay at their last position; nothing of them is read
+        # finished rows still in the batch stay at their last position; their outputs are not read
         offsets = torch.arange(self.drafts + 1, device=last.device)
         places = (out[:, None] + offsets).clamp_(max=self.uniforms.shape[1] - 1)
         uniforms = self.uniforms.gather(1, places[:, :, None].expand(-1, -1, 3))
@@ -185,7 +184,7 @@ class _Batch:
                             proposal.draft_index, uniforms[:, :-1, ACCEPT], uniforms[:, :, FINAL])
 
     def _emit(self, row: int, tokens: list[int]) -> None:
-        """Adds a round's tokens to an answer up to its end, and what is left of them beyond it."""
+        """Adds a round's tokens to an answer up to its end, and the rest to `beyond`."""
         answer = self.answers[row]
         for index, token in enumerate(tokens):
             if self.ended[row]:
@@ -199,7 +198,7 @@ class _Batch:
         self.finished[row] = self.ended[row] and len(answer.beyond) >= self.beyond
 
     def _compact(self, last: Tensor) -> Tensor | None:
-        """Drops finished rows when enough of them are; None when all are."""
+        """Drops finished rows if there are enough of them; returns None if all are finished."""
         running = [place for place, row in enumerate(self.live) if not self.finished[row]]
         if not running:
             return None

@@ -1,8 +1,7 @@
-"""The interface between decoder and drafter.
+"""Interface of a drafter for speculative decoding.
 
-A drafter lives for one batch: `begin` shows it the prompts, then `propose` and `advance` alternate; `keep` follows the
-rows that stay in the batch. Drafters without weights are in `model_ops.decoding.lookup`, trained ones in
-`model_ops.speculators`.
+The decoder calls `begin` with the prompts of a batch, then `propose` and `advance` in turn; `keep` drops finished rows.
+Drafters without weights are in `model_ops.decoding.lookup`, trained ones in `model_ops.speculators`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Proposal:
-    """Drafts of one round. probabilities: None for a deterministic drafter.
+    """Draft tokens of one round. probabilities: None for a deterministic drafter.
 
-    tokens are the target's ids; valid marks real proposals. probabilities[row, k] is the distribution over the draft
-    vocabulary that draft k was drawn from and draft_index its index there; target_ids maps that vocabulary.
+    tokens are ids of the target; valid is False for padding. Draft k was drawn from probabilities[row, k], over the draft
+    vocabulary, where it has index draft_index; target_ids maps draft vocabulary to target ids.
     """
 
     tokens: Int[Tensor, "rows drafts"]
@@ -32,19 +31,19 @@ class Proposal:
 
 class Drafter(Protocol):
     capture: tuple[int, ...]
-    """Which states of the target it needs: boundaries, or `incremental.FINAL`."""
+    """States of the target that the drafter reads: block boundaries, or `incremental.FINAL`."""
 
     def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
               captured: Float[Tensor, "rows tokens features"] | None) -> None:
-        """Start a batch. first: the target's first token of each answer; captured: its hidden states over the prompts."""
+        """Starts a batch. first: the target's first token of each answer; captured: its hidden states over the prompts."""
 
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
-        """Propose the next `count` tokens."""
+        """Proposes the next `count` tokens of every row."""
 
     def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
                 captured: Float[Tensor, "rows tokens features"] | None) -> None:
-        """The tokens a round emitted (the first counts[row] of each row), and the states captured at the positions of
-        the tokens that went INTO the target in that round."""
+        """Takes the result of a round. emitted: its tokens, the first counts[row] of each row are valid. captured: hidden
+        states at the positions of the tokens that were the target's INPUT in that round."""
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep only these rows, in this order."""
+        """Keeps only these rows, in this order."""

@@ -1,15 +1,15 @@
-"""A Hugging Face decoder run token by token over a ragged cache: prefill, decoding, verification of drafts.
+"""Runs a Hugging Face decoder over a ragged KV cache: prefill, decoding, verification of drafts.
 
     runner = IncrementalModel(model)                      # Llama, Mistral, Qwen2, Qwen3; float or quantized layers
     cache = runner.new_cache(rows=64)
     hidden, captured = runner.forward(ids, cache, capture=(2, 5, 7))
     logits = runner.logits(hidden[:, -1])
 
-It shares the model's weights (q, k, v and gate, up become views of one fused matrix) and computes the same numbers.
-It exists because decoding small batches is bound by the number of calls, and because verification of drafts needs
-rows of different lengths in one batch. `captured` holds the hidden states at block boundaries (0 is the embedding
-output, k the input of block k, n the last block's output before the final norm), which EAGLE-3 feeds on; FINAL asks for
-the state after the final norm, which MEDUSA and MLP speculators read.
+It shares the model's weights (q, k, v and gate, up become views of one fused matrix) and computes the same numbers. It is
+faster than the model's own forward on small batches, where the number of calls limits the speed, and it verifies drafts of
+rows with different lengths in one batch. `captured` holds hidden states at block boundaries, which EAGLE-3 reads: 0 is the
+embedding output, k the input of block k, n the last block's output before the final norm. FINAL is the state after the final
+norm, which MEDUSA and MLP speculators read.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from model_ops.model_families import MODEL_TYPES
 from model_ops.quantization.quantized_linear import QuantizedLinear
 
 FINAL = -1
-"""Value in `capture` for the state after the final norm; 0 to n are the block boundaries."""
+"""Value in `capture` for the state after the final norm; 0 to n are block boundaries."""
 
 STATIC_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Rotary kinds whose frequencies do not depend on the sequence: one table serves all rows."""
+"""RoPE types whose frequencies do not depend on the sequence, so that one table serves all rows."""
 
 
 class RotaryTable:
-    """cos and sin per position, extended when a position beyond its end is asked for."""
+    """cos and sin of RoPE by position; grows on demand."""
 
     def __init__(self, rotary: nn.Module, dtype: torch.dtype):
         self.rotary, self.dtype = rotary, dtype
@@ -51,13 +51,13 @@ class RotaryTable:
 
 
 def rotate(heads: Float[Tensor, "*tokens heads head_dim"], cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding in the half-split convention of Llama and Qwen."""
+    """Applies RoPE in the convention of Llama and Qwen (rotate_half)."""
     left, right = heads.chunk(2, dim=-1)
     return heads * cos + torch.cat((-right, left), dim=-1) * sin
 
 
 def fuse(layers: Sequence[nn.Module]) -> nn.Module:
-    """Linear (or quantized) layers over one input as a single layer; the originals become views of it."""
+    """Fuses linear (or quantized) layers with the same input into one layer; the originals become views of it."""
     first = layers[0]
     if isinstance(first, QuantizedLinear):
         return type(first).fused(layers)
@@ -87,17 +87,17 @@ class _Block:
 
 
 class IncrementalModel:
-    """A causal language model over a ragged cache. Raises ModelError for an architecture it does not know."""
+    """A causal language model over a ragged cache. Raises ModelError for an unsupported architecture."""
 
     def __init__(self, model: nn.Module):
         config = model.config
         if config.model_type not in MODEL_TYPES:
-            raise ModelError(f"decoding is known for {', '.join(MODEL_TYPES)}, not for {config.model_type}")
+            raise ModelError(f"decoding supports {', '.join(MODEL_TYPES)}, not {config.model_type}")
         rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
         if rope_type not in STATIC_ROPE_TYPES:
-            raise ModelError(f"decoding is known for rotary types {', '.join(STATIC_ROPE_TYPES)}, not {rope_type}")
+            raise ModelError(f"decoding supports the RoPE types {', '.join(STATIC_ROPE_TYPES)}, not {rope_type}")
         if config.hidden_act not in ("silu", "swish"):
-            raise ModelError(f"decoding is known for silu MLPs, not {config.hidden_act}")
+            raise ModelError(f"decoding supports MLPs with silu, not {config.hidden_act}")
         inner = model.model
         self.config = config
         self.heads = config.num_attention_heads
@@ -135,9 +135,9 @@ class IncrementalModel:
     @torch.no_grad()
     def forward(self, ids: Int[Tensor, "rows tokens"], cache: RaggedCache, capture: Sequence[int] = (),
                 ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
-        """Final hidden states (after the final norm) of the next tokens of every row, and the captured boundaries.
+        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 
-        The tokens are stored in the cache but do not count until the caller adds to `cache.lengths`.
+        The tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`.
         """
         tokens = ids.shape[1]
         cache.reserve(tokens)

@@ -1,12 +1,12 @@
-"""Drafters that look up drafts in earlier text (n-gram, suffix), and their acceptance computed without decoding.
+"""Drafters that copy drafts from earlier text (n-gram, suffix), and their acceptance computed without decoding.
 
     drafter = LookupDrafter(NgramIndex)                   # prompt lookup; decode(runner, ..., drafter=drafter)
     drafter = LookupDrafter(SuffixCache().open)           # suffix decoding: prompt, answer and past answers
     counts = replay(NgramIndex(prompt), answer.tokens, answer.beyond, num_speculative_tokens=3)
 
-Such a drafter proposes surely, so a draft is accepted iff it equals the token that the target itself draws: the emitted
-text is the target's own text for the same uniforms, at every temperature, and acceptance can be counted over that text
-without running the target again (a test compares this with the decoder).
+These drafters are deterministic, so a draft is accepted if and only if it equals the token that the target draws. The text is
+therefore the target's own text for the same random numbers at every temperature, and `replay` counts acceptance over that text
+without running the target again. A test compares it with the decoder.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from model_ops.decoding.drafters import Proposal
 
 
 class LookupIndex(Protocol):
-    """The text of one request so far, indexed for lookup."""
+    """Index over prompt and answer of one request."""
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append these tokens to the answer."""
+        """Appends tokens to the answer."""
 
     def propose(self, count: int) -> list[int]:
-        """At most `count` tokens that may follow; none where no earlier text matches."""
+        """At most `count` draft tokens; [] if no earlier text matches."""
 
 
 class Counts(NamedTuple):
-    """Counts of drafts; the fields of `decode.Answer`."""
+    """Counts of drafts, as the fields of `decode.Answer`."""
 
     forwards: int
     drafts: int
@@ -40,7 +40,7 @@ class Counts(NamedTuple):
 
 
 class LookupDrafter:
-    """One index a row. open_index begins the index of a request from its prompt's token ids."""
+    """Drafter with one index per row. open_index creates the index of a request from its prompt's token ids."""
 
     capture: tuple[int, ...] = ()
 
@@ -68,10 +68,10 @@ class LookupDrafter:
 
 
 def replay(index: LookupIndex, answer: Sequence[int], beyond: Sequence[int], num_speculative_tokens: int) -> Counts:
-    """Acceptance over an answer that the target gave without a drafter, as the decoder would have counted it.
+    """Acceptance of a lookup drafter over an answer that the target gave without it; equal to the decoder's counts.
 
-    index: opened on the prompt. beyond: what the target went on to say after the answer's end, num_speculative_tokens
-    of them for an exact count: drafts of the last round are verified against it (`decode(..., beyond=K)` gives them).
+    index: opened on the prompt. beyond: tokens of the target after the answer's end, which drafts of the last round are
+    verified against. An exact count needs num_speculative_tokens of them (`decode(..., beyond=K)`).
     """
     text = [*answer, *beyond]
     index.extend(text[:1])

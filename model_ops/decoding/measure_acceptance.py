@@ -1,10 +1,10 @@
-"""Measures acceptance on held-out prompts with the exact decoder: one row per prompt, drafter and temperature.
+"""Measures acceptance of drafters on held-out prompts: one row per prompt, drafter and temperature.
 
     measured = measure(runner, baselines() | {"eagle3": model.drafter()}, prompts, temperature=1.0, ...)
     summary = summarize([row for row in measured.rows if row.drafter == "eagle3"])
 
-The baselines cost no training: the target alone (`none`), n-gram lookup, and suffix decoding, whose
-cache is cold at the first prompt and fills with the answers in the prompts' order, unless past answers are given.
+Baselines without training are the target alone (`none`), n-gram lookup, and suffix decoding. The suffix cache starts empty,
+or with past answers, and takes in the answers in the order of the prompts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from model_ops.decoding.suffix import SuffixCache
 
 @dataclass(frozen=True)
 class Measured:
-    """All rows of one temperature, the answers' speed by drafter, and how many greedy texts equal the target's own."""
+    """All rows of one temperature, tokens/s by drafter, and the share of greedy texts equal to the target's own."""
 
     rows: list[AcceptanceRow]
     tokens_per_second: dict[str, float]
@@ -35,9 +35,9 @@ class Measured:
 
 
 def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, Drafter]:
-    """The drafters that need no training, fresh: suffix decoding remembers what it has seen.
+    """New drafters that need no training: n-gram and suffix.
 
-    past_answers: token ids of answers that the workload has had before, for the suffix cache.
+    past_answers: token ids of earlier answers of the workload, for the suffix cache.
     """
     cache = SuffixCache()
     for answer in past_answers:
@@ -48,11 +48,11 @@ def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, Drafter]:
 def measure(runner: IncrementalModel, drafters: dict[str, Drafter], prompts: Sequence[Prompt], *,
             eos_ids: Collection[int], temperature: float, max_new_tokens: int, num_speculative_tokens: int,
             batch_size: int, seed: int, target_alone: bool = True) -> Measured:
-    """The target alone, then with each drafter, over the same prompts and the same uniforms.
+    """Decodes with the target alone, then with each drafter, over the same prompts and random numbers.
 
-    A lookup drafter's text is the target's own: it is replayed over that text instead of decoded again, exactly what
-    decoding the prompts one after another would count.
-    target_alone: False leaves the target alone out of the rows, and undecoded where no lookup drafter needs its text.
+    The text with a lookup drafter is the target's own, so its acceptance is counted with `lookup.replay` instead of decoding
+    again; the counts equal decoding the prompts one after another.
+    target_alone: False leaves out the rows of the target alone, and does not decode it unless a lookup drafter needs its text.
     """
     ids, row_ids = [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts]
     options = {"eos_ids": eos_ids, "temperature": temperature, "max_new_tokens": max_new_tokens,

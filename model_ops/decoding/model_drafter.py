@@ -1,12 +1,12 @@
-"""A small language model as the drafter of a larger one: the distilled student, or any model with the target's tokenizer.
+"""Drafts with a small language model: the distilled student, or any model with the target's tokenizer.
 
     drafter = ModelDrafter(load_runner(student), vocab_size=runner.embedding.shape[0])
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
 
-It reads tokens and nothing of the target's states, so it serves any target of its tokenizer, quantized again or trained
-further, at the price of a whole small model a draft. It keeps a cache of its own. What the cache surely holds after a
-round is everything but the last two tokens (the last draft was never fed, and the target's own token follows it), so a
-round begins by feeding these two.
+It reads only tokens, no hidden states of the target, so it works with any target of the same tokenizer, also after further
+training or another quantization. Each draft costs one forward pass of the small model, which has its own cache. After a round
+the cache holds everything but the last two tokens (the last draft was not an input, and the target's own token follows it),
+so a round begins with these two as input.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from model_ops.decoding.sampling import sample
 
 
 class ModelDrafter:
-    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature.
+    """A `model_ops.decoding.drafters.Drafter` that proposes its argmax at temperature 0 and samples at other temperatures.
 
-    vocab_size: rows of the target's embedding; what a model has beyond them is padding that is never drafted. greedy: it
-    proposes its argmax at any temperature.
+    vocab_size: rows of the target's embedding; further rows of the small model are padding and never drafted. greedy: propose
+    the argmax at any temperature.
     """
 
     capture: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class ModelDrafter:
         self.target_ids = torch.arange(min(vocab_size, runner.embedding.shape[0]), device=runner.device)
         self.cache: RaggedCache | None = None
         self.tail: Tensor | None = None
-        """The last two tokens of every row; the cache's lengths say what stands before them. [rows, 2]"""
+        """The last two tokens of every row, which are not in the cache yet. [rows, 2]"""
 
     def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
               captured: Float[Tensor, "rows tokens features"] | None = None) -> None:
@@ -71,7 +71,7 @@ class ModelDrafter:
     def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
                 captured: Float[Tensor, "rows tokens features"] | None = None) -> None:
         self.cache.lengths = self.cache.lengths + counts
-        whole = torch.cat((self.tail[:, -1:], emitted), dim=1)  # token i of a round stands at i + 1
+        whole = torch.cat((self.tail[:, -1:], emitted), dim=1)  # token i of a round is at index i + 1
         self.tail = whole.gather(1, torch.stack((counts - 1, counts), dim=1))
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
@@ -79,5 +79,5 @@ class ModelDrafter:
         self.tail = self.tail[rows]
 
     def _forward(self, ids: Int[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens hidden"]:
-        # a target with more padding rows may emit one of them: no token, so any row stands for it
+        # a target with more padding rows may emit one of them; it is not a token, so any row can replace it
         return self.runner.forward(ids.clamp(max=self.runner.embedding.shape[0] - 1), self.cache)[0]

@@ -1,12 +1,12 @@
-"""The n-gram drafter (prompt lookup): propose what followed the latest tokens when they were seen before.
+"""N-gram drafter (prompt lookup): copies the tokens that followed the latest n-gram earlier in the text.
 
     index = NgramIndex(prompt_ids)
     index.extend(answer_ids)
     index.propose(3)                      # the tokens after the earliest occurrence of the longest known suffix
 
-As vLLM's `ngram` method does it with prompt_lookup_min 1 and prompt_lookup_max 4: the longest suffix of 4 down to 1
-tokens that occurred before, its earliest occurrence, up to K tokens that followed. See `model_ops.decoding.lookup` for
-the drafter and its replay.
+Equals vLLM's method `ngram` with prompt_lookup_min 1 and prompt_lookup_max 4: finds the longest suffix of 4 to 1 tokens that
+occurred before, takes its earliest occurrence, and drafts up to K tokens after it. `model_ops.decoding.lookup` has the drafter
+and `replay`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHORTEST_NGRAM = 1
 
 
 class NgramIndex:
-    """For every n-gram of a text, where its earliest occurrence ends."""
+    """Maps every n-gram of a text to the end of its earliest occurrence."""
 
     def __init__(self, tokens: Sequence[int] = ()):
         self.tokens: list[int] = []
@@ -33,7 +33,7 @@ class NgramIndex:
                 self._ends.setdefault(tuple(self.tokens[end - length:]), end)
 
     def propose(self, count: int) -> list[int]:
-        """At most `count` tokens; none where no suffix was seen before."""
+        """At most `count` draft tokens; [] if no suffix occurred before."""
         size = len(self.tokens)
         for length in range(min(LONGEST_NGRAM, size), SHORTEST_NGRAM - 1, -1):
             end = self._ends[tuple(self.tokens[size - length:])]

@@ -1,9 +1,8 @@
-"""Prompts for the target, from the conversations of a dataset: everything before the last assistant message.
+"""Reads prompts from a dataset's conversations: everything before the last assistant message.
 
     prompts = read_prompts(dataset, "train", tokenizer)
 
-Rendered by the target's own chat template with its generation prompt, so that what is generated here is what a server
-would generate.
+The target's own chat template renders them with its generation prompt, as a server does.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from model_ops.training.conversations import Row, Split, read_rows, render
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt and where it came from."""
+    """One prompt, its row and its session."""
 
     row_id: str
     session_id: str
@@ -35,9 +34,9 @@ class Prompt:
 
 
 def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Prompt]:
-    """One prompt for each row of a split that holds an assistant message, in the file's order.
+    """One prompt for each row of a split with an assistant message, in the file's order.
 
-    Raises ModelError as `conversations.read_rows` does, and where the chat template refuses a row.
+    Raises ModelError as `conversations.read_rows` does, and if the chat template refuses a row.
     """
     rows = read_rows(dataset, split)
     path = dataset / f"{split}.parquet"
@@ -47,7 +46,7 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
     for row, label in zip(rows, labels, strict=True):
         last = max((place for place, message in enumerate(row.messages) if message.get("role") == "assistant"),
                    default=0)
-        if last > 0:  # else there is nothing for the target to answer
+        if last > 0:  # otherwise there is no prompt
             before = row.messages[:last]
             roles = [message.get("role") for message in before]
             prompts.append(Prompt(
@@ -58,17 +57,17 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
 
 
 def render_prompt(tokenizer: PreTrainedTokenizerBase, row: Row) -> list[int]:
-    """Token ids of a conversation up to the point where the assistant speaks.
+    """Token ids of a conversation with the generation prompt of the assistant.
 
-    Raises ModelError where the chat template is missing or refuses the conversation.
+    Raises ModelError if the chat template is missing or refuses the conversation.
     """
     if not isinstance(tokenizer.chat_template, str):
-        raise ModelError("the target's tokenizer has no chat template; put a chat_template.jinja beside it")
+        raise ModelError("the target's tokenizer has no chat template; put a chat_template.jinja into its directory")
     return tokenizer(render(row, tokenizer, add_generation_prompt=True), add_special_tokens=False)["input_ids"]
 
 
 def choose_prompts(prompts: list[Prompt], limit: int | None, seed: int) -> list[Prompt]:
-    """At most `limit` prompts, a seeded choice that does not depend on their order in the file."""
+    """A random sample of at most `limit` prompts, which does not depend on their order in the file."""
     if limit is None or len(prompts) <= limit:
         return prompts
     by_id = sorted(prompts, key=lambda prompt: prompt.row_id)

@@ -1,15 +1,14 @@
-"""A key-value cache for rows of different lengths, and the attention that reads it.
+"""KV cache for rows of different lengths, with the attention that reads it.
 
     cache = RaggedCache(layers=10, rows=64, kv_heads=2, head_dim=32, dtype=torch.float32, device="cpu")
-    cache.reserve(tokens)                                 # room for `tokens` more in every row
+    cache.reserve(tokens)                                 # space for `tokens` more in every row
     positions = cache.positions(tokens)                   # [rows, tokens], each row counts from its own length
     output = cache.attend(layer, query, key, value, positions, window=None)
     cache.store(layer, key, value, positions)             # without queries
-    cache.lengths += accepted                             # only now do the new tokens count
+    cache.lengths += accepted                             # makes new tokens visible
 
-Every row keeps its tokens at 0..length-1, so there is no padding on the left and a row's positions are its own.
-Entries past a row's length are never visible and are overwritten by the next call: taking back a rejected draft, or
-ignoring the padding of a short row, costs nothing.
+Every row has its tokens at 0..length-1, without padding on the left. Entries past a row's length are invisible and the next
+call overwrites them, so rejecting drafts or ignoring padding of a short row costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from torch import Tensor
 
 
 class RaggedCache:
-    """Keys and values per layer, [rows, kv_heads, capacity, head_dim], and the length of each row."""
+    """Keys and values by layer, [rows, kv_heads, capacity, head_dim], and the length of each row."""
 
     def __init__(self, layers: int, rows: int, kv_heads: int, head_dim: int, dtype: torch.dtype,
                  device: torch.device | str = "cpu"):
@@ -40,22 +39,22 @@ class RaggedCache:
         return self.keys[0].shape[2]
 
     def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` beyond the longest row; grows by half at least, so that it happens rarely."""
+        """Allocates space for `tokens` beyond the longest row; grows by at least 50 %, so that copies are rare."""
         self.longest = int(self.lengths.max()) if self.rows else 0
         needed = self.longest + tokens
         if needed > self.capacity:
             extra = max(needed, self.capacity * 3 // 2) - self.capacity
             for layer in range(len(self.keys)):
-                # zeros, not empty: a NaN in an unseen entry would survive its weight of 0
+                # zeros, not empty: a NaN in an invisible entry times its weight of 0 is NaN
                 self.keys[layer] = F.pad(self.keys[layer], (0, 0, 0, extra))
                 self.values[layer] = F.pad(self.values[layer], (0, 0, 0, extra))
 
     def positions(self, tokens: int) -> Int[Tensor, "rows tokens"]:
-        """Where the next `tokens` tokens of each row will stand."""
+        """Positions of the next `tokens` tokens of each row."""
         return self.lengths[:, None] + torch.arange(tokens, device=self.lengths.device)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep only these rows, in this order: finished rows leave the batch."""
+        """Keeps only these rows, in this order."""
         self.lengths = self.lengths[rows]
         used = int(self.lengths.max()) if len(rows) else 0
         self.keys = [keys[rows, :, :used] for keys in self.keys]
@@ -63,7 +62,7 @@ class RaggedCache:
 
     def store(self, layer: int, key: Float[Tensor, "rows tokens kv_heads head_dim"],
               value: Float[Tensor, "rows tokens kv_heads head_dim"], positions: Int[Tensor, "rows tokens"]) -> None:
-        """Put keys and values at these positions, for which `reserve` has made room."""
+        """Writes keys and values at these positions; call `reserve` first."""
         rows = torch.arange(self.rows, device=positions.device)[:, None]
         self.keys[layer][rows, :, positions] = key
         self.values[layer][rows, :, positions] = value
@@ -72,10 +71,10 @@ class RaggedCache:
                key: Float[Tensor, "rows tokens kv_heads head_dim"],
                value: Float[Tensor, "rows tokens kv_heads head_dim"], positions: Int[Tensor, "rows tokens"],
                window: int | None = None, causal: bool = True) -> Float[Tensor, "rows tokens heads*head_dim"]:
-        """Store the new keys and values, and attend over each row's own past and, where causal, no further.
+        """Stores the new keys and values, and attends over each row's past, causally by default.
 
-        window: how many latest tokens are visible (sliding-window attention); None shows all. Not causal: every new token
-        sees all of the new ones. `reserve` must have been called since the lengths last changed.
+        window: number of latest tokens that are visible (sliding-window attention); None: all. causal=False: every new token
+        sees all new tokens. Call `reserve` after the lengths change and before this.
         """
         self.store(layer, key, value, positions)
         tokens = query.shape[1]
@@ -90,7 +89,7 @@ class RaggedCache:
 
 
 def _causal(query, key, value):
-    """Rows that begin here: plain causal attention; padding stands on the right, where no real query looks."""
+    """Causal attention of rows without a past; padding is on the right, which no real query sees."""
     output = F.scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
                                             is_causal=True, enable_gqa=query.shape[2] != key.shape[2])
     return output.transpose(1, 2).flatten(2)
@@ -99,7 +98,7 @@ def _causal(query, key, value):
 def _grouped(query: Float[Tensor, "rows tokens heads head_dim"], keys: Float[Tensor, "rows kv_heads span head_dim"],
              values: Float[Tensor, "rows kv_heads span head_dim"],
              visible: Bool[Tensor, "rows tokens span"]) -> Float[Tensor, "rows tokens heads*head_dim"]:
-    """Few queries over a long past: the query heads of one kv head share a product, and keys are never repeated."""
+    """Attention of few queries over a long past: query heads of one kv head share a product, without repeating keys."""
     rows, tokens, heads, head_dim = query.shape
     kv_heads = keys.shape[1]
     group = heads // kv_heads

@@ -1,13 +1,13 @@
-"""Measures a server at its OpenAI-compatible API: latency, tokens/s and draft acceptance. Imports no torch.
+"""Benchmarks a server with an OpenAI-compatible API: latency, tokens/s and draft acceptance. Imports no torch.
 
     with ServedModel("http://localhost:8000") as server:
         measured = measure_served(server, prompts, concurrency=8, max_tokens=128)
         measured.tokens_per_second, measured.latency_s["p99"], measured.acceptance.tau, measured.replies[0].text
 
 A prompt is a list of messages (/v1/chat/completions) or of token ids (/v1/completions). Requests are sent in a closed
-loop: `concurrency` at a time, the next one when one returns. Latency is from sending a request to its last token.
-Acceptance is the difference of vLLM's counters at /metrics before and after, so nothing else may ask the server
-meanwhile; None where the server has no such counters. No request is repeated: a failure would be in the figures.
+loop: `concurrency` at a time, and the next one when one returns. Latency is the time from sending a request to its last token.
+Acceptance is the difference of vLLM's counters at /metrics before and after, so no one else may use the server meanwhile; it
+is None if the server has no such counters. Requests are not repeated, because retries would distort the figures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PromptLike = Sequence[int] | Sequence[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer. token_ids is None where the server gives none (vLLM gives them for prompts of token ids)."""
+    """One answer. token_ids: None if the server returns none (vLLM returns them for prompts of token ids)."""
 
     text: str
     tokens: int
@@ -48,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class ServedAcceptance:
-    """vLLM's counters: rounds that had a draft, tokens drafted and accepted, and accepted at each position."""
+    """vLLM's counters: rounds with a draft, drafted tokens, accepted tokens, and accepted tokens by position."""
 
     drafts: int
     drafted: int
@@ -57,11 +57,11 @@ class ServedAcceptance:
 
     @property
     def tau(self) -> float:
-        """Acceptance length: 1 + accepted / drafts; 1 where nothing was drafted."""
+        """Acceptance length: 1 + accepted / drafts; 1 without drafts."""
         return 1 + self.accepted / self.drafts if self.drafts else 1.0
 
     def since(self, before: ServedAcceptance) -> ServedAcceptance:
-        """The difference from earlier counters."""
+        """The counters minus earlier ones."""
         longest = max(len(self.accepted_at), len(before.accepted_at))
         return ServedAcceptance(
             self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
@@ -71,7 +71,7 @@ class ServedAcceptance:
 
 @dataclass(frozen=True)
 class ServedMeasure:
-    """A run of all prompts at one concurrency."""
+    """The measurement of all prompts at one concurrency."""
 
     replies: list[Reply]
     seconds: float
@@ -87,13 +87,13 @@ class ServedMeasure:
 
     @property
     def latency_s(self) -> dict[str, float]:
-        """p50, p90 and p99 of a request's latency."""
+        """p50, p90 and p99 of the requests' latency in seconds."""
         values = np.percentile([reply.latency_s for reply in self.replies], PERCENTILES)
         return {f"p{percentile}": float(value) for percentile, value in zip(PERCENTILES, values, strict=True)}
 
 
 class ServedModel:
-    """A server's API; thread-safe. `url` is its address, with or without /v1."""
+    """Client of a server; thread-safe. url: its address, with or without /v1."""
 
     def __init__(self, url: str, model: str | None = None, api_key: str | None = None, timeout_s: float = 600):
         try:
@@ -111,7 +111,7 @@ class ServedModel:
 
     @property
     def model(self) -> str:
-        """The name the server goes by, its first one where none was given. Raises ModelError where it cannot be asked."""
+        """Model name in requests: the given one, or the first that the server lists. Raises ModelError if the request fails."""
         if self._model is None:
             try:
                 self._model = str(json.loads(self._request("GET", "/v1/models"))["data"][0]["id"])
@@ -121,7 +121,7 @@ class ServedModel:
 
     def answer(self, prompt: PromptLike, *, temperature: float, max_tokens: int, seed: int | None = None,
                tools: Sequence[dict[str, Any]] | None = None, **more: Any) -> Reply:
-        """One answer. `more` are further fields of the request. Raises ModelError where the server gives none."""
+        """One answer. more: further fields of the request. Raises ModelError if the request fails."""
         body = {"model": self.model, "temperature": temperature, "max_tokens": max_tokens, **more}
         if seed is not None:
             body["seed"] = seed
@@ -141,14 +141,14 @@ class ServedModel:
             return Reply(text, int(said["usage"]["completion_tokens"]), str(choice["finish_reason"]), latency_s,
                          choice.get("token_ids"))
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise ModelError(f"{self.url} answered with something that is no completion") from error
+            raise ModelError(f"{self.url} did not answer with a completion: is it an OpenAI-compatible server?") from error
 
     def acceptance(self) -> ServedAcceptance | None:
-        """The counters since the server's start, over all its engines; None where it has none."""
+        """The counters since the server's start, summed over its engines; None if it has none."""
         try:
             return read_counters(self._request("GET", "/metrics").decode())
         except ModelError:
-            return None  # a server without /metrics can be timed all the same
+            return None  # a server without /metrics can still be timed
 
     def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
         try:
@@ -163,9 +163,9 @@ class ServedModel:
 def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concurrency: int, max_tokens: int,
                    temperature: float = 0.0, tools: Sequence[Sequence[dict[str, Any]] | None] | None = None,
                    seed: int | None = None, **more: Any) -> ServedMeasure:
-    """All prompts, `concurrency` at a time. seed: request i is sampled with seed + i; open: as the server likes.
+    """Sends all prompts, `concurrency` at a time. seed: request i is sampled with seed + i; None: the server chooses.
 
-    Raises ModelError where a request fails.
+    Raises ModelError if a request fails.
     """
     server.model  # noqa: B018  asked for once, before any clock runs
     offered = tools or [None] * len(prompts)
@@ -184,7 +184,7 @@ def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concur
 
 
 def read_counters(metrics: str) -> ServedAcceptance | None:
-    """vLLM's draft counters in a Prometheus text, added up over engines; None where there are none."""
+    """vLLM's draft counters in a Prometheus text, summed over engines; None if there are none."""
     totals = {"drafts": 0.0, "draft_tokens": 0.0, "accepted_tokens": 0.0}
     positions: dict[int, float] = {}
     found = False

@@ -1,20 +1,20 @@
-"""The suffix drafter (SuffixDecoding, arXiv 2411.04975), as vLLM's method `suffix` and ArcticInference do it.
+"""Suffix drafter (SuffixDecoding, arXiv 2411.04975), compatible with vLLM's method `suffix` and ArcticInference.
 
-    cache = SuffixCache()                                 # one for a workload: it remembers the answers it has seen
-    cache.remember(past_answer_ids)                       # an answer of earlier traffic
+    cache = SuffixCache()                                 # one for a workload; holds past answers
+    cache.remember(past_answer_ids)                       # adds an answer of earlier traffic
     index = cache.open(prompt_ids)                        # a request
     index.extend(answer_ids)
     index.propose(5)
 
-Two texts are looked at: the request's own prompt and answer, and all answers of the workload, this one's included. For
-every suffix of the latest tokens that occurs in a text, the draft is the most frequent continuation, token by token, as
-long as its estimated probability (the product of the shares of occurrences that go on so) is at least min_token_prob,
-and at most max_spec_factor tokens per matched one. The draft with the largest sum of probabilities is proposed: a longer
-match wins a tie, the request's own text too.
+The drafter searches two texts: the request's own prompt and answer, and all answers of the workload. For every suffix of the
+latest tokens that occurs in a text, the draft is the most frequent continuation, token by token. It ends before its estimated
+probability (the product of each token's share of the occurrences) falls below min_token_prob, or at max_spec_factor tokens per
+matched token. The draft with the largest sum of probabilities is proposed; ties go to the longer match, then to the request's
+own text.
 
-A suffix tree is a way to find the occurrences of a suffix; here they are found along a chain that links each position to
-the previous one of the same token, so memory is the text itself, and answers of parallel requests may grow side by side.
-The drafts are ArcticInference 0.3's, but where two continuations are equally frequent: here the one that first became so.
+Instead of a suffix tree, a linked list leads from each position to the previous one with the same token. Memory is linear in
+the text, and answers of parallel requests can grow at the same time. Drafts equal those of ArcticInference 0.3, except when two
+continuations are equally frequent: here the one that first reached the count is taken.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class SuffixOptions:
     """vLLM's suffix_decoding_* options with its defaults."""
 
     max_tree_depth: int = 24
-    """Longest suffix and its continuation together, in tokens."""
+    """Most tokens of suffix and continuation together."""
     max_cached_requests: int = 10_000
-    """Answers remembered; the oldest are forgotten first. 0: none."""
+    """Most answers in the cache; the oldest are evicted first. 0: none."""
     max_spec_factor: float = 1.0
-    """Drafted tokens at most, per token of the matched suffix."""
+    """Most drafted tokens per token of the matched suffix."""
     min_token_prob: float = 0.1
     """A draft ends before its estimated probability falls below this."""
 
 
 class SuffixText:
-    """Token sequences that grow, and the occurrences of any suffix in them."""
+    """Growing token sequences with a search for the occurrences of any suffix."""
 
     def __init__(self) -> None:
         self.size = self.sequences = self.oldest = 0
-        # a row per position: token, position before and after it in its sequence, previous one of its token, sequence
+        # rows: token; previous and next position in its sequence; previous position of the same token; sequence
         self.positions = np.empty((5, 1_024), dtype=np.int32)
         self.latest = np.full(1_024, -1, dtype=np.int32)
-        """Of each token, its latest position."""
+        """Latest position of each token; -1 if it never occurred."""
 
     def begin(self) -> tuple[int, int]:
-        """A new sequence: its number, and the position before its first token."""
+        """Starts a sequence; returns its number and the position before its first token."""
         self.sequences += 1
         return self.sequences - 1, -1
 
@@ -69,7 +69,7 @@ class SuffixText:
         return self.size - 1
 
     def propose(self, context: np.ndarray, count: int, options: SuffixOptions) -> tuple[float, list[int]]:
-        """(score, draft) after a context of at least one token; the score is the sum of the draft's probabilities."""
+        """(score, draft) after a context of at least one token. score: sum of the draft's estimated probabilities."""
         from model_ops.decoding.suffix_kernels import propose
         if context[-1] >= len(self.latest):
             return 0.0, []
@@ -79,18 +79,18 @@ class SuffixText:
 
 
 class SuffixCache:
-    """The answers of a workload, and its open requests."""
+    """Past answers of a workload and answers of its open requests."""
 
     def __init__(self, options: SuffixOptions | None = None):
         self.options = options or SuffixOptions()
         self.answers = SuffixText()
 
     def open(self, prompt: Sequence[int]) -> SuffixIndex:
-        """A request begins; its answer is visible to all other requests while it grows."""
+        """Starts a request; the other requests see its answer while it grows."""
         return SuffixIndex(self, prompt)
 
     def remember(self, answer: Sequence[int]) -> None:
-        """An answer of earlier traffic."""
+        """Adds an answer of earlier traffic."""
         if self.options.max_cached_requests:
             sequence, end = self._begin()
             self.answers.extend(sequence, end, answer)
@@ -102,7 +102,7 @@ class SuffixCache:
 
 
 class SuffixIndex:
-    """One request of a SuffixCache; see `model_ops.decoding.lookup.LookupIndex`."""
+    """One request of a SuffixCache; a `model_ops.decoding.lookup.LookupIndex`."""
 
     def __init__(self, cache: SuffixCache, prompt: Sequence[int]):
         self.cache = cache

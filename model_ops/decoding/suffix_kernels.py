@@ -1,4 +1,4 @@
-"""The loops of `model_ops.decoding.suffix`, as machine code. Import this inside functions only: it loads numba."""
+"""numba kernels of the suffix drafter (`model_ops.decoding.suffix`). Import inside functions only, since it loads numba."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOKEN, LEFT, RIGHT, PREVIOUS, SEQUENCE = range(5)
 
 @compiled
 def append(positions, latest, size, sequence, end, tokens):
-    """Writes a sequence's next tokens at positions size, size + 1, ...; returns the new size."""
+    """Writes the next tokens of a sequence at positions size, size + 1, ...; returns the new size."""
     for token in tokens:
         positions[TOKEN, size] = token
         positions[LEFT, size] = end
@@ -29,12 +29,12 @@ def append(positions, latest, size, sequence, end, tokens):
 
 @compiled
 def propose(positions, latest, oldest, context, count, depth, factor, least):
-    """(score, tokens): the best draft over all suffixes of the context, which is the end of a sequence.
+    """(score, tokens) of the best draft over all suffixes of the context, which is the end of a sequence.
 
-    Probabilities are float32, as ArcticInference computes them, so that ties are its ties.
+    Probabilities are float32 as in ArcticInference, so that the same drafts tie.
     """
     longest = min(len(context), depth) - 1
-    # every occurrence of the last token, newest first, and how many tokens before and with it match the context's end
+    # every occurrence of the last token, newest first, with the number of tokens up to it that match the context's end
     places, matched = [0][:0], [0][:0]
     position = latest[context[-1]]
     while position >= 0:
@@ -85,7 +85,7 @@ def propose(positions, latest, oldest, context, count, depth, factor, least):
 
 @compiled
 def _most_frequent(positions, alive, total, seen):
-    """(token, times): the token that follows most of the positions; of several, the first to reach that number.
+    """(token, count) of the most frequent token after the positions; ties go to the token that first reached the count.
     `seen` is all 0 before and after."""
     token, times = -1, 0
     for index in range(total):

@@ -1,4 +1,4 @@
-"""The target, ready to decode: loads a model directory, quantized or not.
+"""Loads a model directory, quantized or not, for decoding.
 
     runner = load_runner(Path("models/quantized"))
 """
@@ -17,15 +17,15 @@ from model_ops.quantization.quantized_model import is_quantized, load_quantized
 from model_ops.tensor_files import TensorFileError, read_directory
 
 SMALL_PARAMETERS = 100_000_000
-"""On a CPU, models below this run in float32: their products are too small for bfloat16 to be faster, and ties
-between logits disappear."""
+"""On a CPU, models with fewer parameters run in float32: bfloat16 is not faster for their small products, and logits
+have no ties."""
 
 
 def load_runner(directory: Path) -> IncrementalModel:
-    """The model in a directory, quantized or not, ready to decode.
+    """Loads the model of a directory, quantized or not, for decoding.
 
-    On an accelerator in bfloat16; on a CPU in float32 where it is small, else in bfloat16. Raises ModelError as
-    `load_model` does.
+    dtype: bfloat16 on an accelerator; on a CPU float32 for a small model, else bfloat16. Raises ModelError as `load_model`
+    does.
     """
     device = training_device()
     try:

@@ -2,8 +2,8 @@
 
     weights = truncated((logits / temperature).softmax(dim=-1), Truncation(top_p=0.9))     # for sampling.sample
 
-After the temperature: min_p drops what is less likely than min_p times the likeliest token; top_k keeps the k
-likeliest; top_p then keeps the fewest likeliest tokens whose share of what is left reaches it.
+After the temperature, min_p drops tokens below min_p times the highest probability; top_k keeps the k most probable tokens;
+top_p keeps the smallest set of most probable tokens whose share of the remaining probability reaches top_p.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Truncation:
-    """top_p 1, top_k 0 and min_p 0 leave a distribution as it is."""
+    """Options of truncated sampling; top_p 1, top_k 0 and min_p 0 change nothing."""
 
     top_p: float = 1.0
     top_k: int = 0
@@ -33,7 +33,7 @@ NONE = Truncation()
 
 
 def truncated(probabilities: Float32[Tensor, "*rows vocab"], truncation: Truncation) -> Float32[Tensor, "*rows vocab"]:
-    """The probabilities that may be drawn, others 0; they are not made to add up to 1. Ties at top-k's edge all stay."""
+    """The probabilities with excluded tokens set to 0, not normalised. All tokens that tie for the k-th place stay."""
     kept = probabilities
     if truncation.min_p > 0:
         kept = kept.where(kept >= truncation.min_p * kept.amax(dim=-1, keepdim=True), 0)
@@ -41,7 +41,7 @@ def truncated(probabilities: Float32[Tensor, "*rows vocab"], truncation: Truncat
         kept = kept.where(kept >= kept.topk(truncation.top_k, dim=-1).values[..., -1:], 0)
     if truncation.top_p < 1:
         ordered, places = kept.sort(dim=-1, descending=True, stable=True)
-        # a token stays while those before it have not reached the share
+        # a token stays while the tokens before it have not reached the share
         before = ordered.cumsum(dim=-1) - ordered
         ordered = ordered.where(before < truncation.top_p * kept.sum(dim=-1, keepdim=True), 0)
         kept = kept.new_zeros(kept.shape).scatter_(-1, places, ordered)

@@ -1,1 +1,1 @@
-"""What an evaluation adds to its measurements: intervals and plots."""
+"""Confidence intervals and plots of the evaluation report."""

@@ -1,4 +1,4 @@
-"""The evaluation's pictures: held-out loss by model; acceptance of each drafter by position and by kind of prompt."""
+"""Plots of the evaluation: held-out loss by model; acceptance of each drafter by draft position and by kind of prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_NAME = 32
 
 
 def plot_losses(losses: dict[str, float], path: Path) -> None:
-    """Bars of nats per token, in the order given; each labelled with its value."""
+    """Bar chart of the losses in nats per token, in the given order, with values."""
     figure, axes = plt.subplots(figsize=(6.4, 0.5 * len(losses) + 1.4), layout="constrained")
     names = list(losses)[::-1]
     values = [losses[name] for name in names]
@@ -31,8 +31,8 @@ def plot_losses(losses: dict[str, float], path: Path) -> None:
 
 
 def plot_acceptance(summaries: list[dict[str, Any]], path: Path) -> None:
-    """Left: share of target forwards that accept the draft at each position; right: tau with its 95 % interval. One line
-    or dot a drafter and temperature."""
+    """Left: share of target forwards that accept the draft at each position. Right: tau with its 95 % interval. One line or
+    dot per drafter and temperature."""
     figure, (by_position, taus) = plt.subplots(1, 2, figsize=(10.4, 4.0), width_ratios=(3, 2), layout="constrained")
     for summary in summaries:
         shares = summary["accepted_by_position"]
@@ -53,8 +53,8 @@ def plot_acceptance(summaries: list[dict[str, Any]], path: Path) -> None:
 
 
 def plot_groups(summaries: list[dict[str, Any]], path: Path) -> bool:
-    """tau with its 95 % interval of every drafter, by each property of the prompts that tells them apart; a column a
-    temperature. Returns whether there was any such property: without one no picture is drawn."""
+    """tau of every drafter with its 95 % interval, grouped by each property in which the prompts differ; one column per
+    temperature. Returns False, and draws nothing, if the prompts differ in no property."""
     temperatures = sorted({summary["temperature"] for summary in summaries})
     prompts = {(property_, group): found["prompts"] for summary in summaries
                for property_, groups in summary["tau_by"].items() if len(groups) > 1
@@ -81,7 +81,7 @@ def plot_groups(summaries: list[dict[str, Any]], path: Path) -> bool:
 
 
 def _largest(groups: dict[str, Any]) -> dict[str, Any]:
-    """The groups to show: at most GROUPS_SHOWN, those of most prompts, in their own order."""
+    """The GROUPS_SHOWN groups with the most prompts, in their own order."""
     most = sorted(groups, key=lambda name: (-groups[name]["prompts"], name))[:GROUPS_SHOWN]
     return {name: groups[name] for name in sorted(most, key=_number_first)}
 

@@ -1,11 +1,10 @@
-"""The noise of recovery: how far it may be off because the test rows are these and not others.
+"""95 % confidence interval of recovery over the choice of test rows.
 
-    low, high = recovery_interval(reference_rows, served_rows)      # None: a single row says nothing about noise
+    low, high = recovery_interval(reference_rows, served_rows)      # None for a single row
 
-recovery = exp(reference loss - served loss), losses per target token. Both models read the same rows, so rows are drawn in
-pairs: what makes a row hard for both drops out, and what is left is the difference between the two models. Below 20
-rows a bootstrap draws too few different rows and its interval is too narrow (of 5 rows, it misses one end 9 to 13 % of the
-time and not 2.5 %): there Student's t stands in for it.
+recovery = exp(reference loss - served loss), losses per target token. Both models read the same rows, so the bootstrap draws
+pairs of rows: the difficulty of a row cancels out, and the difference between the models remains. Below 20 rows a bootstrap
+interval is too narrow (with 5 rows it misses one end in 9 to 13 % of cases instead of 2.5 %), so Student's t is used.
 """
 
 from __future__ import annotations
@@ -20,29 +19,30 @@ from model_ops.errors import ModelError
 from model_ops.training.likelihood import RowLoss
 
 DRAWN_AT_ONCE = 1_000_000
-"""Rows drawn at a time, so that a large test split costs time and no memory."""
+"""Rows drawn at a time, which bounds memory for a large test split."""
 
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
          2.101)
 """0.975 quantiles of Student's t for 1 to 18 degrees of freedom: NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
 
 LARGEST_EXPONENT = 700.0
-"""exp of more is no number that JSON can hold."""
+"""exp of a larger number is infinite, which JSON cannot hold."""
 
 FEWEST_DRAWN = len(T_975) + 2
-"""Rows from which on the bootstrap is used."""
+"""Number of rows from which the bootstrap is used."""
 
 
 def recovery_interval(reference: Sequence[RowLoss], served: Sequence[RowLoss], seed: int = 0) -> tuple[float, float] | None:
-    """95 % interval of recovery over paired rows, in whatever order the two models read them; None for a single row.
+    """95 % interval of recovery over rows paired by id, in any order; None for a single row.
 
-    A paired bootstrap; below FEWEST_DRAWN rows that have target tokens, Student's t of their differences, weighted by tokens.
-    Raises ModelError where the models have no row in common.
+    Paired bootstrap; with fewer than FEWEST_DRAWN rows that have target tokens, Student's t of their differences, weighted by
+    tokens. Raises ModelError if the models have no row in common.
     """
     of_reference = {row.row_id: row for row in reference}
     pairs = [(of_reference[row.row_id], row) for row in served if row.row_id in of_reference]
     if not pairs:
-        raise ModelError("reference and target have no test row in common, so recovery cannot be measured")
+        raise ModelError("reference and target have no test row in common, so recovery cannot be measured: evaluate both on "
+                         "the same dataset")
     sums = np.array([[first.nll_sum, first.tokens, second.nll_sum, second.tokens] for first, second in pairs])
     scored = sums[(sums[:, 1] > 0) & (sums[:, 3] > 0)]
     if len(scored) < FEWEST_DRAWN:
@@ -60,8 +60,8 @@ def recovery_interval(reference: Sequence[RowLoss], served: Sequence[RowLoss], s
 def _by_student(sums: np.ndarray) -> tuple[float, float]:
     """The interval from few rows. sums: (rows, 4), loss and tokens of the reference, then of the served model.
 
-    The mean's error is that of a ratio of sums. A row's part in it is divided by 1 - its share of the tokens (the
-    jackknife's correction): a long row pulls the mean to itself, so its distance from the mean is too small.
+    The error of the mean is the error of a ratio of sums. The residual of a row is divided by 1 - its share of the tokens
+    (jackknife correction), because a long row pulls the mean towards itself and its residual is too small.
     """
     nll, tokens, served_nll, served_tokens = sums.T
     loss, served_loss = nll.sum() / tokens.sum(), served_nll.sum() / served_tokens.sum()

@@ -1,1 +1,1 @@
-"""Losses at a model's head: chunk by chunk, whole or cut over processes, by the fastest exact kernel."""
+"""Losses at a model's head: in chunks, also with a sharded vocabulary, with the fastest exact kernel."""

@@ -1,12 +1,12 @@
-"""Any loss of a row of logits at the head of a model, without ever holding [tokens, vocab].
+"""Computes a loss at a model's head in chunks of rows, without holding logits of shape [tokens, vocab].
 
-    head = Head.of(model)                                  # None where the logits are more than these formulas
+    head = Head.of(model)                                  # None if the head is not a linear layer
     total, losses = chunked_head(hidden, head, rows_loss)  # differentiable in hidden, head.weight and head.bias
 
-Rows go through in chunks; a chunk's logits are overwritten by their own gradient (products in the precision of
-autocast, the softmax in float32), which is used at once and forgotten: gradients are made in the forward pass, the
-backward pass scales them. Nothing is made for what is frozen. Formulas: Liger-Kernel's fused linear cross entropy;
-soft cap: Gemma 2 (arXiv 2408.00118, section 2); logit scale: Cohere's and Granite's configs.
+Gradients are computed in the forward pass, and the backward pass scales them: the gradient of a chunk's logits overwrites the
+logits, is multiplied with hidden states and weight, and is freed. Products have autocast's precision, the softmax float32. No
+gradient is computed for frozen parameters. Formulas: Liger-Kernel's fused linear cross entropy; soft cap: Gemma 2 (arXiv
+2408.00118, section 2); logit scale: Cohere's and Granite's configs.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 27}
-"""Logits held at once, by kind of device: 16 MiB or 256 MiB in bfloat16, where that is FEWEST_ROWS or more."""
+"""Most logits in a chunk, by kind of device: 16 MiB or 256 MiB in bfloat16; a chunk has at least FEWEST_ROWS rows."""
 
 FEWEST_ROWS = 256
-"""Rows of a chunk at least. Fewer make thin products: at a vocabulary of 151,936 the weight's gradient runs at 0.17 of
-0.4 TFLOP/s with 128 rows, at 0.31 with 256."""
+"""Fewest rows in a chunk. Products with fewer rows are slow: with a vocabulary of 151,936 on a CPU of 0.4 TFLOP/s, the weight's
+gradient reaches 0.17 TFLOP/s with 128 rows and 0.31 with 256."""
 
 SOFTMAX_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 27}
-"""Logits whose softmax is taken at once in float32: on a CPU as many as stay in its cache."""
+"""Logits per softmax in float32; on a CPU as many as fit into its cache."""
 
 ADDED_AT_ONCE = 4_096
-"""Rows of the weight's gradient that are added up at once on a CPU."""
+"""Rows of the weight's gradient that are added at a time on a CPU."""
 
 RowsLoss = Callable[[Float[Tensor, "rows vocab"], slice, bool], tuple[Float[Tensor, " rows"], Tensor | None]]
-"""(logits, which rows these are, whether a gradient is wanted) -> (loss of each row, d sum(loss) / d logits).
+"""(logits, slice of rows, whether a gradient is needed) -> (loss of each row, d sum(loss) / d logits).
 
-It may overwrite the logits, and return them as the gradient."""
+It may overwrite the logits and return them as the gradient."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """logits = cap * tanh(scale * (hidden @ weight.T + bias) / cap); without a cap, scale * (...) itself."""
+    """A head: logits = cap * tanh(scale * (hidden @ weight.T + bias) / cap); without a cap, scale * (...)."""
 
     weight: Float[Tensor, "vocab hidden"]
     bias: Float[Tensor, " vocab"] | None = None
@@ -49,7 +49,7 @@ class Head:
 
     @classmethod
     def of(cls, model: nn.Module) -> Head | None:
-        """The head of a causal language model of transformers; None where it is no linear layer."""
+        """The head of a causal language model of transformers; None if it is not a linear layer."""
         linear, config = model.get_output_embeddings(), model.config
         if not isinstance(linear, nn.Linear):
             return None
@@ -58,14 +58,14 @@ class Head:
         return cls(linear.weight, linear.bias, scale / divisor, getattr(config, "final_logit_softcapping", None))
 
     def rows(self, start: int, size: int) -> Head:
-        """The head of token ids [start, start + size) alone."""
+        """The head for token ids [start, start + size) only."""
         bias = None if self.bias is None else self.bias[start:start + size]
         return replace(self, weight=self.weight[start:start + size], bias=bias)
 
     def shaped(self, products: Float[Tensor, "rows vocab"]) -> tuple[Float[Tensor, "rows vocab"], Tensor | None]:
-        """(logits, their derivative by the products) from float32 `products`, which are overwritten.
+        """(logits, their derivative with respect to the products) from float32 `products`, which are overwritten.
 
-        The derivative is None where it is the scale alone.
+        The derivative is None if it is just the scale.
         """
         if self.bias is not None:
             products += self.bias.detach()
@@ -78,7 +78,7 @@ class Head:
         return capped.mul_(self.soft_cap), derivative
 
     def logits(self, hidden: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows vocab"]:
-        """Float32 logits, products in the dtype of `hidden`; no gradient."""
+        """Float32 logits without gradient; products are in the dtype of `hidden`."""
         with torch.no_grad():
             return self.shaped((hidden @ self.weight.to(hidden.dtype).T).float())[0]
 
@@ -86,7 +86,7 @@ class Head:
 def chunked_head(
     hidden: Float[Tensor, "rows hidden"], head: Head, rows_loss: RowsLoss, chunk_rows: int | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:
-    """Sum of a loss over rows of logits, differentiable in `hidden` and the head; and each row's loss (not so)."""
+    """(sum of a loss over rows of logits, differentiable in `hidden` and the head; loss of each row, not differentiable)."""
     if chunk_rows is None:
         chunk_rows = max(FEWEST_ROWS, CHUNK_ELEMENTS.get(hidden.device.type, CHUNK_ELEMENTS["cpu"]) // head.weight.shape[0])
     wanted = (False, False, False)
@@ -96,7 +96,7 @@ def chunked_head(
 
 
 class _ChunkedHead(torch.autograd.Function):
-    """Gradients are made in the forward pass; the backward pass only multiplies them by the upstream scalar."""
+    """Computes gradients in the forward pass; the backward pass multiplies them by the upstream scalar."""
 
     @staticmethod
     def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: Head, rows_loss: RowsLoss,
@@ -125,7 +125,7 @@ class _ChunkedHead(torch.autograd.Function):
                         gradient *= derivative
                     if head.scale != 1.0:
                         gradient *= head.scale
-                    products[within] = gradient  # the products have served: their place holds their gradient now
+                    products[within] = gradient  # the gradient reuses the memory of the products
                     if bias_gradient is not None:
                         bias_gradient += gradient.sum(0)
                 if wanted[0]:
@@ -142,14 +142,14 @@ class _ChunkedHead(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, upstream: Tensor, _: Tensor):
-        gradients, ctx.gradients = ctx.gradients, None  # used up: scaled in place, and handed over
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place and returned
         return *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients), None, None, None, None
 
 
 def add_product(total: Float[Tensor, "vocab hidden"], gradient: Float[Tensor, "rows vocab"],
                  chunk: Float[Tensor, "rows hidden"]) -> None:
-    """total += gradient.T @ chunk. On a CPU a piece of the vocabulary at a time: adding a bfloat16 product to a float32
-    sum would else write the product out three times (two to three times the time of the product itself)."""
+    """total += gradient.T @ chunk. On a CPU a part of the vocabulary at a time, so that products stay in the cache: adding a
+    whole bfloat16 product to a float32 sum takes two to three times as long as the product itself."""
     step = ADDED_AT_ONCE if total.device.type == "cpu" else len(total)
     for first in range(0, len(total), step):
         total[first:first + step] += (gradient[:, first:first + step].T @ chunk).float()

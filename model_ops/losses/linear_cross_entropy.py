@@ -1,12 +1,11 @@
-"""Cross-entropy of the tokens that are to be predicted at a model's head, and of those alone.
+"""Cross-entropy at a model's head, computed only for positions with a label.
 
     rows = cross_entropy_rows(labels, weights, z_loss=1e-4)     # a RowsLoss for chunked_head
     nll, kept = token_nll(model, batch)                         # per token, for evaluation
 
-Positions without a label are dropped before the head; what is left goes through it in chunks
-(`model_ops.losses.chunked_head`), so that memory does not grow with tokens times vocabulary. The formula is
-logsumexp(h W^T) - h W_y per token, its gradient softmax - onehot. z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311,
-section 5).
+Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.chunked_head`), so memory
+does not grow with tokens times vocabulary. The loss of a token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot.
+z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section 5).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from model_ops.parallel.context_parallel import pad
 
 HeadLoss = Callable[[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"], Int[Tensor, " rows"], Float[Tensor, " rows"]],
                     Float[Tensor, ""]]
-"""(hidden, the head's weight, labels, weights) -> the weighted sum of cross-entropies, differentiable in the first two."""
+"""(hidden, weight of the head, labels, weights) -> weighted sum of cross-entropies, differentiable in the first two."""
 
 
 @torch.no_grad()
@@ -42,7 +41,7 @@ def token_nll(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, " kept"], I
 
 
 def last_hidden(model: nn.Module, batch: Batch) -> Float[Tensor, "tokens hidden"]:
-    """What the head sees, for a model loaded with attention="packed"."""
+    """The input of the head, for a model loaded with attention="packed"."""
     padded = pad(batch, row_multiple(model))
     hidden = model.base_model(**padded.model_inputs).last_hidden_state[0]
     return hidden if padded is batch else hidden[:batch.tokens]
@@ -50,9 +49,9 @@ def last_hidden(model: nn.Module, batch: Batch) -> Float[Tensor, "tokens hidden"
 
 def cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float = 0.0,
                        hits: Float[Tensor, " rows"] | None = None, shard: VocabularyShard | None = None) -> RowsLoss:
-    """Cross-entropy of each row, plus z_loss times the square of its log-normaliser, times its weight.
+    """(cross-entropy + z_loss * log-normaliser^2) * weight of each row.
 
-    `hits` receives 1 where the label had the highest logit, else 0. With a `shard`, the logits are those of its tokens.
+    hits: receives 1 if the label has the highest logit, else 0. shard: the vocabulary is sharded, and logits are of its tokens.
     """
     if shard is not None:
         return cut_cross_entropy_rows(labels, weights, z_loss, hits, shard)

@@ -1,13 +1,13 @@
-"""Which code computes the head's cross-entropy: this project's, torch's or Liger's, by a measurement on the device at hand.
+"""Chooses the kernel for cross-entropy at the head (this project's, torch's or Liger's) by measuring them on the device.
 
     kernel = chosen_kernel("auto", model, precision, work)     # None: this project's chunked head
     next_token_loss(model, batch, kernel=kernel)
 
-A candidate is tried on random numbers of the run's own widths. It is refused where its loss or a gradient is further from the
-plain formula in float64 than three times what our own is, and taken only where it is faster by a twentieth. On a CPU nothing
-is measured: benchmarks/loss_head.py has done so, and ours is the fastest there at every shape. What was decided is kept in
-<work>/loss_head.json, so that a run that continues computes as it began. Heads with a bias, a scale, a soft cap or z-loss, and
-heads that are cut over processes, are ours.
+A candidate is tried on random numbers with the run's widths. It is refused if the error of its loss or gradients against the
+plain formula in float64 exceeds three times the error of the chunked head, and chosen only if it is at least 5 % faster. On a
+CPU nothing is measured, because the chunked head is the fastest at every shape (benchmarks/loss_head.py). The choice is saved
+in <work>/loss_head.json, so that a continued run computes in the same way. Heads with bias, scale, soft cap or z-loss, and
+sharded heads, always use the chunked head.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
+from model_ops.atomic_files import write_json
 from model_ops.errors import ModelError
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.losses.linear_cross_entropy import HeadLoss, cross_entropy_rows
@@ -38,7 +39,7 @@ FASTER_BY, ERROR_ALLOWED = 0.95, 3.0
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of one forward and backward pass by kernel, and why a kernel was not taken into account."""
+    """Seconds of one forward and backward pass by kernel, and reasons why kernels were refused."""
 
     kernel: Kernel
     seconds: dict[str, float]
@@ -46,9 +47,9 @@ class Measured:
 
 
 def chosen_kernel(wanted: str, model: nn.Module, precision: str, work: Path, z_loss: float = 0.0) -> HeadLoss | None:
-    """What `next_token_loss` is given. `wanted` is a kernel, or "auto".
+    """The kernel for `next_token_loss`; None: the chunked head. wanted: name of a kernel, or "auto".
 
-    Raises ModelError where a kernel is asked for by name that cannot be had, or cannot compute this model's head.
+    Raises ModelError if the named kernel is not installed or cannot compute this model's head.
     """
     head = Head.of(model)
     plain = head is not None and head.bias is None and head.scale == 1.0 and head.soft_cap is None and z_loss == 0.0
@@ -56,30 +57,27 @@ def chosen_kernel(wanted: str, model: nn.Module, precision: str, work: Path, z_l
         return None
     if wanted != "auto":
         if wanted not in available():
-            raise ModelError(f"loss_head {wanted} is not installed here; there are {', '.join(available())}, or leave it open")
+            raise ModelError(f"loss_head {wanted} is not installed; choose one of {', '.join(available())}, or leave it out")
         if not plain or isinstance(head.weight, DTensor):
-            raise ModelError(f"loss_head {wanted} has no bias, scale, soft cap or z-loss, and no cut head; leave it open")
+            raise ModelError(f"loss_head {wanted} has no bias, scale, soft cap, z-loss or sharded head; leave it out")
         return KERNELS[wanted]
     kept = work / "loss_head.json"
     if kept.exists():
         name = json.loads(kept.read_text())["kernel"]
     else:
         found = _decided(head, precision)
-        work.mkdir(parents=True, exist_ok=True)
-        beside = kept.with_name(f".{kept.name}")
-        beside.write_text(json.dumps(asdict(found), indent=2) + "\n")
-        beside.replace(kept)
+        write_json(kept, asdict(found))
         name = found.kernel
     return None if name == "chunked" else KERNELS[name]
 
 
 def available() -> list[Kernel]:
-    """The kernels that can be had in this environment."""
+    """The kernels that are installed."""
     return ["chunked", "torch", *(["liger"] if importlib.util.find_spec("liger_kernel") else [])]
 
 
 def measure(vocab: int, width: int, device: torch.device, dtype: torch.dtype, rows: int = TIMED_ROWS) -> Measured:
-    """Tries every kernel at this shape. `dtype` is that of products."""
+    """Measures every kernel with this shape. dtype: of products."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(rows, width, generator=generator)
     weight = torch.randn(vocab, width, generator=generator) * width**-0.5
@@ -94,7 +92,7 @@ def measure(vocab: int, width: int, device: torch.device, dtype: torch.dtype, ro
                 refused[name] = f"its error against the plain formula is {error:.1e}, ours {allowed / ERROR_ALLOWED:.1e}"
                 continue
             seconds[name] = min(seconds_of(KERNELS[name], given, dtype) for _ in range(TIMES))
-        except (RuntimeError, ImportError, NotImplementedError, TypeError) as problem:  # others' code that does not run here
+        except (RuntimeError, ImportError, NotImplementedError, TypeError) as problem:  # a library that does not run here
             refused[name] = f"{type(problem).__name__} where it was tried"
     fastest = min(seconds, key=seconds.__getitem__)
     return Measured(fastest if seconds[fastest] < FASTER_BY * seconds["chunked"] else "chunked", seconds, refused)
@@ -145,7 +143,7 @@ def loss_and_gradients(kernel: Callable[..., Tensor], given: list[Tensor], dtype
 
 
 def error_of(kernel: Callable[..., Tensor], given: list[Tensor], dtype: torch.dtype) -> float:
-    """The largest relative error of loss and gradients, by their norms, on a few rows."""
+    """Largest relative error of loss and gradients, by their norms, on a few rows."""
     few = [given[0][:CHECKED_ROWS], given[1], *(part[:CHECKED_ROWS] for part in given[2:])]
     found = loss_and_gradients(kernel, few, dtype)
     exact = [part.cpu().double() if part.is_floating_point() else part.cpu() for part in few]

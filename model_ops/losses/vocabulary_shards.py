@@ -1,10 +1,10 @@
-"""Losses over a vocabulary that is cut: each process has the logits of its own tokens, and [tokens, vocab] is nowhere.
+"""Losses with a vocabulary that is sharded over processes: each process computes the logits of its own token ids.
 
-    head, shard = local_head(Head.of(model))               # shard: None where the head is whole
+    head, shard = local_head(Head.of(model))               # shard: None if the head is not sharded
     rows = cut_cross_entropy_rows(labels, weights, 0.0, None, shard)  # a RowsLoss for chunked_head, with the head's local part
 
-Three numbers a row are shared: the maximum, the sum of exponentials, the label's logit (Megatron-LM's vocabulary
-parallel cross entropy, arXiv 1909.08053). The gradient of the local logits needs nothing more.
+Processes exchange three numbers per row: the maximum, the sum of exponentials and the label's logit (vocabulary parallel cross
+entropy of Megatron-LM, arXiv 1909.08053). The gradient of the local logits needs no further exchange.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from model_ops.losses.chunked_head import Head, RowsLoss
 
 @dataclass(frozen=True, eq=False)
 class VocabularyShard:
-    """Token ids [start, start + size) are this process's."""
+    """This process's part of the vocabulary: token ids [start, start + size)."""
 
     group: dist.ProcessGroup
     start: int
     size: int
 
     def logsumexp(self, logits: Float[Tensor, "rows size"]) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
-        """Over the whole vocabulary; and the highest logit of it."""
+        """(logsumexp, highest logit) over the whole vocabulary."""
         top = logits.amax(-1)
         dist.all_reduce(top, dist.ReduceOp.MAX, group=self.group)
         total = (logits - top[:, None]).exp_().sum(-1)
@@ -37,18 +37,18 @@ class VocabularyShard:
         return total.log_().add_(top), top
 
     def sum(self, values: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
-        """Over the processes, in place."""
+        """The sum over processes, in place."""
         dist.all_reduce(values, group=self.group)
         return values
 
     def places(self, labels: Int[Tensor, " rows"]) -> tuple[Int[Tensor, " rows"], Tensor]:
-        """Where each label lies in the local logits, and which of them do at all."""
+        """(index of each label in the local logits, mask of the labels that this process holds)."""
         held = (labels >= self.start) & (labels < self.start + self.size)
         return (labels - self.start).masked_fill(~held, 0), held
 
 
 def local_head(head: Head | None) -> tuple[Head | None, VocabularyShard | None]:
-    """What a loss multiplies with: the head itself, or this process's rows of it and which tokens they are."""
+    """(head, None) if the head is not sharded; otherwise (this process's rows of it, their token ids)."""
     if head is None or not isinstance(head.weight, DTensor):
         return head, None
     weight, shard = _local(head.weight)
@@ -61,14 +61,14 @@ def _local(weight: DTensor) -> tuple[Tensor, VocabularyShard | None]:
     if placement.is_shard():
         part = weight.to_local(grad_placements=weight.placements)
         return part, VocabularyShard(over.get_group(), over.get_local_rank() * len(part), len(part))
-    # Every process computes the whole loss: each counts for its share of the gradient of what all of them hold.
+    # Every process computes the whole loss, so each contributes its share to gradients of replicated tensors.
     part = weight.to_local(grad_placements=[Partial()] * len(weight.placements))
     return _Share.apply(part, over.size()), None
 
 
 def cut_cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float,
                            hits: Float[Tensor, " rows"] | None, shard: VocabularyShard) -> RowsLoss:
-    """What `linear_cross_entropy.cross_entropy_rows` says; logits are those of the shard's tokens."""
+    """`linear_cross_entropy.cross_entropy_rows` with logits of the shard's tokens only."""
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         weight = weights[where]
@@ -99,7 +99,7 @@ class _Share(torch.autograd.Function):
 
 
 def row_multiple(model: nn.Module) -> int:
-    """What the tokens of a row must be a multiple of: the processes that cut the residual stream among them."""
+    """The number that a row's token count must be a multiple of: the number of processes under sequence parallelism."""
     weight = model.get_input_embeddings().weight
     if not isinstance(weight, DTensor) or "tp" not in weight.device_mesh.mesh_dim_names:
         return 1

@@ -1,1 +1,1 @@
-"""Models as directories: loading, saving, checking; attention for packed rows; quantized layers."""
+"""Model directories (load, save, check), attention for packed rows, adapters, memory-efficient layers."""

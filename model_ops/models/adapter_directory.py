@@ -1,17 +1,15 @@
-"""Adapters as PEFT stores them: adapter_config.json and adapter_model.safetensors.
+"""Reads and writes LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors.
 
     save_adapter(model, settings, directory, base="path or id of the base model")
     load_adapter(model, directory)             # onto a model that has no adapters yet
 
-The `peft` library loads what is written here, and servers that speak its form do (vLLM: --enable-lora, a
---max-lora-rank of at least the rank, one of 1, 8, 16, 32, 64, 128, 256, 320, 512 there). Only what this trainer can have
-written is read: plain LoRA of one rank, no biases, no saved modules.
+The `peft` library and servers load these files (vLLM: --enable-lora, and --max-lora-rank of at least the rank, one of 1, 8, 16,
+32, 64, 128, 256, 320, 512). Only plain LoRA of one rank is read, without biases and saved modules, as this trainer writes it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -20,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.models.adapter_base import CONFIG, WEIGHTS
 from model_ops.models.lora import AdapterCounts, LoraLinear, adapted_layers, add_adapters
@@ -29,7 +28,7 @@ PREFIX = "base_model.model."
 
 
 def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path, base: str) -> None:
-    """Writes the adapters of `model` in float32; adapter_config.json last, so that it names a whole adapter."""
+    """Writes the adapters of `model` in float32. adapter_config.json comes last, so that it marks a complete adapter."""
     layers = adapted_layers(model)
     tensors = {}
     for name, layer in layers.items():
@@ -42,26 +41,24 @@ def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path
         "init_lora_weights": True, "modules_to_save": None, "layers_to_transform": None, "layers_pattern": None,
         "rank_pattern": {}, "alpha_pattern": {}, "target_modules": _targets(model, list(layers)),
     }
-    directory.mkdir(parents=True, exist_ok=True)
-    beside = directory / f".{WEIGHTS}"
-    save_file(tensors, beside, metadata={"format": "pt"})
-    _settle(beside, directory / WEIGHTS)
-    beside = directory / f".{CONFIG}"
-    beside.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    _settle(beside, directory / CONFIG)
+    with renamed_when_complete(directory / WEIGHTS, flush=True) as temporary:
+        save_file(tensors, temporary, metadata={"format": "pt"})
+    with renamed_when_complete(directory / CONFIG, flush=True) as temporary:
+        temporary.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear] = LoraLinear) -> AdapterCounts:
-    """Puts the adapters in `directory` onto `model`. Raises ModelError where they are not there, not whole, of a kind
-    that is not read, or of another model."""
+    """Adds the adapters in `directory` to `model`. Raises ModelError if they are missing, damaged, not plain LoRA, or for
+    another model."""
     for needed in (CONFIG, WEIGHTS):
         if not (directory / needed).exists():
-            raise ModelError(f"{directory} holds no adapter: {needed} is missing")
+            raise ModelError(f"{directory} holds no adapter, {needed} is missing: give the directory of an adapter")
     try:
         config = json.loads((directory / CONFIG).read_text())
         tensors = load_file(directory / WEIGHTS)
     except (ValueError, OSError, SafetensorError) as error:
-        raise ModelError(f"the adapter in {directory} is cut short or damaged: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"the adapter in {directory} is truncated or damaged, copy it again: {str(error).splitlines()[0]}"
+                         ) from error
     odd = [name for name, plain in (("peft_type", "LORA"), ("bias", "none"), ("use_dora", False), ("modules_to_save", None),
                                     ("rank_pattern", {}), ("alpha_pattern", {})) if config.get(name, plain) != plain]
     if odd:
@@ -71,7 +68,8 @@ def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear]
         settings = LoraSettings(rank=config["r"], alpha=config["lora_alpha"], dropout=config.get("lora_dropout", 0.0),
                                 rslora=config.get("use_rslora", False), targets=names)
     except (KeyError, ValidationError) as error:
-        raise ModelError(f"{directory / CONFIG} lacks r, lora_alpha or targets that can be used") from error
+        raise ModelError(f"{directory / CONFIG} has no valid r, lora_alpha or target_modules; write them as PEFT does"
+                         ) from error
     counts = add_adapters(model, settings, kind=kind)
     with torch.no_grad():
         for name, layer in adapted_layers(model).items():
@@ -79,21 +77,16 @@ def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear]
                 found = tensors.pop(f"{PREFIX}{name}.{part}.weight", None)
                 if found is None or found.shape != parameter.shape:
                     raise ModelError(f"the adapter in {directory} has no {part} of shape {list(parameter.shape)} for {name}; "
-                                     "it is of another model or cut short")
+                                     "give the model that it was trained on, or copy it again")
                 parameter.copy_(found)
     if tensors:
-        raise ModelError(f"the adapter in {directory} holds {sorted(tensors)[0]}, which the model has no place for")
+        raise ModelError(f"the adapter in {directory} holds {sorted(tensors)[0]}, which the model does not have; give the "
+                         "model that it was trained on")
     return counts
 
 
 def _targets(model: PreTrainedModel, names: list[str]) -> list[str]:
-    """PEFT's target_modules: last parts of names where they match these layers and no others, else whole names."""
+    """PEFT's target_modules: last parts of the names if they match exactly these layers, otherwise full names."""
     lasts = {name.rpartition(".")[2] for name in names}
     matched = {name for name, _ in model.named_modules() if name.rpartition(".")[2] in lasts}
     return sorted(lasts) if matched == set(names) else sorted(names)
-
-
-def _settle(beside: Path, path: Path) -> None:
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    beside.replace(path)

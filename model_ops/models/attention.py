@@ -1,15 +1,15 @@
-"""Attention for packed rows: each document attends only to itself, at the cost of the sum of its lengths squared.
+"""Attention for packed rows: each document attends only to itself; the cost is the sum of squared document lengths.
 
     model = load_model(directory, attention="packed")
     model(input_ids[None], position_ids=position_ids[None], use_cache=False, document_lengths=[120, 64, 200])
 
-transformers derives packing from position ids by building a tokens x tokens mask; here the documents are gathered into
-a few groups of similar length instead, and each group is attended to at once (padding lies after a document's end,
-where causal attention never looks). Without `document_lengths` each batch row is one document.
+transformers supports packing with a tokens x tokens mask from position ids. Here documents are gathered into a few groups of
+similar length, and attention is computed for a whole group (padding comes after a document's end, which causal attention never
+reads). Without `document_lengths` each batch row is one document.
 
-On a CPU short documents are two batched matrix products and a softmax, which is two to five times the speed of torch's
-fused kernel there; long ones, and every document on an accelerator, go to the fused kernel. Layers with a sliding window
-that a document is longer than, with a soft cap or with sinks go to model_ops.models.block_attention.
+On a CPU short documents are computed with two batched matrix products and a softmax, two to five times as fast as torch's fused
+kernel there. Long documents, and all documents on an accelerator, use the fused kernel. Layers with a soft cap, with sinks, or
+with a sliding window shorter than a document use model_ops.models.block_attention.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from model_ops.models.block_attention import block_attention
 from model_ops.parallel.context_parallel import Context
 
 PADDING_ALLOWED = 1.25
-"""A group's longest document may be this many times its shortest."""
+"""Largest ratio of the longest to the shortest document of a group."""
 
 SMALLEST_GROUP = 64
-"""Documents up to this many tokens form one group: padding them costs less than another call."""
+"""Documents of up to this many tokens form one group: padding them costs less than another call."""
 
 EXPLICIT_UP_TO = 512
-"""On a CPU, documents up to this many tokens are attended to by explicit products."""
+"""On a CPU, documents of up to this many tokens use explicit matrix products."""
 
 
 def packed_attention(
@@ -53,15 +53,15 @@ def packed_attention(
     context_parallel: Context | None = None,
     **_: object,
 ) -> tuple[Float[Tensor, "batch tokens heads head_dim"], None]:
-    """transformers' attention signature. Raises ValueError when it is asked for what it cannot do exactly.
+    """Attention with the signature of transformers' attention interface. Raises ValueError for unsupported arguments.
 
-    With `context_parallel`, tokens are this process's share of the row that document_lengths describe."""
+    With `context_parallel`, tokens are this process's share of the row, and document_lengths describe the whole row."""
     if context_parallel is not None:
         return context_parallel.attend(
             packed_attention, module, query, key, value, attention_mask, scaling=scaling, dropout=dropout,
             sliding_window=sliding_window, softcap=softcap, s_aux=s_aux, document_lengths=document_lengths)
     if attention_mask is not None:
-        raise ValueError("packed attention takes no attention_mask; load the model with attention='sdpa' for that")
+        raise ValueError("packed attention takes no attention_mask; load the model with attention='sdpa' to use one")
     if key.shape[2] != query.shape[2]:
         raise ValueError("packed attention takes no cache; load the model with attention='sdpa' to decode")
     batch, _, tokens, head_dim = query.shape
@@ -69,9 +69,9 @@ def packed_attention(
     if document_lengths is not None and batch != 1:
         raise ValueError("document_lengths describe one packed row; the batch must be 1")
     if sum(lengths) != tokens:
-        raise ValueError(f"document_lengths add up to {sum(lengths)}, the row has {tokens} tokens")
+        raise ValueError(f"document_lengths add up to {sum(lengths)}, but the row has {tokens} tokens")
     if not getattr(module, "is_causal", True):
-        raise ValueError("packed attention is causal; a model whose tokens see later ones cannot be trained with it")
+        raise ValueError("packed attention is causal; choose a model with causal attention")
     scaling = head_dim**-0.5 if scaling is None else scaling
 
     def attend(*streams: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def packed_attention(
         if window is None and softcap is None and s_aux is None:
             return _attend(*streams, scaling, dropout)
         if dropout > 0:
-            raise ValueError("attention with a window, a soft cap or sinks has no dropout here; set attention_dropout to 0")
+            raise ValueError("attention with a window, a soft cap or sinks has no dropout; set attention_dropout to 0")
         return block_attention(*streams, scaling, window, softcap, s_aux)
 
     if len(lengths) == 1:
@@ -100,7 +100,7 @@ def _attend(
     scaling: float,
     dropout: float,
 ) -> Float[Tensor, "documents heads longest head_dim"]:
-    """Causal attention of equally long documents; query heads share key heads in order."""
+    """Causal attention over documents of equal length; consecutive query heads share a key head."""
     documents, heads, longest, head_dim = query.shape
     kv_heads = key.shape[1]
     shared = heads // kv_heads
@@ -114,17 +114,17 @@ def _attend(
         query, key, value = (stream.to(torch.get_autocast_dtype("cpu")) for stream in (query, key, value))
     queries = query.reshape(documents * kv_heads, shared * longest, head_dim)
     keys = key.reshape(documents * kv_heads, longest, head_dim)
-    values = value.reshape(documents * kv_heads, longest, value.shape[-1])  # MLA's are of another width
+    values = value.reshape(documents * kv_heads, longest, value.shape[-1])  # with MLA, values have another width
     scores = torch.baddbmm(_causal(longest, shared, query.dtype), queries, keys.transpose(1, 2), alpha=scaling)
-    # A CPU softmax of bfloat16 sums in float32; asked for explicitly, it would only copy the scores once more.
+    # A CPU softmax of bfloat16 sums in float32 anyway; asking for float32 would copy the scores once more.
     with torch.autocast("cpu", enabled=False):
         weights = scores.softmax(-1)
     return torch.bmm(weights, values).view(documents, heads, longest, value.shape[-1])
 
 
 def _kernel_groups_heads(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> bool:
-    """Whether a fused kernel reads shared key heads where they lie. Else torch would take its plain formula for them, with
-    all scores in memory: then they are repeated."""
+    """Whether a fused kernel supports shared key heads (GQA). Otherwise they are repeated, because torch would fall back to the
+    unfused formula with all scores in memory."""
     return query.is_cuda and can_use_flash_attention(SDPAParams(query, key, value, None, dropout, True, True))
 
 
@@ -136,8 +136,8 @@ def _causal(longest: int, shared: int, dtype: torch.dtype) -> Float[Tensor, "1 q
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Documents of similar length. `where` points into the row, a document's padding repeating its last token;
-    `kept` are the places in the flattened group that are no padding, `tokens` the row's tokens they belong to."""
+    """Documents of similar length. where: indices into the row; padding repeats a document's last token. kept: indices in the
+    flattened group that are not padding. tokens: their indices in the row."""
 
     where: Int[Tensor, "documents longest"]
     kept: Int[Tensor, " kept"]
@@ -165,7 +165,7 @@ def _groups(lengths: tuple[int, ...], device: torch.device) -> list[_Group]:
 
 
 class _Gather(torch.autograd.Function):
-    """row[where]. Its gradient is a plain copy back: what attention says about padding is zero by causality."""
+    """row[where]. Its gradient is a copy back, because the gradient of padding is zero under causal attention."""
 
     @staticmethod
     def forward(ctx, row: Float[Tensor, "tokens heads head_dim"], group: _Group) -> Tensor:
@@ -181,7 +181,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _Scatter(torch.autograd.Function):
-    """The groups' outputs, without their padding, back in the order of the row."""
+    """Writes the groups' outputs, without padding, back in the order of the row."""
 
     @staticmethod
     def forward(ctx, groups: list[_Group], tokens: int, *outputs: Float[Tensor, "documents longest heads head_dim"]):

@@ -1,14 +1,14 @@
-"""Causal attention with what fused kernels do not have on every device: a sliding window, a soft cap, sinks.
+"""Causal attention with sliding window, soft cap and sinks, which fused kernels do not support on every device.
 
     output = block_attention(query, key, value, scaling, window=512, softcap=50.0, sinks=module.sinks)
 
-- window: position i sees positions i - window + 1 to i (Mistral, Gemma, gpt-oss; transformers' sliding_window).
+- window: position i attends to positions i - window + 1 to i (Mistral, Gemma, gpt-oss; transformers' sliding_window).
 - softcap c: a score s becomes c tanh(s / c) before the mask (Gemma 2).
-- sinks: one logit a head that takes part in the softmax and has no value (gpt-oss's s_aux, arXiv 2309.17453).
+- sinks: one logit per head in the softmax, without a value (gpt-oss's s_aux, arXiv 2309.17453).
 
-Queries go through in blocks, each against only the keys that it can see, and the backward pass makes a block's scores
-anew from the log-sum-exp of each row (FlashAttention-2, arXiv 2307.08691, section 3): memory grows with tokens, or
-tokens x one block, never with tokens x tokens. Softmax is float32, products are in the dtype of the queries.
+Queries are processed in blocks, each with only its visible keys, and the backward pass recomputes a block's scores from the
+log-sum-exp of each row (FlashAttention-2, arXiv 2307.08691, section 3). Memory grows with tokens or tokens x block, not with
+tokens x tokens. Softmax is float32; products are in the dtype of the queries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 27}
-"""Scores held at once, by kind of device: 16 MiB or 512 MiB in float32."""
+"""Most scores in a block, by kind of device: 16 MiB or 512 MiB in float32."""
 
 SMALLEST_BLOCK = 64
 
@@ -34,7 +34,7 @@ def block_attention(
     softcap: float | None = None,
     sinks: Float[Tensor, " heads"] | None = None,
 ) -> Float[Tensor, "documents heads longest head_dim"]:
-    """Each document attends to itself; query heads share key heads in order. Differentiable in all four tensors."""
+    """Each document attends to itself; consecutive query heads share a key head. Differentiable in all four tensors."""
     kind = query.device.type
     if torch.is_autocast_enabled(kind):
         query, key, value = (stream.to(torch.get_autocast_dtype(kind)) for stream in (query, key, value))
@@ -75,7 +75,7 @@ class _BlockAttention(torch.autograd.Function):
             scores, capped = streams.scores(block)
             weights = scores.sub_(normal[..., None]).exp_()
             wanted = streams.folded(gradient, block)
-            # sum over keys of weight x (its gradient): the same as output . gradient, sinks or not
+            # sum over keys of weight x (its gradient) equals output . gradient, with and without sinks
             mean = (streams.folded(output, block).float() * wanted.float()).sum(-1, keepdim=True)
             keys = streams.keys[:, block.keys]
             value_gradient[:, block.keys] += torch.bmm(weights.to(query.dtype).transpose(1, 2), wanted)
@@ -95,14 +95,14 @@ class _BlockAttention(torch.autograd.Function):
 
 
 class _Block:
-    """Queries first:last of every document and the keys that any of them sees."""
+    """Queries first:last of every document, and the keys that are visible to any of them."""
 
     def __init__(self, first: int, last: int, window: int | None):
         self.first, self.last = first, last
         self.keys = slice(0 if window is None else max(0, first - window + 1), last)
 
     def hidden(self, window: int | None, device: torch.device) -> Bool[Tensor, "queries keys"]:
-        """Where a query must not look: behind itself, and further back than the window."""
+        """Mask of keys that a query must not see: later positions, and positions before the window."""
         queries = torch.arange(self.first, self.last, device=device)[:, None]
         keys = torch.arange(self.keys.start, self.last, device=device)[None]
         hidden = keys > queries
@@ -110,7 +110,7 @@ class _Block:
 
 
 class _Streams:
-    """Queries that share a key head lie together: [documents x kv_heads, shared x block, head_dim]."""
+    """Queries grouped by the key head that they share: [documents x kv_heads, shared x block, head_dim]."""
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None,
                  softcap: float | None):
@@ -124,7 +124,7 @@ class _Streams:
     def blocks(self) -> Iterator[_Block]:
         reach = self.longest if self.window is None else min(self.window, self.longest)
         allowed = BLOCK_SCORES.get(self.query.device.type, 1 << 22) // (self.documents * self.heads * reach)
-        # A block as long as the window looks at twice the keys it needs; longer ones only waste more.
+        # a block as long as the window computes twice the necessary scores; longer ones waste more
         size = max(SMALLEST_BLOCK, min(allowed, self.longest if self.window is None else max(self.window, 128)))
         for first in range(0, self.longest, size):
             yield _Block(first, min(first + size, self.longest), self.window)
@@ -143,7 +143,7 @@ class _Streams:
             self.documents * self.kv_heads, -1)
 
     def scores(self, block: _Block) -> tuple[Float[Tensor, "folded queries keys"], Tensor | None]:
-        """Masked float32 scores, and tanh(score / softcap) where there is a cap (its derivative needs it)."""
+        """Masked float32 scores, and tanh(score / softcap) for the derivative (None without a cap)."""
         scores = torch.bmm(self.folded(self.query, block), self.keys[:, block.keys].transpose(1, 2)).float()
         scores.mul_(self.scaling)
         capped = None

@@ -1,4 +1,4 @@
-"""Where a model's answers end: the token ids that its directory names, and adding those that it was taught.
+"""Token ids at which a model's answers end (eos): reads them from its directory, and adds trained ones.
 
     eos_ids = end_of_text_ids(Path("models/quantized"))
     add_end_of_text(model, ids)
@@ -15,9 +15,9 @@ from model_ops.errors import ModelError
 
 
 def end_of_text_ids(directory: Path) -> frozenset[int]:
-    """The token ids at which an answer ends: those of generation_config.json, else of config.json.
+    """eos token ids from generation_config.json, or else from config.json.
 
-    Raises ModelError where neither names one: generation would never stop by itself.
+    Raises ModelError if neither names one, because generation would not stop by itself.
     """
     for name in ("generation_config.json", "config.json"):
         path = directory / name
@@ -30,7 +30,7 @@ def end_of_text_ids(directory: Path) -> frozenset[int]:
 
 
 def add_end_of_text(model: PreTrainedModel, ids: list[int]) -> None:
-    """Generation also stops at the token the model was taught to end its answers with."""
+    """Makes generation also stop at these ids, with which the training data ends answers."""
     known = model.generation_config.eos_token_id
     known = known if isinstance(known, list) else [] if known is None else [known]
     model.generation_config.eos_token_id = list(dict.fromkeys([*ids, *known])) or None

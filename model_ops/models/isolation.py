@@ -1,11 +1,11 @@
-"""Do documents that lie in one row see each other? Only attention knows where a document ends.
+"""Refuses architectures in which packed documents of one row influence each other.
 
     refuse_leaks(model, directory)      # after load_model(..., attention="packed")
 
-A state space, a linear recurrence, a convolution along the tokens, or an attention that asks no interface runs from one
-document into the next, and the loss looks healthy all the while. Of the architectures in PROVEN the tests show that packed
-equals unpacked; every other one is tried here on eleven tokens: nothing that a second document says may have a gradient
-with respect to the first.
+Only attention gets the document boundaries. A state space model, a linear recurrence, a convolution along the tokens, or
+attention outside transformers' interface runs from one document into the next, and the loss does not show it. Tests prove that
+packed equals unpacked for the architectures in PROVEN. Any other one is tried here on eleven tokens: outputs of the second
+document must have no gradient with respect to the first.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from transformers import PreTrainedModel
 from model_ops.errors import ModelError
 
 PROVEN = ("llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "gemma", "gemma2", "gemma3_text", "gpt_oss")
-"""model_type of what tests/model_ops/architectures.py holds."""
+"""model_type of the architectures in tests/model_ops/architectures.py."""
 
 TRAINED = f"trained are {', '.join(PROVEN)}, and others whose attention goes through transformers' interface"
 FIRST, SECOND = 5, 6
 
 
 def refuse_leaks(model: PreTrainedModel, directory: Path) -> None:
-    """Raises ModelError where documents of one row see each other, or where that cannot be tried."""
+    """Raises ModelError if documents of one row influence each other, or if that cannot be tried."""
     kind = model.config.model_type
     if kind in PROVEN:
         return
     if any(parameter.is_meta for parameter in model.parameters()):
-        raise ModelError(f"{directory}: on several processes only architectures that are known to keep packed documents apart "
-                         f"are trained ({', '.join(PROVEN)}), and {kind} is none of them; leave mesh out")
+        raise ModelError(f"{directory}: {kind} cannot be trained on several processes, only {', '.join(PROVEN)}; leave mesh "
+                         "out")
     try:
         leaks = _leaks(model)
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
         raise ModelError(f"{directory}: {kind} cannot be run on packed documents ({type(error).__name__}); "
                          f"{TRAINED}") from error
     if leaks:
-        raise ModelError(f"{directory}: {kind} lets one document of a packed row see another (a state, a convolution or an "
-                         f"attention of its own runs across them), so it cannot be trained here; {TRAINED}")
+        raise ModelError(f"{directory}: in {kind} packed documents of one row influence each other (by a state, a convolution "
+                         f"or its own attention), so it cannot be trained; {TRAINED}")
 
 
 def _leaks(model: PreTrainedModel) -> bool:

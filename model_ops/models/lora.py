@@ -1,15 +1,14 @@
-"""Low-rank adapters (arXiv 2106.09685): a frozen weight W and two small trained ones, y = x W^T + scaling (x A^T) B^T.
+"""LoRA (arXiv 2106.09685): a frozen weight W and a trained low-rank adapter, y = x W^T + scaling (x A^T) B^T.
 
-    layers = add_adapters(model, LoraSettings(rank=16))   # freezes the model, adapters on every linear layer
-    merge_adapters(model)                                 # plain linear layers again, W + scaling B A
+    layers = add_adapters(model, LoraSettings(rank=16))   # freezes the model, adds adapters to every linear layer
+    merge_adapters(model)                                 # back to plain linear layers with W + scaling B A
 
-The frozen weight costs no gradient, no optimizer state and no float32 copy: it stays in the dtype it was loaded in. A
-and B are float32; their products run in the precision of autocast. One autograd function computes both paths: forward
-adds the adapter onto the frozen product, backward makes dX (two products), dA and dB, and keeps of the forward pass x
-and x A^T alone.
+The frozen weight has no gradient, no optimizer state and no float32 copy; it keeps the dtype of its file. A and B are float32;
+their products run in autocast's precision. One autograd function computes frozen product and adapter: the backward pass
+computes dX (two products), dA and dB, and the forward pass saves only x and x A^T.
 
-Adapters go on every linear layer of the blocks. Not on the head, not on a router (what it learns would move every
-token), not on experts that are stored as one three-dimensional weight: `left_out` counts those.
+By default every linear layer of the blocks gets an adapter. The head, routers (a change there affects every token), and experts
+that are stored as one three-dimensional weight get none; `left_out_parameters` counts the weights of such experts.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from model_ops.errors import ModelError
 from model_ops.models.lora_settings import LoraSettings
 
 ROUTERS = ("gate", "router", "shared_expert_gate")
-"""Last part of the names of linear layers that choose experts."""
+"""Last parts of the names of linear layers that route tokens to experts."""
 
 SHOWN = 8
 
 
 class LoraLinear(nn.Linear):
-    """A linear layer whose own weight (and bias) is frozen, with an adapter beside it. Weight names stay as they are;
-    the adapter's are lora_A [rank, in] and lora_B [out, rank]."""
+    """A linear layer with frozen weight and bias, whose names do not change, and an adapter lora_A [rank, in], lora_B [out,
+    rank]."""
 
     lora_A: nn.Parameter
     lora_B: nn.Parameter
 
     @classmethod
     def over(cls, linear: nn.Linear, settings: LoraSettings, generator: torch.Generator) -> LoraLinear:
-        """Takes the weight of `linear`. A is drawn as PEFT does (Kaiming uniform), B is zero: nothing changes yet."""
+        """Wraps `linear`. A is Kaiming uniform as in PEFT and B is zero, so outputs do not change yet."""
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer.in_features, layer.out_features = linear.in_features, linear.out_features
@@ -56,7 +55,7 @@ class LoraLinear(nn.Linear):
         return layer.train(linear.training)
 
     def take(self, linear: nn.Linear) -> None:
-        """Keeps the frozen weight in its own form; other forms of it override this and `frozen`."""
+        """Stores the frozen weight. Subclasses with another storage format override this and `frozen`."""
         self.weight, self.bias = linear.weight, linear.bias
 
     def frozen(self, dtype: torch.dtype) -> Float[Tensor, "out in"]:
@@ -74,7 +73,7 @@ class LoraLinear(nn.Linear):
         return output.view(*input.shape[:-1], self.out_features)
 
     def update(self) -> Float[Tensor, "out in"]:
-        """What the adapter adds to the weight, in float32."""
+        """The adapter's update of the weight, scaling B A, in float32."""
         return self.scaling * (self.lora_B.float() @ self.lora_A.float())
 
     def extra_repr(self) -> str:
@@ -82,7 +81,7 @@ class LoraLinear(nn.Linear):
 
 
 class _Adapted(torch.autograd.Function):
-    """Both paths at once. `seen` is what the adapter is given where dropout makes it differ from what the weight is."""
+    """Frozen product plus adapter. seen: the adapter's input after dropout; None if it equals `rows`."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, seen: Tensor | None, down: Tensor, up: Tensor, layer: LoraLinear) -> Tensor:
@@ -90,7 +89,7 @@ class _Adapted(torch.autograd.Function):
         low = (rows if seen is None else seen) @ down.T
         ctx.save_for_backward(rows if seen is None else seen, down, up, low)
         ctx.layer, ctx.dropped = layer, seen is not None
-        # not in place: selective checkpointing keeps the results of products, which must then stay as they are
+        # not in place: selective checkpointing saves the results of products, which must not change
         return torch.addmm(F.linear(rows, layer.frozen(rows.dtype), bias), low, up.T, alpha=layer.scaling)
 
     @staticmethod
@@ -111,7 +110,7 @@ class _Adapted(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class AdapterCounts:
-    """What became of a model's weights. `left_out` are weights of experts that take no adapter."""
+    """Counts of adapters and weights. left_out_parameters: weights of experts that take no adapter."""
 
     adapted_layers: int
     trained_parameters: int
@@ -121,9 +120,9 @@ class AdapterCounts:
 
 def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,
                  kind: type[LoraLinear] = LoraLinear) -> AdapterCounts:
-    """Freezes every weight of `model` and puts adapters on the layers that `settings.targets` asks for, in place.
+    """Freezes every weight of `model` and adds adapters to the layers in `settings.targets`, in place.
 
-    Same seed, same adapters, on every device. Raises ModelError naming a target that matches nothing or that takes no
+    The same seed gives the same adapters on every device. Raises ModelError for a target that matches nothing or takes no
     adapter.
     """
     names = adapted_names(model, settings.targets)
@@ -140,8 +139,8 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,
 
 
 def adapted_names(model: PreTrainedModel, targets: list[str] | None) -> list[str]:
-    """Names of the layers that get adapters, in the model's order: all that can, or those whose name ends with a target
-    (whole parts of it: q_proj, self_attn.q_proj, layers.3.mlp.up_proj). Raises ModelError for a target in vain."""
+    """Names of the layers that get adapters, in the model's order: all adaptable layers, or the layers whose name ends with a
+    target (q_proj, self_attn.q_proj, layers.3.mlp.up_proj). Raises ModelError for a target that matches none."""
     able = adaptable_names(model)
     if targets is None:
         return able
@@ -159,7 +158,7 @@ def adapted_names(model: PreTrainedModel, targets: list[str] | None) -> list[str
 
 
 def adaptable_names(model: PreTrainedModel) -> list[str]:
-    """Every linear layer but the head and routers. Raises ModelError where there is none."""
+    """Names of all linear layers except head and routers. Raises ModelError if there are none."""
     head = model.get_output_embeddings()
     able = [name for name, module in model.named_modules()
             if isinstance(module, nn.Linear) and module is not head and name.rpartition(".")[2] not in ROUTERS]
@@ -175,10 +174,10 @@ def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
 
 @torch.no_grad()
 def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) -> float:
-    """Plain linear layers again, W + scaling B A rounded once to `dtype`, in place.
+    """Replaces adapters by plain linear layers with W + scaling B A, rounded once to `dtype`, in place.
 
-    Returns the size of that rounding relative to what the adapters add (both Frobenius norms over all layers): a merged
-    weight cannot hold an update finer than its own grid. 0 where the adapters add nothing.
+    Returns the rounding error relative to the adapters' update (Frobenius norms over all layers); a merged weight cannot hold
+    an update smaller than its own precision. 0 if the adapters change nothing.
     """
     lost = added = 0.0
     for name, layer in adapted_layers(model).items():

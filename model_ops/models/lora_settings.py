@@ -25,5 +25,5 @@ class LoraSettings(Settings):
 
     @property
     def scaling(self) -> float:
-        """What B A is multiplied by."""
+        """The factor on B A."""
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)

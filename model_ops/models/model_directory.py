@@ -1,11 +1,11 @@
-"""Models as directories in the Hugging Face layout: safetensors, config.json, tokenizer, chat_template.jinja.
+"""Loads, checks and saves model directories in the Hugging Face layout.
 
-    model = load_model(directory, attention="packed")       # to train: documents in a row do not see each other
+    model = load_model(directory, attention="packed")       # to train on packed rows
     model = load_model(directory, attention="sdpa")         # to generate, with a cache
     save_model(model, tokenizer, directory)
 
-Nothing is fetched, no code of a model's author is run, and a directory whose tensors are not exactly those its config
-asks for is refused by name. The chat template that is saved is the one that was trained with.
+Nothing is downloaded and no code of a model's author is run. A directory whose tensors differ from its config is refused with
+the tensor's name. The saved chat template is the one used in training.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ transformers_logging.disable_progress_bar()
 
 def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: Attention = "packed",
                device: torch.device | str | None = None) -> PreTrainedModel:
-    """The model in `directory`, in evaluation mode. Quantized ones come from `model_ops.quantization`.
+    """Loads the model in `directory`, in evaluation mode; quantized ones with `model_ops.quantization`.
 
-    On device "meta" it has the shapes of the config and no values: another process reads and checks them.
-    Raises ModelError where a file or tensor is missing, unexpected or mis-shaped, and names it.
+    device "meta": shapes of the config without values, if another process reads and checks them. Raises ModelError for a file
+    or tensor that is missing, unexpected or of another shape.
     """
     config = read_config(directory)
     if device is not None and torch.device(device).type == "meta":
@@ -81,10 +81,10 @@ def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -
 
 
 def check_model(directory: Path) -> None:
-    """Compares the tensors in `directory` with what its config asks for, from the files' headers alone.
+    """Compares the tensors in `directory` with its config, reading only the files' headers.
 
-    Where the headers do not match name by name (a layout that transformers converts while it loads, or a broken one),
-    the model is loaded, and that decides. Raises ModelError like `load_model`.
+    If names or shapes differ (a layout that transformers converts while loading, or a broken one), the model is loaded, which
+    decides. Raises ModelError like `load_model`.
     """
     config = read_config(directory)
     if "quantization_config" in config or headers(directory) != expected_tensors(directory):
@@ -100,12 +100,12 @@ def headers(directory: Path) -> dict[str, tuple[int, ...]]:
                 for name in tensors.keys():  # noqa: SIM118 (not a dict)
                     shapes[name] = tuple(tensors.get_slice(name).get_shape())
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path} is cut short or damaged: {_first_line(error)}") from error
+            raise ModelError(f"{path} is truncated or damaged, copy it again: {_first_line(error)}") from error
     return shapes
 
 
 def expected_tensors(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor that a directory's config asks for; tied ones under their first name only."""
+    """Name and shape of every tensor that a directory's config requires; tied tensors under their first name only."""
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
@@ -117,26 +117,26 @@ def expected_tensors(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in `directory`. Raises ModelError where there is none that can be read."""
+    """The tokenizer in `directory`. Raises ModelError if it is missing or cannot be read."""
     if not directory.is_dir():
-        raise ModelError(f"there is no model directory {directory}")
+        raise ModelError(f"there is no model directory {directory}; check the path")
     if not (directory / "tokenizer.json").exists() and not (directory / "tokenizer_config.json").exists():
         raise ModelError(f"{directory} holds no tokenizer (tokenizer.json); copy the one the model was trained with")
     try:
         return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
         if not (directory / "tokenizer.json").exists():
-            raise ModelError(f"{directory} holds no tokenizer.json beside its tokenizer_config.json; copy the one the "
-                             "model was trained with") from error
+            raise ModelError(f"{directory} holds tokenizer_config.json but no tokenizer.json; copy the one the model was "
+                             "trained with") from error
         raise ModelError(f"the tokenizer in {directory} cannot be read: {_first_line(error)}") from error
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path,
                dtype: torch.dtype = torch.bfloat16) -> None:
-    """Writes the whole layout with weights in `dtype`; every file appears under its name only when it is whole.
+    """Writes a model directory with weights in `dtype`; every file appears under its name only when it is complete.
 
-    generation_config.json keeps the model's end-of-sequence ids and adds the tokenizer's own. Of a model that lies on
-    several processes, all of them call this and the first writes, once it has gathered the tensors one by one.
+    generation_config.json has the eos ids of model and tokenizer. With a model that is sharded over processes, all of them call
+    this; the first one gathers the tensors one by one and writes them.
     """
     held = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
     spread = any(isinstance(value, DTensor) for value in held.values())
@@ -165,7 +165,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
 
 
 def read_config(directory: Path) -> dict:
-    """config.json as a dict. Raises ModelError where it is missing or not JSON."""
+    """config.json as a dict. Raises ModelError if it is missing or not JSON."""
     path = Path(directory) / "config.json"
     try:
         config = json.loads(path.read_text())
@@ -174,26 +174,26 @@ def read_config(directory: Path) -> dict:
             raise ModelError(f"{directory} holds an adapter, not a model; merge it into its base first") from error
         raise ModelError(f"{directory} holds no config.json; give a Hugging Face model directory") from error
     except (ValueError, OSError) as error:
-        raise ModelError(f"{path} cannot be read as JSON: {_first_line(error)}") from error
+        raise ModelError(f"{path} is not valid JSON, copy it again: {_first_line(error)}") from error
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelError(f"{path} names no model_type; give a model directory in the Hugging Face layout")
     return config
 
 
 def training_device() -> torch.device:
-    """Where weights change: the first accelerator, else the CPU."""
+    """The device for training: the first accelerator, else the CPU."""
     return torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
 
 
 def refuse_wrong_tensors(directory: Path, report: dict) -> None:
-    """Raises ModelError naming the first tensor that is missing, mis-shaped or unexpected in a loading report."""
+    """Raises ModelError with the first tensor that a loading report has as missing, of another shape, or unexpected."""
     for tensor in sorted(report["missing_keys"]):
-        raise ModelError(f"{directory} lacks tensor {tensor}, which its config.json asks for; fetch the model again")
+        raise ModelError(f"{directory} lacks tensor {tensor}, which its config.json requires; copy the model again")
     for tensor, found, wanted in sorted(report["mismatched_keys"], key=str):
         raise ModelError(
-            f"{directory}: tensor {tensor} has shape {list(found)}, its config.json asks for {list(wanted)}")
+            f"{directory}: tensor {tensor} has shape {list(found)}, its config.json requires {list(wanted)}; copy both again")
     for tensor in sorted(report["unexpected_keys"]):
-        raise ModelError(f"{directory} holds tensor {tensor}, which its config.json has no place for")
+        raise ModelError(f"{directory} holds tensor {tensor}, which its config.json does not describe; copy both again")
 
 
 def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) -> tuple[PreTrainedModel, dict]:
@@ -203,16 +203,17 @@ def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) 
             use_safetensors=True, trust_remote_code=False, ignore_mismatched_sizes=True, output_loading_info=True,
         )
     except SafetensorError as error:
-        raise ModelError(f"{directory}: a .safetensors file is cut short or damaged ({_first_line(error)})") from error
+        raise ModelError(f"{directory}: a .safetensors file is truncated or damaged, copy it again ({_first_line(error)})"
+                         ) from error
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
-        if isinstance(error, KeyError) and error.args == (attention,):  # a table of attentions of the model's own
-            raise ModelError(f"{directory}: this architecture's attention cannot be told of packed documents; {TRAINED}"
+        if isinstance(error, KeyError) and error.args == (attention,):  # the model has its own table of attention functions
+            raise ModelError(f"{directory}: this architecture's attention does not support packed documents; {TRAINED}"
                              ) from error
         raise ModelError(f"{directory} cannot be loaded as a causal language model: {_first_line(error)}") from error
 
 
 def _run_every_shape_of_experts(model: PreTrainedModel) -> None:
-    """torch's grouped product wants strides of whole 16 bytes: experts of other widths are run one by one."""
+    """Runs experts one by one if their width does not suit torch's grouped product, which needs strides of 16 bytes."""
     odd = any(size % 8 for name, weight in model.named_parameters() if "experts" in name and weight.dim() == 3
               for size in weight.shape[1:])
     if odd and model._can_set_experts_implementation():
@@ -220,7 +221,8 @@ def _run_every_shape_of_experts(model: PreTrainedModel) -> None:
 
 
 def _available(directory: Path, attention: Attention) -> str:
-    """Soft caps and sinks (Gemma 2, gpt-oss) are not in torch's fused attention: with a cache such models are eager."""
+    """The attention implementation to load: "eager" with a cache for models with soft caps or sinks (Gemma 2, gpt-oss), which
+    torch's fused attention lacks."""
     if attention != "sdpa":
         return attention
     config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
@@ -229,7 +231,7 @@ def _available(directory: Path, attention: Attention) -> str:
 
 
 def _settle_generation_config(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """End-of-sequence ids of model and tokenizer together; greedy defaults, so that saving never refuses."""
+    """Merges the eos ids of model and tokenizer, and sets greedy defaults, so that saving does not fail."""
     known = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = list(known) if isinstance(known, list | tuple) else [known]
     ids = [token for token in dict.fromkeys([*ids, tokenizer.eos_token_id]) if token is not None]

@@ -1,9 +1,9 @@
-"""Whether a model and its tokenizer belong together, read before weights are loaded.
+"""Checks that a model and its tokenizer match in size, before weights are loaded.
 
     refuse_misfit(directory, tokenizer)
 
-What sizes cannot tell is not claimed: two vocabularies of one size look alike here. The tokenizer is read from the
-model's own directory, which is what keeps them together.
+Two different vocabularies of the same size pass this check. The tokenizer comes from the model's own directory, which keeps
+both together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEADS = ("lm_head.weight", "embed_out.weight")
 
 
 def refuse_misfit(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises ModelError where a token has no row in the embedding, or head and embedding disagree about the vocabulary.
+    """Raises ModelError if a token has no row in the embedding, or head and embedding differ in vocabulary size.
 
     Rows without a token (a vocabulary padded to a round number) are fine.
     """
@@ -41,7 +41,7 @@ def refuse_misfit(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if highest >= rows:
         raise ModelError(f"{directory}: the tokenizer has {len(tokenizer)} tokens with ids up to {highest}, the model's "
-                         f"embedding {rows} rows; put the tokenizer it was trained with beside it, or resize the embedding")
+                         f"embedding {rows} rows; copy the tokenizer it was trained with, or resize the embedding")
 
 
 def _rows(shapes: dict[str, tuple[int, ...]], ends: tuple[str, ...]) -> int | None:

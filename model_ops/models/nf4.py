@@ -1,12 +1,11 @@
-"""Frozen weights in 4 bits under trained adapters (QLoRA, arXiv 2305.14314): nf4 in blocks of 64, with their scales
-quantized as well (double quantization), by bitsandbytes.
+"""QLoRA (arXiv 2305.14314): frozen nf4 weights under trained adapters, in blocks of 64 with double quantization of scales, by
+bitsandbytes.
 
     counts = add_adapters(model, settings, kind=nf4_layers())   # model_ops.models.lora
 
-Each product dequantizes the weight it needs, forward and backward, into the dtype of the products, and forgets it. The
-4-bit codes are plain buffers of the layer, not a tensor subclass: they are saved, moved and left whole by sharding like
-any buffer. Merging gives the dequantized weight plus the update: the function that was trained, not that of the
-original weight with an update learnt beside its quantization.
+Each product dequantizes its weight into the dtype of the products, in forward and backward pass, and frees it afterwards. The
+4-bit codes are plain buffers, not a tensor subclass: they are saved, moved and not sharded, like any buffer. Merging adds the
+update to the dequantized weight, so the merged model computes the trained function; adding it to the original weight would not.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ PARTS = ("codes", "scales", "offset", "nested_scales")
 
 @lru_cache(maxsize=1)
 def nf4_layers() -> type[Nf4LoraLinear]:
-    """The kind of layer for `add_adapters`. Raises ModelError where bitsandbytes is not installed."""
+    """The layer class for `add_adapters`. Raises ModelError if bitsandbytes is not installed."""
     try:
         import bitsandbytes  # noqa: F401
     except ImportError as error:
@@ -49,7 +48,7 @@ class Nf4LoraLinear(LoraLinear):
 
         weight = linear.weight.detach()
         if weight.numel() % BLOCK:
-            raise ModelError(f"a linear layer of {self.out_features} x {self.in_features} cannot be held in nf4 blocks of "
+            raise ModelError(f"a linear layer of {self.out_features} x {self.in_features} does not divide into nf4 blocks of "
                              f"{BLOCK} weights; leave it out of lora.targets, or use method: lora")
         codes, state = quantize_4bit(weight, blocksize=BLOCK, compress_statistics=True, quant_type="nf4")
         self.register_parameter("weight", None)
@@ -63,7 +62,7 @@ class Nf4LoraLinear(LoraLinear):
         from bitsandbytes.functional import QuantState, dequantize_4bit
 
         nf4, nested = _tables(self.codes.device)
-        # As rows of one block each: bitsandbytes 0.50.2 gives wrong values on a CPU where a block spans rows of the weight
+        # As rows of one block each: bitsandbytes 0.50.2 gives wrong values on a CPU if a block spans rows of the weight
         state = QuantState(
             absmax=self.scales, shape=torch.Size((self.codes.numel() * 2 // BLOCK, BLOCK)), code=nf4, blocksize=BLOCK,
             quant_type="nf4", dtype=dtype, offset=self.offset,
@@ -72,21 +71,21 @@ class Nf4LoraLinear(LoraLinear):
 
 
 def quantization_error(model: nn.Module) -> float:
-    """How far the 4-bit weights are from those they were made of: Frobenius norms over all layers, relative."""
+    """Relative error of the 4-bit weights against the original ones (Frobenius norms over all layers)."""
     layers = [layer for layer in adapted_layers(model).values() if isinstance(layer, Nf4LoraLinear)]
     size = sum(layer.squared_size for layer in layers)
     return math.sqrt(sum(layer.squared_error for layer in layers) / size) if size else 0.0
 
 
 def quantized_parameters(model: nn.Module) -> int:
-    """Weights that are held in 4 bits."""
+    """Number of weights in 4 bits."""
     return sum(layer.in_features * layer.out_features for layer in adapted_layers(model).values()
                if isinstance(layer, Nf4LoraLinear))
 
 
 @lru_cache(maxsize=8)
 def _tables(device: torch.device) -> tuple[Tensor, Tensor]:
-    """What 4-bit codes stand for, and what the 8-bit codes of their scales stand for."""
+    """Lookup tables: values of the 4-bit codes, and values of the 8-bit codes of their scales."""
     from bitsandbytes.functional import create_dynamic_map, get_4bit_type
 
     return get_4bit_type("nf4", device=device), create_dynamic_map().to(device)

@@ -1,4 +1,4 @@
-"""A shallower copy of a model: evenly spaced layers of it, with their weights.
+"""Initialises a shallower student from evenly spaced layers of its teacher.
 
     student = make_student(teacher, evenly_spaced(teacher.config.num_hidden_layers, 14))
 """
@@ -14,14 +14,16 @@ from model_ops.errors import ModelError
 
 
 def evenly_spaced(teacher_layers: int, count: int) -> list[int]:
-    """Indices of the `count` layers that a student keeps: the first and the last among them; of a single one, the last."""
+    """Indices of `count` layers, evenly spaced with the first and the last; the last layer for count 1."""
     if count == 1:
         return [teacher_layers - 1]
     return [round(i * (teacher_layers - 1) / (count - 1)) for i in range(count)]
 
 
 def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
-    """A copy of the teacher with only `layers`, all of its weights to be trained; per-layer config entries follow."""
+    """A copy of the teacher with only `layers`, also in per-layer config entries; all weights are trainable.
+
+    Raises ModelError if the teacher has no list of layers."""
     config = copy.deepcopy(teacher.config)
     depth = config.num_hidden_layers
     for name, value in config.to_dict().items():
@@ -35,7 +37,7 @@ def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel
     prefix = next((name for name, module in teacher.named_modules()
                    if isinstance(module, nn.ModuleList) and len(module) == depth), None)
     if prefix is None:
-        raise ModelError(f"teacher {type(teacher).__name__} has no list of its {depth} layers to choose from")
+        raise ModelError(f"teacher {type(teacher).__name__} has no list of its {depth} layers; choose another base model")
     weights = {}
     for name, value in teacher.state_dict().items():
         if not name.startswith(f"{prefix}."):

@@ -1,10 +1,10 @@
-"""Which weights and which vocabulary a drafter belongs to, as digests that anyone with the target's directory can compute.
+"""Digests of a target's weights and vocabulary, computed from its directory, to match drafters and logs to it.
 
-    target_digest(Path("models/quantized"))       # of the weights: another revision of the target has another one
-    vocabulary_digest(Path("models/quantized"))   # of the tokenizer's ids: what a token id means
-    names_of(Path("models/quantized"))            # under what digests a gateway's log may name these weights
+    target_digest(Path("models/quantized"))       # of the weights; differs for another revision of the target
+    vocabulary_digest(Path("models/quantized"))   # of the tokenizer's vocabulary
+    names_of(Path("models/quantized"))            # digests by which a gateway's log may name these weights
 
-No torch. Files whose sha256 a manifest.json beside them gives are not read again.
+No torch. Files whose sha256 is in the directory's manifest.json are not read again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 SHORTEST_NAME = 12
-"""Hex digits by which a log may abbreviate a digest: those of an artefact's version."""
+"""Fewest hex digits of an abbreviated digest in a log; an artefact's version has as many."""
 
 
 def target_digest(directory: Path) -> str:
-    """sha256 over the lines `<sha256>  <name>` of a directory's safetensors files; '' where it has none."""
+    """sha256 over the lines `<sha256>  <name>` of a directory's safetensors files; '' if it has none."""
     manifest = _manifest(directory)
     listed = {entry.get("path"): entry for entry in manifest.get("files", []) if isinstance(entry, dict)}
     lines = []
@@ -33,11 +33,19 @@ def target_digest(directory: Path) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
 
 
-def vocabulary_digest(directory: Path) -> str:
-    """sha256 over what each token id means by tokenizer.json; '' where there is none that can be read.
+def weight_file_stamps(directory: Path) -> list[tuple[str, int, int]]:
+    """(name, bytes, modification time in ns) of each safetensors file: a cheap key for caches of one unfinished job.
 
-    Templates, normalisation and pre-tokenization are not in it: two tokenizers that cut text differently into the same
-    ids give a drafter the same vocabulary.
+    Files that are rewritten with the same bytes get another key; `target_digest` is the identity of the weights.
+    """
+    return [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(directory.glob("*.safetensors"))]
+
+
+def vocabulary_digest(directory: Path) -> str:
+    """sha256 over the vocabulary and added tokens of tokenizer.json; '' if it is missing or invalid.
+
+    It does not cover templates, normalisation and pre-tokenization: for a drafter, two tokenizers with the same ids have the
+    same vocabulary, also if they split text differently.
     """
     content = _read_object(directory / "tokenizer.json")
     vocabulary = (content.get("model") or {}).get("vocab")
@@ -52,14 +60,14 @@ def vocabulary_digest(directory: Path) -> str:
 
 
 def names_of(directory: Path) -> frozenset[str]:
-    """The digests that mean these very weights: of the weights, and of the artefact and its version in a lake."""
+    """Digests that identify these weights: of the weights, and digest and version of the artefact in a lake."""
     manifest = _manifest(directory)
     given = (target_digest(directory), manifest.get("digest"), manifest.get("version"))
     return frozenset(name for name in given if isinstance(name, str) and name)
 
 
 def is_named(names: frozenset[str], logged: str | None) -> bool:
-    """Whether a log's digest is one of `names`, whole or by its first digits, with or without `sha256:` before it."""
+    """Whether a log's digest is one of `names`, in full or abbreviated, with or without the prefix `sha256:`."""
     written = (logged or "").removeprefix("sha256:").lower()
     return len(written) >= SHORTEST_NAME and any(name.startswith(written) for name in names)
 
@@ -69,7 +77,7 @@ def _manifest(directory: Path) -> dict[str, Any]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """A JSON object; {} where there is no such file or it is no object (`millrace verify` says so in words)."""
+    """A JSON object; {} if the file is missing or not a JSON object (`millrace verify` reports that)."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

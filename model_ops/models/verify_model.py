@@ -1,4 +1,4 @@
-"""What must hold of a model directory: tensors as the config asks, files that decide what is served."""
+"""Checks a model directory: tensors against config.json, and the files that a server needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: the file it is in, and a sentence for the person who can fix it."""
+    """One problem: its file, and a sentence for the person who can fix it."""
 
     file: str
     sentence: str
@@ -31,7 +31,7 @@ class Problem:
 
 
 def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
-    """config.json against the tensors: names, shapes, vocabulary, tied head, dtype, quantized layout."""
+    """Problems of the tensors against config.json: names, shapes, vocabulary, tied head, dtype, quantized layout."""
     if config.get("model_type") not in MODEL_TYPES:
         return []
     problems = missing_numbers(config, ("hidden_size", "intermediate_size", "num_hidden_layers",
@@ -56,8 +56,7 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
 
 
 def missing_numbers(config: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
-    """A problem for each name that is not a positive whole number in the config; those that have a default may be
-    left out."""
+    """A problem for each name that is not a positive whole number in the config; names with a default may be missing."""
     names += tuple(name for name in ("head_dim", "num_key_value_heads")
                    if config.get(name) is not None and name not in names)
     return [Problem("config.json", f"config.json has {name} = {config.get(name)!r}, not a positive whole number")
@@ -65,7 +64,7 @@ def missing_numbers(config: Mapping[str, Any], names: tuple[str, ...]) -> list[P
 
 
 def expected_shapes(config: Mapping[str, Any]) -> Shapes:
-    """Every tensor a Llama, Mistral, Qwen2 or Qwen3 config asks for."""
+    """Name and shape of every tensor that a Llama, Mistral, Qwen2 or Qwen3 config requires."""
     hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads") or heads
@@ -95,23 +94,23 @@ def expected_shapes(config: Mapping[str, Any]) -> Shapes:
 
 def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], optional: set[str] = frozenset(),
                    ) -> list[Problem]:
-    """A problem for each tensor that is missing, of another shape, or that nothing asks for."""
+    """A problem for each tensor that is missing, of another shape, or unexpected."""
     problems = []
     for name, shape in expected.items():
         if name not in tensors:
             if name not in optional:
-                problems.append(Problem("model.safetensors", f"tensor {name} is missing, config.json asks for it"))
+                problems.append(Problem("model.safetensors", f"tensor {name} is missing, config.json requires it"))
         elif tensors[name].shape != shape:
             found = list(tensors[name].shape)
             problems.append(Problem(tensors[name].file.name,
-                                    f"tensor {name} is {found}, config.json asks for {list(shape)}"))
-    problems += [Problem(tensors[name].file.name, f"tensor {name} belongs to nothing in config.json")
+                                    f"tensor {name} is {found}, config.json requires {list(shape)}"))
+    problems += [Problem(tensors[name].file.name, f"tensor {name} is not described by config.json")
                  for name in tensors if name not in expected]
     return problems
 
 
 def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
-    """Float weights are stored in the dtype the config names (scales of quantized ones apart)."""
+    """A problem if float weights, except quantization scales, are not in the dtype that the config names."""
     named = config.get("dtype") or config.get("torch_dtype")
     if not isinstance(named, str) or named not in FLOAT_NAMES:
         return [Problem("config.json", f"config.json has dtype {named!r}, not one of {', '.join(FLOAT_NAMES)}")]
@@ -161,7 +160,7 @@ def float_values(tensor: TensorHeader) -> np.ndarray | None:
 
 
 def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Problem]:
-    """Tokenizer, chat template and ends of text: present, readable, and within the vocabulary."""
+    """Problems of tokenizer, chat template and eos ids: missing, invalid, or outside the vocabulary."""
     problems: list[Problem] = []
     vocab_size = config.get("vocab_size")
     known: set[int] = set()
@@ -171,14 +170,14 @@ def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Pr
         known = set(vocabulary.values()) if isinstance(vocabulary, dict) else set(range(len(vocabulary)))
         known |= {token["id"] for token in tokenizer.get("added_tokens", [])}
     except FileNotFoundError:
-        problems.append(Problem("tokenizer.json", "tokenizer.json is missing: put the target's tokenizer beside it"))
+        problems.append(Problem("tokenizer.json", "tokenizer.json is missing: copy the target's tokenizer into the directory"))
     except (ValueError, KeyError, TypeError, AttributeError):
-        problems.append(Problem("tokenizer.json", "tokenizer.json holds no vocabulary that can be read"))
+        problems.append(Problem("tokenizer.json", "tokenizer.json holds no valid vocabulary: copy it again"))
     if known and type(vocab_size) is int and max(known) >= vocab_size:
         problems.append(Problem("tokenizer.json", f"the tokenizer has id {max(known)}, config.json has vocab_size "
                                                   f"{vocab_size}"))
     if not _chat_template(directory):
-        problems.append(Problem("chat_template.jinja", "no chat template: put chat_template.jinja beside the weights"))
+        problems.append(Problem("chat_template.jinja", "no chat template: put chat_template.jinja into the directory"))
     try:
         ends = json.loads((directory / "generation_config.json").read_text()).get("eos_token_id")
     except FileNotFoundError:
@@ -191,7 +190,7 @@ def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[Pr
         if type(end) is not int or (type(vocab_size) is int and not 0 <= end < vocab_size):
             problems.append(Problem("generation_config.json", f"eos_token_id {end!r} is not in the vocabulary"))
         elif known and end not in known:
-            problems.append(Problem("generation_config.json", f"eos_token_id {end} is no token of tokenizer.json"))
+            problems.append(Problem("generation_config.json", f"eos_token_id {end} is not a token of tokenizer.json"))
     return problems
 
 

@@ -1,1 +1,1 @@
-"""What training minimises: one file an objective, its loss over a batch's token streams (model_ops.loss)."""
+"""Training objectives, one file each: the loss over a batch's token streams (model_ops.loss)."""

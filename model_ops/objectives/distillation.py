@@ -1,4 +1,4 @@
-"""Distillation: divergence of a student's distribution from its teacher's, mixed with cross-entropy of the labels.
+"""Distillation loss: KL divergence of a student from its teacher, mixed with cross-entropy of the labels.
 
     loss = distillation_loss(teacher, temperature=1.0, label_weight=0.0)      # a model_ops.loss.Loss
 
@@ -24,9 +24,10 @@ from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
 
 
 def distillation_loss(teacher: PreTrainedModel, temperature: float, label_weight: float) -> Loss:
-    """The trainer's loss. Raises ModelError where the teacher's head is no linear layer."""
+    """The loss for the trainer. Raises ModelError if the teacher's head is not a linear layer."""
     if Head.of(teacher) is None:
-        raise ModelError(f"{type(teacher).__name__} has a head that is no linear layer; it cannot be distilled")
+        raise ModelError(f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; "
+                         "choose another base model")
     teacher.eval()
 
     def loss(student: nn.Module, batch: Batch) -> LossOutput:
@@ -57,7 +58,7 @@ def distillation_rows(
     labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], temperature: float, label_weight: float,
     divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
 ) -> RowsLoss:
-    """(1 - label_weight) T^2 KL(teacher || student) + label_weight cross-entropy, of each row times its weight.
+    """(1 - label_weight) T^2 KL(teacher || student) + label_weight cross-entropy of each row, times the row's weight.
 
     The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain KL of each row. With a
     `shard`, both heads are cut over processes and these are the logits of its tokens.

@@ -1,9 +1,9 @@
-"""Supervised fine-tuning: weighted cross-entropy of the labels of a batch.
+"""Loss of supervised fine-tuning: weighted cross-entropy of a batch's labels.
 
     output = next_token_loss(model, batch)                # LossOutput of a causal language model
-    output = next_token_loss(model, batch, z_loss=1e-4)   # holds the softmax's normaliser near 1
+    output = next_token_loss(model, batch, z_loss=1e-4)   # keeps the softmax's normaliser near 1
 
-Reads the streams labels and weights. Beside the loss it logs token_accuracy, the share of labels that had the highest logit.
+Reads the streams labels and weights. Also logs token_accuracy, the share of labels that had the highest logit.
 Its batches are packed documents (model_ops.training.packing.PackedPlan).
 """
 
@@ -22,7 +22,7 @@ from model_ops.losses.vocabulary_shards import local_head
 def next_token_loss(model: nn.Module, batch: Batch, z_loss: float = 0.0, kernel: HeadLoss | None = None) -> LossOutput:
     """Weighted cross-entropy of the labels; count is the sum of their weights.
 
-    With a `kernel` (model_ops.losses.loss_heads) the head is that one's, and no accuracy is told.
+    With a `kernel` (model_ops.losses.loss_heads), that kernel computes head and loss, and no accuracy is logged.
     """
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     labels, weights = batch.labels[kept], batch.weights[kept]

@@ -1,1 +1,1 @@
-"""What a worker can be asked to do: one file an operation, its settings beside it."""
+"""Operations of a worker: one file each, with its settings in a second file."""

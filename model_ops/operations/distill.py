@@ -1,11 +1,11 @@
-"""A shallower student of a teacher: some of its layers, then taught to give its probabilities.
+"""Operation `distill`: initialises a shallower student from layers of its teacher and trains it by distillation.
 
 Job inputs: `teacher` (a model directory), `dataset`. Output: the student as a model directory of its own.
 
-The student takes evenly spaced layers of the teacher, the first and the last always, with their weights; everything
-else is the teacher's. It then minimises KL(teacher || student) on assistant tokens, both at `temperature` and scaled by
-its square (Hinton et al., arXiv 1503.02531), mixed with plain cross-entropy by `label_weight`. label_weight=1 is plain
-SFT of the same student on the same rows in the same order: the control that distillation has to beat.
+The student gets evenly spaced layers of the teacher with their weights, always including the first and the last; everything
+else is copied. Training minimises KL(teacher || student) on assistant tokens, both at `temperature` and scaled by its square
+(Hinton et al., arXiv 1503.02531), mixed with cross-entropy by `label_weight`. label_weight=1 is plain SFT of the same student
+on the same rows in the same order, the baseline for distillation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from model_ops.training.trainer import train
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
-    """Makes the student, teaches it, saves it. Raises ModelError for a wrong teacher or dataset, before weights are loaded."""
+    """Creates, trains and saves the student. Raises ModelError for a bad teacher or dataset, before weights are loaded."""
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
     world = World.start(settings.mesh)
@@ -40,7 +40,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     layers = evenly_spaced(teacher.config.num_hidden_layers, depth)
     student = make_student(teacher, layers)
     world.place(student, settings.precision)
-    teacher.to(world.device)  # whole on every process: it is only read
+    teacher.to(world.device)  # not sharded: it is only read
     plain = settings.label_weight == 1
     loss = next_token_loss if plain else distillation_loss(teacher, settings.temperature, settings.label_weight)
     result = train(

@@ -1,4 +1,4 @@
-"""Settings of operation `distill`, and how many layers a student keeps. Importing this file imports no torch."""
+"""Settings of operation `distill`, and the number of a student's layers. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StudentSettings(TrainingSettings):
         return self
 
     def depth(self, teacher_layers: int) -> int:
-        """Number of layers of the student. Raises ValueError where its teacher has fewer."""
+        """Number of layers of the student. Raises ValueError, with the remedy after a semicolon, if the teacher has fewer."""
         count = max(1, round(teacher_layers * self.layers)) if self.layers < 1 else int(self.layers)
         if count > teacher_layers:
             raise ValueError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to "

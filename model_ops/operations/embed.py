@@ -1,11 +1,11 @@
-"""Texts as vectors: the mean of a transformer's last hidden states over a text's tokens, of length 1.
+"""Operation `embed`: text embeddings, the normalised mean of a model's last hidden states over a text's tokens.
 
     {"operation": "embed", "inputs": {"model": "...", "texts": "..."}, "output": "...", "settings": {"max_length": 512}}
 
 Reads texts.parquet (column `text`) in the directory `texts`; writes embeddings.npy, float32 [rows, hidden], in the rows'
-order. Any model of the Hugging Face layout that has hidden states will do: an encoder made for the purpose is best. A text
-without words, or of more than max_length tokens, becomes a vector of zeros, alike to nothing: two texts that begin alike
-need not mean the same, and rows must not leave for what was never read.
+order. Any Hugging Face model with hidden states works; an embedding model is best. A text without words, or of more than
+max_length tokens, becomes a vector of zeros, which is similar to nothing: a truncated text must not drop rows as duplicates,
+because two texts with the same beginning may differ in meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from model_ops.progress import Progress
 
 
 def run(job: Job, progress: Progress) -> dict[str, int]:
-    """Writes embeddings.npy. Raises ModelError where the model cannot be read."""
+    """Writes embeddings.npy. Raises ModelError if the model cannot be read."""
     settings = job.settings_as(EmbedSettings)
     tokenizer, model = _load(job.inputs["model"])
     texts = [text or "" for text in pq.read_table(job.inputs["texts"] / "texts.parquet", columns=["text"])["text"].to_pylist()]
@@ -51,7 +51,7 @@ def run(job: Job, progress: Progress) -> dict[str, int]:
 
 def _load(directory: Path):
     if not (Path(directory) / "config.json").is_file():
-        raise ModelError(f"{directory} holds no config.json: an embedding model in the Hugging Face layout is expected")
+        raise ModelError(f"{directory} holds no config.json: give an embedding model in the Hugging Face layout")
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         model = AutoModel.from_pretrained(
@@ -63,14 +63,14 @@ def _load(directory: Path):
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     if tokenizer.pad_token is None:
-        raise ModelError(f"{directory}: the tokenizer has neither a padding nor an end token")
+        raise ModelError(f"{directory}: the tokenizer has neither a padding nor an eos token; add one")
     tokenizer.padding_side = "right"
     return tokenizer, model.eval().requires_grad_(False)
 
 
 @torch.inference_mode()
 def _embed(texts: list[str], tokenizer, model, max_length: int) -> tuple[np.ndarray, int]:
-    """A vector for each text, and how many are not zeros."""
+    """A vector for each text, and the number of vectors that are not zero."""
     vectors = np.zeros((len(texts), model.config.hidden_size), np.float32)
     ids = tokenizer(texts, truncation=True, max_length=max_length + 1)["input_ids"]
     chosen = [at for at, text in enumerate(texts) if text.strip() and 0 < len(ids[at]) <= max_length]

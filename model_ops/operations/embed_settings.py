@@ -8,7 +8,7 @@ from model_ops.settings import Settings
 
 
 class EmbedSettings(Settings):
-    """Texts as vectors: the mean of a model's last hidden states."""
+    """Text embeddings: the mean of a model's last hidden states."""
 
     max_length: int = Field(512, ge=8, description="tokens of a text that are looked at")
     batch: int = Field(32, ge=1, description="texts at a time")

@@ -4,13 +4,12 @@
      "target": SERVED, "reference": ITS_UNQUANTIZED_FORM, "speculator": HEAD, "draft_model": SMALL_MODEL},
      "output": DIR, "settings": {...}}
 
-Every input but dataset and target may be left out; two names of one directory are measured once. Reads
-dataset/test.parquet. Writes report.json (what was measured of the models), speed.json (tokens/s, which are the machine's),
-likelihood.parquet (a line per row and model), acceptance.parquet (a line per prompt, drafter and temperature, to group by
-anything), loss.png, acceptance.png and acceptance_by_prompt.png.
-Recovery = exp(reference loss - target loss) per token, with a 95 % interval over rows. Acceptance is that of the exact
-decoder, chain drafts.
-Each finished part is kept under output/.work: a killed run measures nothing twice.
+Only dataset and target are required. A directory with two names is measured once. Reads dataset/test.parquet. Writes
+report.json (measurements of the models), speed.json (tokens/s, which depend on the machine), likelihood.parquet (one line per
+row and model), acceptance.parquet (one line per prompt, drafter and temperature), loss.png, acceptance.png and
+acceptance_by_prompt.png. Recovery = exp(reference loss - target loss) per token, with a 95 % interval over rows. Acceptance is
+measured with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed run measures
+nothing twice.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
@@ -46,14 +46,15 @@ from model_ops.speculators.factory import load_draft_model
 from model_ops.training.conversations import read_documents
 from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
 
-MODELS = ("base", "sft", "student", "quantized", "target", "reference")
+NOT_SCORED = ("dataset", "answers", "speculator", "draft_model")
+"""Inputs without a held-out loss. Every other input is a model to score, under its name in the job."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
-    """Measures and writes the report; returns its headline numbers, flat."""
+    """Measures, writes the report, and returns its main numbers as a flat dict."""
     settings = job.settings_as(EvaluateSettings)
     if "dataset" not in job.inputs or "target" not in job.inputs:
-        raise ModelError("evaluate needs the inputs dataset and target")
+        raise ModelError("evaluate needs the inputs dataset and target; add them to the job")
     refuse_drafters_that_do_not_fit(job, settings)
     job.output.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"settings": settings.model_dump()}
@@ -72,12 +73,11 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
 
 def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> dict[str, Any]:
-    """Loss of every model on the same test rows, and recovery of the target where a reference is given."""
+    """Loss of every model on the same test rows, and recovery of the target if there is a reference."""
     names: dict[Path, str] = {}
     aliases: dict[str, str] = {}
-    for name in MODELS:
-        if name in job.inputs:
-            aliases[name] = names.setdefault(job.inputs[name].resolve(), name)
+    for name in _models(job):
+        aliases[name] = names.setdefault(job.inputs[name].resolve(), name)
     losses: dict[str, list[RowLoss]] = {}
     test_rows = 0
     for directory, name in names.items():
@@ -87,7 +87,8 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
         if settings.rows is not None and len(documents) > settings.rows:
             documents = random.Random(settings.seed).sample(sorted(documents, key=lambda d: d.row_id), settings.rows)
         if not documents:
-            raise ModelError(f"{job.inputs['dataset']} holds no test row with an assistant token to predict")
+            raise ModelError(f"{job.inputs['dataset']} holds no test row with an assistant token to predict; build a larger "
+                             "dataset")
         losses[name] = [RowLoss(*row) for row in _kept(
             job, f"likelihood-{name}",
             lambda directory=directory, documents=documents, name=name: [
@@ -111,7 +112,7 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
 
 
 def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dict[str, Any]:
-    """Every drafter at every temperature over held-out prompts."""
+    """Acceptance of every drafter at every temperature over held-out prompts."""
     target = job.inputs["target"]
     tokenizer, eos_ids = load_tokenizer(target), end_of_text_ids(target)
     runner = load_runner(target)
@@ -119,7 +120,7 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     prompts = read_prompts(job.inputs["dataset"], "test", tokenizer)
     fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
     if not fitting:
-        raise ModelError(f"{job.inputs['dataset']} holds no test prompt of at most {room} tokens to draft on")
+        raise ModelError(f"{job.inputs['dataset']} holds no test prompt of at most {room} tokens; raise max_length")
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
     trained, past = trained_drafters(job, runner), past_answers(job)
     rows: list[AcceptanceRow] = []
@@ -145,7 +146,7 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
 
 
 def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> None:
-    """Raises ModelError for a speculator of fewer drafts than are asked for, and for a model of another tokenizer."""
+    """Raises ModelError for a speculator that drafts fewer tokens than requested, and for a model with another tokenizer."""
     if "speculator" in job.inputs:
         longest = load_draft_model(job.inputs["speculator"]).longest_chain
         if longest is not None and longest < settings.num_speculative_tokens:
@@ -154,24 +155,23 @@ def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> Non
     if "draft_model" in job.inputs:
         small = job.inputs["draft_model"]
         if load_tokenizer(small).get_vocab() != load_tokenizer(job.inputs["target"]).get_vocab():
-            raise ModelError(f"{small} has another tokenizer than the target: its drafts would be other words; give a model "
-                             "made from the target's own family")
+            raise ModelError(f"{small} has another tokenizer than the target; give a model of the target's own family")
 
 
 def past_answers(job: Job) -> list[list[int]]:
-    """The target's answers to training prompts, with which suffix decoding begins; none where none are given."""
+    """The target's answers to training prompts, for the cache of suffix decoding; [] if the job has no answers."""
     if "answers" not in job.inputs:
         return []
     path = job.inputs["answers"] / "train.parquet"
     try:
         return pq.read_table(path, columns=["answer_token_ids"])["answer_token_ids"].to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise ModelError(f"{path} holds no answer_token_ids: answers is what `generate` wrote") from error
+        raise ModelError(f"{path} holds no answer_token_ids: give as `answers` a directory that `generate` wrote") from error
 
 
 def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:
-    """The speculator by its kind, drafting as servers draft with it, and the small language model `draft_model`, which beside
-    a speculator of that kind is called `draft_model_untrained`."""
+    """The speculator, under its architecture's name and sampling as in servers, and the small language model `draft_model`,
+    which is called `draft_model_untrained` if the speculator has that architecture."""
     found: dict[str, Drafter] = {}
     if "speculator" in job.inputs:
         model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device).attach(runner)
@@ -183,7 +183,7 @@ def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:
 
 
 def headline(report: dict[str, Any]) -> dict[str, Any]:
-    """The numbers that gates and tables read: loss_<model>, recovery[_low|_high], tau_<drafter>_t<temperature>[_low|_high]."""
+    """Numbers for gates and tables: loss_<model>, recovery[_low|_high], tau_<drafter>_t<temperature>[_low|_high]."""
     numbers: dict[str, Any] = {f"loss_{name}": found["loss"] for name, found in report["models"].items()}
     for name, same in report["same_directory"].items():
         numbers[f"loss_{name}"] = report["models"][same]["loss"]
@@ -210,19 +210,23 @@ def _measured(job: Job, settings: EvaluateSettings, runner, drafters: dict[str, 
     return Measured(rows, kept["tokens_per_second"], kept["identical"])
 
 
+def _models(job: Job) -> list[str]:
+    """Names of the models to score. A directory with two names is reported under the first: a stage's before `target`."""
+    compared = [name for name in ("target", "reference") if name in job.inputs]
+    return [*(name for name in job.inputs if name not in (*NOT_SCORED, *compared)), *compared]
+
+
 def _kept(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:
-    """A part of the evaluation, measured once: as JSON under output/.work, beside the settings and inputs it is of."""
+    """The result of `measure_it`, cached as JSON under output/.work together with its settings and inputs."""
     path = job.output / ".work" / f"{name}.json"
-    columns = [field.name for field in fields(AcceptanceRow)]  # what an older version kept is measured again
+    columns = [field.name for field in fields(AcceptanceRow)]  # results of an older version are measured again
     inputs = {name: str(path) for name, path in sorted(job.inputs.items())}
     key = json.loads(json.dumps([job.settings, inputs, columns]))
     if path.exists():
         kept = json.loads(path.read_text())
         if kept["key"] == key:
             return kept["value"]
-    path.parent.mkdir(parents=True, exist_ok=True)
     value = measure_it()
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps({"key": key, "value": value}))
-    unfinished.replace(path)
+    with renamed_when_complete(path) as temporary:
+        temporary.write_text(json.dumps({"key": key, "value": value}))
     return value

@@ -1,4 +1,4 @@
-"""Settings of operation `evaluate`. Importing this file imports no torch."""
+"""Settings of operation `evaluate`: a recipe's section, and the job's settings. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from model_ops.settings import Seed, Settings
 
 
-class EvaluateSettings(Settings):
+class EvaluationSettings(Settings):
     """Measures held-out likelihood of each model, recovery of the quantized one, acceptance length of the drafters."""
 
     rows: int | None = Field(None, ge=1, description="Most held-out rows for the likelihood. Left out: all")
@@ -18,9 +18,12 @@ class EvaluateSettings(Settings):
     temperatures: list[Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]] = Field(
         default_factory=lambda: [0.0, 1.0], description="Sampling temperatures to measure at, 0 is greedy; that of the "
         "drafter's answers is always among them")
-    num_speculative_tokens: int = Field(
-        3, ge=1, le=16, json_schema_extra={"deprecated": True}, description="No longer needed in a recipe: it is always "
-        "speculator.num_speculative_tokens. Another value is refused")
     batch_size: int = Field(64, ge=1, le=65_536, description="Answers decoded together")
     max_length: int = Field(4_096, ge=16, le=2**24, description="Tokens of the longest held-out row; a longer one is cut")
     seed: Seed = Field(0, description="Seed of the choice of rows and prompts, and of sampling")
+
+
+class EvaluateSettings(EvaluationSettings):
+    """Settings of the job: the recipe's section `evaluation`, and the draft length that is served."""
+
+    num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")

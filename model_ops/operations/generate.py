@@ -1,16 +1,16 @@
-"""Operation `generate`: what a target's drafter is trained on: the target's own answers to prompts of the traffic.
+"""Operation `generate`: the target's own answers to prompts of the traffic, on which its drafter is trained.
 
     {"operation": "generate", "inputs": {"target": MODEL, "dataset": DATASET, "served": SERVED}, "output": DIR, ...}
 
-Every row of train.parquet and validation.parquet is a conversation; each of its turns is asked, the target's own earlier
-answers standing in the history (`model_ops.answering.turns`). Where SERVED/served.parquet (may be left out) says that
-these very weights gave the logged answer, its served token ids are taken as they are; else the target answers again,
-sampled as that request was (temperature, top-p, ...), unless the settings say otherwise.
+Every row of train.parquet and validation.parquet is a conversation. The target answers each of its turns, with its own earlier
+answers in the history (`model_ops.answering.turns`). If SERVED/served.parquet (optional) shows that these weights generated the
+logged answer, its logged token ids are used; otherwise the target answers again with the request's sampling parameters
+(temperature, top-p, ...), unless the settings override them.
 
-The output has the same two files: row_id, turn, session_id, prompt_shape, workload, interaction_id, origin ('served' or
-'generated'), prompt_token_ids, answer_token_ids (with the end-of-text token where the target gave it), finish_reason,
-temperature, sampling (JSON text). Their metadata names the digests of the target and its vocabulary.
-Finished chunks are kept under output/.work, so a killed run answers no prompt twice.
+The output has the same two files with the columns row_id, turn, session_id, prompt_shape, workload, interaction_id, origin
+('served' or 'generated'), prompt_token_ids, answer_token_ids (with the end-of-text token if the target gave it), finish_reason,
+temperature, sampling (JSON text). Their metadata holds the digests of the target and its vocabulary.
+Finished chunks are saved under output/.work, so a killed run answers no prompt twice.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from model_ops.answering.sampling_parameters import Sampling
 from model_ops.answering.served_answers import Exact, ServedAnswers
 from model_ops.answering.settings import GenerateSettings
 from model_ops.answering.turns import Conversation, choose_conversations, read_conversations
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer, read_config
-from model_ops.models.target_digest import target_digest, vocabulary_digest
+from model_ops.models.target_digest import target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.progress import Progress
 
 SCHEMA = pa.schema([
@@ -52,18 +53,18 @@ TEMPERATURES_SHOWN = 16
 
 @dataclass
 class Counts:
-    """What became of the turns: asked = answered + too_long + the sum of refused."""
+    """Counts of turns: asked = answered + too_long + the sum of refused."""
 
     asked: int = 0
     too_long: int = 0
     generated_tokens: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    """By the parameters that the answerer does not do."""
+    """Refused turns by the parameter that the answerer does not support."""
     temperatures: Counter[str] = field(default_factory=Counter)
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
-    """Answers of inputs["target"] to the conversations of inputs["dataset"]; see the file's first lines."""
+    """Writes answers of inputs["target"] to the conversations of inputs["dataset"]; returns counts and speed."""
     settings = job.settings_as(GenerateSettings)
     target, dataset = job.inputs["target"], job.inputs["dataset"]
     tokenizer = load_tokenizer(target)
@@ -105,7 +106,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
 
 class _Session:
-    """Asks every turn of the conversations of a split: all first turns, then all second ones, and so on."""
+    """Answers every turn of a split's conversations: all first turns, then all second ones, and so on."""
 
     def __init__(self, job: Job, settings: GenerateSettings, tokenizer: PreTrainedTokenizerBase, served: ServedAnswers,
                  answers: Answerer, counts: Counts, progress: Progress):
@@ -115,7 +116,7 @@ class _Session:
         self.eos_ids, self.done = end_of_text_ids(job.inputs["target"]), 0
 
     def answer_all(self, name: str, conversations: Sequence[Conversation]) -> pa.Table:
-        """The rows of the output, by conversation and turn."""
+        """Rows of the output, sorted by conversation and turn."""
         rows: list[dict[str, Any]] = []
         going = list(conversations)
         for turn in range(max((len(each.turns) for each in going), default=0)):
@@ -133,8 +134,8 @@ class _Session:
                     going.remove(each)
                     continue
                 if max(ids) >= self.vocabulary:
-                    raise ModelError(f"row {each.row_id}: the target's tokenizer makes token id {max(ids)} of its prompt, "
-                                     f"outside the target's vocabulary of {self.vocabulary}: the tokenizer is of another model")
+                    raise ModelError(f"row {each.row_id}: the target's tokenizer gives token id {max(ids)}, outside the "
+                                     f"target's vocabulary of {self.vocabulary}: copy the tokenizer that belongs to the model")
                 sampling = self._sampling(known)
                 refused = self.answers.refused(sampling)
                 self.counts.refused.update(refused[:1])
@@ -150,7 +151,7 @@ class _Session:
         return pa.Table.from_pylist(rows, schema=SCHEMA)
 
     def _sampling(self, interaction_id: str | None) -> Sampling:
-        """As the request was served, or as the settings say."""
+        """The request's sampling parameters, overridden by the settings."""
         found = self.served.sampling(interaction_id)
         if self.settings.temperature is not None:
             found = replace(found, temperature=self.settings.temperature)
@@ -159,7 +160,7 @@ class _Session:
         return found
 
     def _answered(self, name: str, chunk: list[Asked]) -> list[Reply]:
-        """A chunk's answers, from an earlier run's file where there is one."""
+        """A chunk's answers, from the file of an earlier run if it exists."""
         path = _chunk_path(self.job, name, chunk, self.settings)
         if not path.exists():
             self.progress.stop_if_requested()
@@ -172,7 +173,7 @@ class _Session:
         return [Reply(row["tokens"], row["finish_reason"]) for row in pq.read_table(path).to_pylist()]
 
     def _text(self, tokens: list[int]) -> str:
-        """What stands in the history of the next turn: the answer without its end."""
+        """The answer's text for the history of the next turn, without eos tokens."""
         while tokens and tokens[-1] in self.eos_ids:
             tokens = tokens[:-1]
         return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -180,8 +181,8 @@ class _Session:
     def _row(self, asked: Asked, reply: Reply) -> dict[str, Any]:
         self._within_vocabulary(asked.conversation, reply.tokens)
         if len(reply.tokens) > room_of(asked, self.settings):
-            raise ModelError(f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens where "
-                             f"{room_of(asked, self.settings)} were asked for: the endpoint does not keep max_tokens")
+            raise ModelError(f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens, but max_tokens "
+                             f"was {room_of(asked, self.settings)}: use an endpoint that respects max_tokens")
         return self._record(asked.conversation, asked.turn, "generated", asked.sampling, asked.ids, reply.tokens,
                             reply.finish_reason)
 
@@ -206,7 +207,7 @@ class _Session:
         strange = [token for token in tokens if not 0 <= token < self.vocabulary]
         if strange:
             raise ModelError(f"row {conversation.row_id}: token id {strange[0]} is outside the target's vocabulary of "
-                             f"{self.vocabulary}: these ids are of another model")
+                             f"{self.vocabulary}: check served_as and the endpoint's model")
 
 
 def _why_nothing(dataset: Path, counts: Counts, positions: int) -> str:
@@ -227,17 +228,13 @@ def _measures(name: str, table: pa.Table) -> dict[str, Any]:
 
 
 def _chunk_path(job: Job, name: str, chunk: list[Asked], settings: GenerateSettings) -> Path:
-    """A chunk's file, named by all that determines it: a file that exists is the right one."""
-    weights = [(path.name, path.stat().st_size, path.stat().st_mtime_ns)
-               for path in sorted(job.inputs["target"].glob("*.safetensors"))]
-    key = json.dumps([settings.model_dump(), str(job.inputs["target"]), weights,
+    """The file of a chunk, named by a digest of everything that determines its answers, so an existing file is valid."""
+    target = job.inputs["target"]
+    key = json.dumps([settings.model_dump(), str(target), weight_file_stamps(target),
                       [(each.name, each.ids, each.sampling.as_json(), each.sampling.max_tokens) for each in chunk]])
-    folder = job.output / ".work" / "answers"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet"
+    return job.output / ".work" / "answers" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet"
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    unfinished = path.with_suffix(".unfinished")
-    pq.write_table(table, unfinished, compression="zstd")
-    unfinished.replace(path)
+    with renamed_when_complete(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")

@@ -1,14 +1,12 @@
-"""base_model from elsewhere: a directory in the Hugging Face layout, or an id on the Hugging Face Hub.
+"""Operation `import_base`: imports a base model from a Hugging Face directory or from the Hugging Face Hub.
 
     {"operation": "import_base", "output": "...", "settings": {"model": "Qwen/Qwen3-0.6B"}}
 
-Only safetensors, JSON, Jinja and tokenizer files are taken, never code or pickles. What arrives is checked tensor by
-tensor against its config, by the files' headers; a tokenizer and a chat template must be there. Files of the Hub's
-cache are hard-linked, files of a directory are copied, since their owner may change them. HF_HUB_OFFLINE and
-HF_ENDPOINT are honoured. An adapter in PEFT's format is merged into the base model that it names.
-
-Of a checkpoint with multi-token-prediction layers (`model_ops.models.mtp_tensors`) the body becomes
-the model, and the layers lie in mtp/ beside it.
+Only safetensors, JSON, Jinja and tokenizer files are imported, never code or pickles. Every tensor is checked against the
+config by the files' headers; a tokenizer and a chat template are required. Files of the Hub's cache are hard-linked; files of
+a directory are copied, since their owner may change them. HF_HUB_OFFLINE and HF_ENDPOINT are respected. An adapter in PEFT's
+format is merged into the base model that it names. For a checkpoint with multi-token-prediction layers
+(`model_ops.models.mtp_tensors`), the body becomes the model, and the layers go to mtp/.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import os
 import shutil
 from pathlib import Path
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.adapter_base import base_of_adapter, is_adapter
@@ -28,11 +27,11 @@ from model_ops.progress import Progress
 TAKEN = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 
 LEFT = ("manifest.json",)
-"""An artefact's own record: a copy of it would make the copy look finished before it is."""
+"""Files that are not copied: with a manifest.json the copy would count as a finished artefact too early."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
-    """Brings the model into the job's output and checks it. Raises ModelError naming what is wrong with it."""
+    """Copies the model into the job's output and checks it. Raises ModelError if it cannot be used."""
     settings = job.settings_as(ImportBaseSettings)
     local = Path(settings.model).expanduser()
     from_hub = not local.is_dir()
@@ -41,8 +40,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
         return import_adapter(source, job.output, settings.mtp_layer, progress)
     layered = has_layers(read_config(source))
     if settings.mtp_layer and not (layered and any(name.startswith(LAYER) for name in headers(source))):
-        raise ModelError(f"{settings.model} carries no multi-token-prediction layer that is known here (MiMo-7B does): take "
-                         "another architecture for the drafter, such as eagle3")
+        raise ModelError(f"{settings.model} has no supported multi-token-prediction layer (MiMo-7B has one): choose another "
+                         "architecture for the drafter, such as eagle3")
     found = {} if layered else check_base(source)
     written = set_apart(source, job.output) if layered else set()
     left = {*LEFT, *written}
@@ -71,19 +70,20 @@ def import_adapter(adapter: Path, output: Path, mtp_layer: bool, progress: Progr
 
 
 def check_base(directory: Path) -> dict[str, int]:
-    """What a base model must be: every tensor its config asks for, a tokenizer that fits, a chat template.
+    """Checks that a base model has every tensor of its config, a matching tokenizer and a chat template.
 
-    Raises ModelError naming the first thing that is missing or wrong.
+    Raises ModelError for the first problem.
     """
     check_model(directory)
     tokenizer = load_tokenizer(directory)
     if not tokenizer.chat_template:
-        raise ModelError(f"{directory} has no chat template; put a chat_template.jinja beside its tokenizer")
+        raise ModelError(f"{directory} has no chat template; put a chat_template.jinja into the directory")
     shapes = headers(directory)
     config = read_config(directory)
     vocab_size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
     if vocab_size is not None and len(tokenizer) > vocab_size:
-        raise ModelError(f"{directory}: the tokenizer has {len(tokenizer)} tokens, the model's vocabulary {vocab_size}")
+        raise ModelError(f"{directory}: the tokenizer has {len(tokenizer)} tokens, but vocab_size is {vocab_size}; copy "
+                         "the tokenizer that belongs to the model")
     parameters = 0
     for shape in shapes.values():
         size = 1
@@ -94,14 +94,14 @@ def check_base(directory: Path) -> dict[str, int]:
 
 
 def download(model: str, revision: str | None) -> Path:
-    """The snapshot of a Hub model in the local cache. Raises ModelError where it cannot be had."""
+    """The snapshot of a Hub model in the local cache. Raises ModelError if it cannot be fetched."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=list(TAKEN)))
     except HFValidationError as error:
-        raise ModelError(f"{model} is no directory and no Hugging Face id (owner/name)") from error
+        raise ModelError(f"{model} is neither a directory nor a Hugging Face id (owner/name); give one of these") from error
     except LocalEntryNotFoundError as error:
         raise ModelError(f"{model} is not in the local cache and the Hugging Face Hub cannot be reached; "
                          "give a directory, or go online") from error
@@ -111,13 +111,10 @@ def download(model: str, revision: str | None) -> Path:
 
 
 def _place(source: Path, target: Path, link: bool) -> None:
-    """Puts a file under its final name only when it is whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}")
-    beside.unlink(missing_ok=True)
+    """Hard-links or copies a file; it appears under its final name only when it is complete."""
     real = source.resolve()
-    if link and real.stat().st_dev == target.parent.stat().st_dev:
-        os.link(real, beside)
-    else:
-        shutil.copyfile(real, beside)
-    beside.replace(target)
+    with renamed_when_complete(target) as temporary:
+        if link and real.stat().st_dev == target.parent.stat().st_dev:
+            os.link(real, temporary)
+        else:
+            shutil.copyfile(real, temporary)

@@ -1,8 +1,8 @@
-"""Supervised fine-tuning: the loss of assistant tokens only, packed rows, documents isolated.
+"""Operation `sft`: supervised fine-tuning with a loss on assistant tokens only, on packed rows of separate documents.
 
-Job inputs: `model` (a model directory), `dataset` (train.parquet, and validation.parquet where there is one).
-Output: the fine-tuned model with the tokenizer and the chat template it was trained with, and metrics.jsonl. With
-method lora or qlora the weights are merged, and the adapter lies in adapter/ in PEFT's form (model_ops.training.tuning).
+Job inputs: `model` (a model directory), `dataset` (train.parquet, optionally validation.parquet).
+Output: the fine-tuned model with its tokenizer and chat template, and metrics.jsonl. With method lora or qlora the weights are
+merged, and adapter/ holds the adapter in PEFT's format (model_ops.training.tuning).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from model_ops.training.tuning import load_to_tune, save_tuned
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
-    """Trains, saves and says what it saw. Raises ModelError for a wrong model or dataset, before weights are loaded."""
+    """Trains and saves the model; returns metrics. Raises ModelError for a bad model or dataset, before weights are loaded."""
     settings = job.settings_as(SftSettings)
     base = job.input("model")
     world = World.start(settings.mesh)

@@ -1,18 +1,18 @@
-"""Operation `speculator`: a drafter for the target that will be served, trained on its own answers.
+"""Operation `speculator`: trains a drafter for the served target on the target's own answers.
 
     {"operation": "speculator", "inputs": {"target": MODEL, "dataset": ANSWERS}, "output": DIR, "settings": {...}}
 
-ANSWERS is what `generate` wrote. settings.architecture names the kind of drafter (`model_ops.speculators.registry`). The
-target's hidden states over the answers are computed once and cached in output/.work, or as they are read
-(settings.hidden_states). A draft vocabulary is counted on the answers; the weights start from the target's, or from an
-input "previous", a drafter of the same target; architecture draft_model begins from an input "draft_model", a small
-language model, mtp from an input "mtp_layer", the model that carries the layer, or from the directory that the settings
-name. Every token that the target generated is supervised, at every draft step where its index exists, against the target's
-distribution over its full vocabulary. The output directory is what the architecture's servers load; EAGLE-3's holds a
-second form in `speculators/`, for `vllm serve` with one argument.
+ANSWERS is the output of `generate`. settings.architecture selects the kind of drafter (`model_ops.speculators.registry`). The
+target's hidden states over the answers are cached in output/.work, or computed for each batch (settings.hidden_states). The
+draft vocabulary is counted on the answers. Weights are initialised from the target and, if given, from the input "previous", a
+drafter of the same target. Architecture draft_model starts from the input "draft_model" (a small language model), mtp from the
+input "mtp_layer" (the model with the layer), or from a directory in the settings. Every generated token is supervised at every
+draft step, against the target's distribution over its full vocabulary. The output directory is in the format of the
+architecture's servers; EAGLE-3 and DFlash also have the speculators layout in `speculators/`, for `vllm serve` with one
+argument.
 
-Under torchrun (settings.mesh) every process reads the target, which is frozen, makes its share of the hidden states and
-takes its share of each step's rows; the drafter is copied (dp_replicate) or cut (dp_shard). The first process writes.
+Under torchrun (settings.mesh) every process loads the frozen target, computes its share of the hidden states, and takes its
+share of each step's rows. The drafter is replicated (dp_replicate) or sharded (dp_shard). The first process writes the files.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.models.target_digest import weight_file_stamps
 from model_ops.parallel.gather import whole_again
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
@@ -54,11 +55,11 @@ from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha
 from model_ops.training.trainer import train
 
 VALIDATION_ROWS = 128
-"""Answers that validation reads at most: enough for alpha to about 0.01, at a small share of a training's time."""
+"""Most answers in validation: enough for alpha to about 0.01, in a small share of training time."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
-    """Trains and saves the drafter; metrics: alpha by step and expected acceptance length on validation, coverage."""
+    """Trains and saves the drafter. Metrics: alpha by step and expected acceptance length on validation, coverage."""
     settings = job.settings_as(AnySpeculatorSettings)
     world = World.start(settings.mesh)
     target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
@@ -87,7 +88,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
     if previous is not None:
         continued["previous_share"] = begin_between(model, previous, settings.previous_share, accepted)
-    world.place_as_one(model)
+    world.place_single_unit(model)
     plan = SpeculatorPlan(rows, states, settings)
     result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
                    world=world)
@@ -105,10 +106,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
 
 def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:
-    """What servers load, in the target's dtype, with the target's digests."""
+    """Saves the drafter for servers, in the target's dtype and with the target's digests."""
     target = job.inputs["target"].resolve()
     config = read_config(target)
-    around_both = os.path.commonpath([target, job.output.resolve()])  # where `vllm serve` of the twin finds its target
+    around_both = os.path.commonpath([target, job.output.resolve()])  # the speculators layout names its target from here
     model.save(job.output, settings.num_speculative_tokens, served_dtype(config),
                verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
     stamp(job.output, target)
@@ -116,7 +117,7 @@ def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:
 
 def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], held_out: list[AnswerRow],
                 settings: SpeculatorSettings) -> tuple[DraftModel, dict[str, Any]]:
-    """A drafter warm-started from the target, and what shares of answer tokens its vocabulary covers."""
+    """A drafter initialised from the target, and the coverage of answer tokens by its vocabulary."""
     counts = count_answers(rows, runner.embedding.shape[0])
     settings = ARCHITECTURES[settings.architecture].fill_from_answers(settings, rows, len(counts), end_of_text_ids(target))
     if not settings.PART_OF_THE_VOCABULARY:
@@ -131,20 +132,20 @@ def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], h
 
 
 def _given(job: Job, settings: SpeculatorSettings) -> dict[str, str]:
-    """The key that names the model the drafter begins from, and its directory, checked; empty for other architectures."""
+    """{recipe key: directory} of the model that the drafter starts from, after a check; {} for other architectures."""
     start = ARCHITECTURES[settings.architecture].starts_from
     if start is None:
         return {}
     named = getattr(settings, start.key)
     if start.key not in job.inputs and named == start.word:
-        raise ModelError(f"{start.key} is {named}, the recipe's: give the job the input {start.key}, or name a directory")
+        raise ModelError(f"{start.key} is {named}: give the job the input {start.key}, or set a directory")
     directory = job.inputs.get(start.key) or Path(named)
     start.check(directory, job.inputs["target"])
     return {start.key: str(directory)}
 
 
 def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:
-    """The drafter to go on from: the one that the job was given, or the directory that the settings name."""
+    """The drafter for a warm start: the job's input `previous`, or the directory in the settings; None without one."""
     directory = job.inputs.get("previous")
     if directory is None and settings.continue_from not in (None, "last"):
         directory = Path(settings.continue_from)
@@ -154,15 +155,15 @@ def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:
 def _states(job: Job, runner: IncrementalModel, model: DraftModel, rows: list[AnswerRow], held_out: list[AnswerRow],
             settings: SpeculatorSettings, progress: Progress,
             world: World) -> tuple[StateSource, StateSource, StateChoice]:
-    """The target's hidden states over both sets of rows, computed now, each once, or as they are read."""
-    folder, fingerprint = job.output / ".work" / "states", _fingerprint(job.inputs["target"])
-    both = [HiddenStates(folder, some, model.capture, fingerprint) for some in (rows, held_out)]
+    """Sources of the target's hidden states for training and held-out rows: a cache that is computed now, or online."""
+    folder, stamps = job.output / ".work" / "states", weight_file_stamps(job.inputs["target"])
+    both = [HiddenStates(folder, some, model.capture, stamps) for some in (rows, held_out)]
 
     def choose() -> StateChoice:
         return choose_states(settings, [*rows, *held_out], len(model.capture), runner.config.hidden_size, folder,
                              there=sum(cache.bytes_there() for cache in both))
 
-    chosen = world.gather(choose() if world.leads else None)[0]  # one look at the disk, for it fills
+    chosen = world.gather(choose() if world.leads else None)[0]  # one process decides, because free disk space changes
     progress.event("note", message=f"speculator: hidden states {chosen.mode} ({chosen.reason})")
     if chosen.mode == "online":
         online = [OnlineStates(runner, some, model.capture) for some in (rows, held_out)]
@@ -174,11 +175,6 @@ def _states(job: Job, runner: IncrementalModel, model: DraftModel, rows: list[An
 
 
 def served_dtype(config: dict[str, Any]) -> torch.dtype:
-    """The dtype a target's config.json names, in which its drafter is stored; bfloat16 where it names none."""
+    """The dtype in a target's config.json, in which its drafter is stored; bfloat16 if there is none."""
     name = config.get("dtype") or config.get("torch_dtype")
     return getattr(torch, name) if name in ("bfloat16", "float16", "float32") else torch.bfloat16
-
-
-def _fingerprint(target: Path) -> str:
-    files = sorted(target.glob("*.safetensors"))
-    return str([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files])

@@ -1,9 +1,9 @@
-"""The table of operations: name -> settings. Adding an operation is a file here, its settings beside it, and one line below.
+"""Table of operations: name -> settings. A new operation is a file here, a file of its settings, and one line below.
 
-    settings_of("sft", {"steps": 3})       # SftSettings, checked, nothing open
+    settings_of("sft", {"steps": 3})       # SftSettings, validated and complete
 
-`model_ops/operations/<name>.py` holds `run(job, progress) -> metrics`. Importing this file imports no torch; operations do not
-import it, so that a change of one operation's settings changes no other operation's version.
+`model_ops/operations/<name>.py` has `run(job, progress) -> metrics`. Importing this file imports no torch. Operations do not
+import it, so that a change of one operation's settings does not change the version of another operation's artefacts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ OPERATIONS: dict[str, Any] = {
 
 
 def settings_of(operation: str, values: Mapping[str, Any]) -> Settings:
-    """An operation's settings, checked, open values filled. Raises ValueError for an unknown operation or a wrong value."""
+    """An operation's settings, validated, with missing values filled. Raises ValueError for an unknown operation or a bad
+    value."""
     if operation not in OPERATIONS:
         raise ValueError(f"unknown operation {operation!r}; known: {', '.join(OPERATIONS)}")
     return TypeAdapter(OPERATIONS[operation]).validate_python(dict(values)).resolved()

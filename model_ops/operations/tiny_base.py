@@ -1,10 +1,10 @@
-"""base_model `tiny`: a byte-level BPE tokenizer and a small Qwen3 model, trained here on Python's standard library.
+"""Operation `tiny_base`: trains a byte-level BPE tokenizer and a small Qwen3 model on Python's standard library.
 
     {"operation": "tiny_base", "output": "...", "settings": {"preset": "quick"}}
 
-The text is `standard_library.modules("base")`, source files that the demo's logs never use. One file in twenty is held
-out (by a hash of its name): metrics give the loss there beside that of a unigram model of the same tokens. The chat
-template is chatml.jinja beside this file. Same settings and same Python, same tokenizer and weights.
+The text is `standard_library.modules("base")`, source files that the demo's logs never use. One file in twenty is held out, by
+a hash of its name; metrics give the held-out loss of the model and of a unigram model. The chat template is chatml.jinja in
+this folder. Settings and Python version determine tokenizer and weights.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from model_ops.training.trainer import train
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 HELD_OUT_ONE_IN = 20
 VALIDATION_TOKENS = 24_000
-"""The held-out pieces looked at are spread evenly over the held-out files and hold about this many tokens."""
+"""Approximate number of validation tokens, spread evenly over the held-out files."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
-    """Trains tokenizer and model and saves them; metrics hold validation_loss and unigram_loss in nats per token."""
+    """Trains and saves tokenizer and model. Metrics include validation_loss and unigram_loss in nats per token."""
     settings = job.settings_as(TinyBaseSettings)
     training, held_out = read_texts(modules("base"))
     progress.report("tokenizer", 0, 1, "tokenizers")
@@ -63,7 +63,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
 
 
 def read_texts(paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
-    """Source text by file name: what is trained on, and what is held out."""
+    """(training texts, held-out texts), each file name -> source text."""
     library = Path(sysconfig.get_path("stdlib"))
     training, held_out = {}, {}
     for path in paths:
@@ -76,7 +76,7 @@ def read_texts(paths: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def train_tokenizer(texts: list[str], settings: TinyBaseSettings) -> PreTrainedTokenizerFast:
-    """Byte-level BPE: any text has tokens. Ids 0 to 2 are the special tokens."""
+    """Trains a byte-level BPE tokenizer, which can encode any text. Ids 0 to 2 are the special tokens."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -93,7 +93,7 @@ def train_tokenizer(texts: list[str], settings: TinyBaseSettings) -> PreTrainedT
 
 
 def text_documents(texts: dict[str, str], tokenizer: PreTrainedTokenizerFast, max_length: int) -> list[Document]:
-    """Each text with an end mark, in pieces of up to `max_length` tokens; every token is a target."""
+    """Documents of each text with an end-of-text token, split at `max_length` tokens; every token is a target."""
     end = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
     encodings = tokenizer.backend_tokenizer.encode_batch_fast(list(texts.values()), add_special_tokens=False)
     documents = []
@@ -106,16 +106,16 @@ def text_documents(texts: dict[str, str], tokenizer: PreTrainedTokenizerFast, ma
 
 
 def spread(documents: list[Document], tokens: int) -> list[Document]:
-    """Every n-th document, n the smallest that leaves about `tokens` tokens."""
+    """Every n-th document, so that about `tokens` tokens remain."""
     return documents[::max(1, round(sum(len(document) for document in documents) / tokens))]
 
 
 def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """Seeded initial weights, float32; the head is the embedding.
+    """A model with seeded initial weights in float32 and a tied head.
 
-    The usual standard deviation of 0.02 suits models ten times as wide: at hidden 128, 100 steps of 2,048 tokens reach
-    a loss of 6.2 from there and 5.5 from 0.7 / sqrt(hidden). What writes into the residual stream starts smaller by
-    sqrt(2 layers), as in GPT-2.
+    The standard deviation is 0.7 / sqrt(hidden): the usual 0.02 suits models ten times as wide, and at hidden 128, 100 steps
+    of 2,048 tokens reach a loss of 6.2 with it and 5.5 with 0.7 / sqrt(hidden). Output projections of attention and MLP are
+    divided by sqrt(2 layers), as in GPT-2.
     """
     torch.manual_seed(settings.seed)
     model = Qwen3ForCausalLM(Qwen3Config(
@@ -134,7 +134,7 @@ def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) ->
 
 
 def unigram_loss(training: list[Document], held_out: list[Document], vocab_size: int) -> float:
-    """Nats per held-out token of a model that knows only how frequent each token is (add-one smoothed)."""
+    """Nats per held-out token of a unigram model (add-one smoothing)."""
     counts = np.ones(vocab_size)
     for document in training:
         counts += np.bincount(document.input_ids, minlength=vocab_size)

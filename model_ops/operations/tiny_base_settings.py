@@ -13,7 +13,7 @@ from model_ops.training.settings import TrainingSettings
 def one_process(mesh: MeshSettings) -> MeshSettings:
     """Refuses a mesh for a stage that trains in one process."""
     if mesh.dp_shard == -1 or mesh.resolved().processes > 1:
-        raise ValueError("this stage trains in one process; only sft, student and speculator take a mesh")
+        raise ValueError("this stage trains in one process; leave mesh out (sft, student and speculator support it)")
     return mesh
 
 
@@ -36,7 +36,7 @@ class TinyBaseSettings(TrainingSettings):
     @model_validator(mode="after")
     def _heads_share_keys(self):
         if self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads {self.kv_heads} is no divisor of heads {self.heads}; give a divisor")
+            raise ValueError(f"kv_heads {self.kv_heads} is not a divisor of heads {self.heads}; give a divisor")
         return self
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

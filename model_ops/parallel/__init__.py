@@ -1,1 +1,1 @@
-"""Many processes as one: who holds which data and which part of each weight, by logical axes."""
+"""Distributed training: meshes, FSDP2, and tensor, sequence, context and expert parallelism by logical axes."""

@@ -1,7 +1,6 @@
-"""What processes tell each other in the middle of a model, differentiable: tokens gathered and summed, rows exchanged.
+"""Differentiable collectives for use inside a model: all-gather and reduce-scatter of tokens, all-to-all of rows.
 
-Every function has the collective that is its transpose as its gradient. One row of tokens at a time (a batch of 1), as
-packed training has it; tensors are [1, tokens, width].
+The gradient of each collective is its transpose. Tensors are [1, tokens, width]: one packed row at a time.
 """
 
 from __future__ import annotations
@@ -15,38 +14,38 @@ from torch import Tensor
 
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _sum_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-# torch 2.13 gave them these names; before, they had the others
+# names since torch 2.13, and earlier ones
 
 
 def gather_tokens(hidden: Float[Tensor, "1 share width"], group: dist.ProcessGroup,
                   partial: bool = True) -> Float[Tensor, "1 tokens width"]:
-    """All processes' tokens. Gradients of the whole are parts to be summed (`partial`), or the same on each process."""
+    """All-gather of tokens. partial: gradients of the result are partial sums; otherwise they are equal on all processes."""
     return _GatherTokens.apply(hidden, group, partial)
 
 
 def scatter_tokens(hidden: Float[Tensor, "1 tokens width"], group: dist.ProcessGroup,
                    partial: bool = True) -> Float[Tensor, "1 share width"]:
-    """This process's tokens of the sum over processes (`partial`), or of a tensor that is the same on each of them."""
+    """This process's tokens: of the sum over processes if `partial` (reduce-scatter), else of a replicated tensor."""
     return _ScatterTokens.apply(hidden, group, partial)
 
 
 def exchange_rows(rows: Float[Tensor, "rows width"], sent: list[int], received: list[int],
                   group: dist.ProcessGroup) -> Float[Tensor, "received width"]:
-    """sent[p] rows go to process p, received[p] come from it, in order. It takes part in the backward pass on every
-    process, whether or not anything there needs a gradient."""
+    """All-to-all: sent[p] rows go to process p, received[p] rows come from it, in order. Every process takes part in the
+    backward pass, also if nothing there needs a gradient."""
     anchor = torch.zeros((), device=rows.device, requires_grad=torch.is_grad_enabled())
     return _ExchangeRows.apply(rows, anchor, sent, received, group)
 
 
 def tokens_to_heads(stream: Float[Tensor, "1 heads share head_dim"],
                     group: dist.ProcessGroup) -> Float[Tensor, "1 heads_share tokens head_dim"]:
-    """From some tokens of all heads to all tokens of some heads (DeepSpeed Ulysses, arXiv 2309.14509)."""
+    """All-to-all from some tokens of all heads to all tokens of some heads (DeepSpeed Ulysses, arXiv 2309.14509)."""
     return _Moved.apply(stream, group, _to_heads, _to_tokens)
 
 
 def heads_to_tokens(stream: Float[Tensor, "1 heads_share tokens head_dim"],
                     group: dist.ProcessGroup) -> Float[Tensor, "1 heads share head_dim"]:
-    """The way back."""
+    """The inverse of tokens_to_heads."""
     return _Moved.apply(stream, group, _to_tokens, _to_heads)
 
 
@@ -71,7 +70,7 @@ class _ScatterTokens(torch.autograd.Function):
     def backward(ctx, gradient: Tensor):
         if ctx.partial:
             return _gather(gradient, ctx.group), None, None
-        # Each process's own tokens; the others' come from the other processes wherever parts are summed.
+        # only this process's tokens; the other processes add theirs where partial sums are reduced
         size, share = dist.get_world_size(ctx.group), gradient.shape[1]
         whole = gradient.new_zeros(1, share * size, *gradient.shape[2:])
         whole.narrow(1, dist.get_rank(ctx.group) * share, share).copy_(gradient)
@@ -94,7 +93,7 @@ Move = Callable[[Tensor, dist.ProcessGroup], Tensor]
 
 
 class _Moved(torch.autograd.Function):
-    """`there` moves a stream among the processes; its gradient goes the way `back`."""
+    """Applies the collective `there`; the gradient goes through its inverse `back`."""
 
     @staticmethod
     def forward(ctx, stream: Tensor, group: dist.ProcessGroup, there: Move, back: Move) -> Tensor:

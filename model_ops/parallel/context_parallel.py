@@ -1,11 +1,11 @@
-"""Context parallelism (Ulysses, arXiv 2309.14509): processes cut a row's tokens among them, attention sees all of them.
+"""Context parallelism (Ulysses, arXiv 2309.14509): each process has a part of a row's tokens; attention sees all of them.
 
-    share = cut(batch, context)       # this process's tokens of a batch, padded to a multiple of the processes
-    model(**share.model_inputs)       # packed attention exchanges heads for tokens around itself
+    share = cut(batch, context)       # this process's tokens of a batch that was padded with `pad`
+    model(**share.model_inputs)       # packed attention exchanges tokens and heads before and after itself
 
-Everything but attention works token by token. Around attention two exchanges turn some tokens of all heads into all
-tokens of some heads and back, so any attention works, documents of a packed row stay apart, and labels are as they
-were: shifted before the cut. Where there are fewer key heads than processes, key heads are repeated.
+Everything except attention works on single tokens. Around attention two all-to-all exchanges turn some tokens of all heads into
+all tokens of some heads and back, so any attention works and packed documents stay separate. Labels are shifted before the row
+is split. With fewer key heads than processes, key heads are repeated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Context:
                query: Float[Tensor, "1 heads share head_dim"], key: Float[Tensor, "1 kv_heads share head_dim"],
                value: Float[Tensor, "1 kv_heads share head_dim"], *arguments: Any, s_aux: Tensor | None = None,
                **options: Any) -> tuple[Float[Tensor, "1 share heads head_dim"], None]:
-        """`attention` over all tokens of this process's heads. `s_aux` are per-head sinks, cut like the heads."""
+        """`attention` over all tokens of this process's heads. s_aux: per-head sinks, sharded like the heads."""
         repeated = self.size // math.gcd(self.size, key.shape[1])
         if repeated > 1:
             key, value = (stream.repeat_interleave(repeated, dim=1) for stream in (key, value))
@@ -49,7 +49,7 @@ class Context:
 
 
 def pad(batch: Batch, multiple: int) -> Batch:
-    """The batch with a document of nothing to predict at its end, so that its tokens are a multiple."""
+    """Pads a batch with a document without labels, so that its number of tokens is a multiple of `multiple`."""
     missing = -batch.tokens % multiple
     if missing == 0:
         return batch
@@ -61,8 +61,8 @@ def pad(batch: Batch, multiple: int) -> Batch:
 
 
 def cut(batch: Batch, context: Context) -> Batch:
-    """This process's tokens of a batch that was padded to a multiple of the context's processes; document_lengths are still
-    those of the whole row."""
+    """This process's tokens of a batch that was padded to a multiple of the processes; document_lengths still describe the
+    whole row."""
     share = batch.tokens // context.size
     mine = slice(context.rank * share, (context.rank + 1) * share)
     return replace(batch, **{name: getattr(batch, name)[mine] for name in batch.paddings()}, context=context)

@@ -1,12 +1,11 @@
-"""Expert parallelism: every token travels to the processes that hold its experts, and its results travel back.
+"""Expert parallelism: sends every token to the processes with its experts, and the results back.
 
-    forward = dispatched(original, experts)     # a drop-in for the forward of a layer's experts
+    output = dispatch(experts, share, hidden, chosen, weights)     # replaces the forward of a layer's experts
 
-Experts are stored one after another in the first dimension of their parameters (transformers' fused experts), cut over
-ep and then over tp. Processes of an ep group hold different tokens: pairs of (token, expert) are exchanged all to all.
-Processes of a tp group hold the same tokens: each takes the pairs of its own experts, and the sum over the group, which
-the layer makes anyway, is the whole. The arithmetic of an expert is the model's own: its forward is called with the
-tokens that arrived, one expert each, and weights of 1; the router's weights are applied where the tokens came from.
+Parameters have the experts as first dimension (transformers' fused experts), sharded over ep and then over tp. Processes of an
+ep group have different tokens and exchange pairs of (token, expert) with all-to-all. Processes of a tp group have the same
+tokens: each computes its own experts, and the layer's sum over the group adds them up. The model's own forward computes the
+experts, with one expert and weight 1 per received token; the router's weights are applied after the results have returned.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from model_ops.parallel.collectives import exchange_rows
 
 @dataclass(frozen=True, eq=False)
 class ExpertShare:
-    """Which experts this process holds: `count` of them, beginning at ep_rank's block and tp_rank's part of it."""
+    """The experts of this process: `count` experts, the part tp_rank of the block of ep_rank."""
 
     group: dist.ProcessGroup | None
     ep_size: int
@@ -34,14 +33,14 @@ class ExpertShare:
 
 
 Experts = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(tokens, expert of each, weight of each) -> what the local experts make of them."""
+"""(tokens, expert of each token, weight of each token) -> outputs of the local experts."""
 
 
 def dispatch(
     experts: Experts, share: ExpertShare, hidden: Float[Tensor, "tokens width"],
     chosen: Int[Tensor, "tokens top_k"], weights: Float[Tensor, "tokens top_k"],
 ) -> Float[Tensor, "tokens width"]:
-    """The weighted sum of each token's experts, those on this tp part only; on one tp process, of all of them."""
+    """The weighted sum over each token's experts. With tp, only over the experts of this tp process."""
     block = share.count * share.tp_size  # experts of one ep process, over its whole tp group
     within = chosen % block
     mine = within // share.count == share.tp_rank
@@ -67,6 +66,6 @@ def dispatch(
 
 def _run(experts: Experts, tokens: Float[Tensor, "rows width"], which: Int[Tensor, " rows"]) -> Tensor:
     if len(tokens) == 0:
-        # Still a part of the graph: the backward pass of every process goes through the same collectives.
+        # stays in the autograd graph, so that the backward pass of every process runs the same collectives
         return experts(tokens.new_zeros(1, tokens.shape[1]), which.new_zeros(1, 1), tokens.new_zeros(1, 1))[:0] + tokens
     return experts(tokens, which[:, None], tokens.new_ones(len(tokens), 1))

@@ -1,10 +1,10 @@
-"""Whole tensors out of the parts that processes hold, one at a time.
+"""Gathers sharded tensors (DTensors) into whole tensors in main memory, one at a time.
 
     weights = whole_tensors(model.state_dict(), keep=world.leads, to=torch.bfloat16)
 
-    whole_again(model, keep=world.leads)                   # the same in place: the model that keeps them is cut no longer
+    whole_again(model, keep=world.leads)                   # the same in place, for a model's parameters
 
-Every process calls it alike. A process that keeps them gets all of them in main memory; the others hold one at a time.
+Every process makes the same calls. A process with keep=True gets all tensors in main memory; others hold one at a time.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-# It advises to gather over several axes in one call, once a tensor; this is done once a run.
+# It logs advice to gather over several axes in one call for every tensor; gathering happens once per run.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
 
 
 def leads() -> bool:
-    """Whether this process writes what there is one of."""
+    """Whether this is the first process, which writes files."""
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
 def wait_for_all() -> None:
-    """Until every process has come here."""
+    """Waits until every process has called this."""
     if dist.is_initialized():
         dist.barrier()
 
 
 def whole_tensors(tensors: Mapping[str, Tensor], keep: bool, to: torch.dtype) -> dict[str, Tensor]:
-    """The tensors on the CPU, floating ones in dtype `to`; empty where they are not kept."""
+    """The whole tensors on the CPU, floating-point ones in dtype `to`; {} if keep is False."""
     found = {}
     for name, value in tensors.items():
         value = value.detach()
@@ -45,16 +45,16 @@ def whole_tensors(tensors: Mapping[str, Tensor], keep: bool, to: torch.dtype) ->
 
 
 def whole_again(model: nn.Module, keep: bool) -> None:
-    """Gives a model its whole parameters back, on the CPU, where they are kept; elsewhere it stays as it is. A parameter that
-    several modules share is one again."""
+    """Replaces a model's sharded parameters by whole ones on the CPU if keep is True; otherwise the model stays sharded. Shared
+    parameters stay shared."""
     found: dict[int, nn.Parameter] = {}
     for module in list(model.modules()):
-        for name, parameter in list(module._parameters.items()):
+        for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             if not isinstance(parameter, DTensor):
                 continue
             if id(parameter) not in found:
                 whole = parameter.detach().full_tensor()
                 found[id(parameter)] = nn.Parameter(whole.cpu(), parameter.requires_grad) if keep else parameter
-            module._parameters[name] = found[id(parameter)]
+            setattr(module, name, found[id(parameter)])
     if found and keep:
         model.cpu()

@@ -1,14 +1,15 @@
-"""One job over several processes of this machine, through torchrun's elastic agent.
+"""Runs one job in several processes of this machine with torchrun's elastic agent, and restarts them after a crash.
 
     python -m model_ops.parallel.launch JOB.json --processes 4 [--restarts 0]
 
-is `torchrun --standalone --nproc-per-node 4 -m model_ops.worker JOB.json`, and says one thing more: stdout carries the
-event lines of the first process (model_ops.worker), the `error` of whichever process failed, and, where a process died
-without a word, {"event": "died", "rank": 2, "signal": "SIGKILL"}. After that all processes are started again, `restarts`
-times at most, and a warning says so: they continue from the newest checkpoint. What a process says itself (wrong inputs, a
-loss that is no number) would only come again, and ends the job; torchrun's own --max-restarts does not tell these apart.
-SIGTERM reaches every process; they save, end with 0, and so does this one. More nodes are torchrun's own matter:
-`torchrun --nnodes ... -m model_ops.worker JOB.json` takes the same job.
+Starts processes as `torchrun --standalone --nproc-per-node 4 -m model_ops.worker JOB.json` does. stdout carries the event lines
+of the first process (model_ops.worker) and the `error` of a process that failed. If a signal kills a process, stdout gets
+{"event": "died", "rank": 2, "signal": "SIGKILL"}, and all processes start again from the newest checkpoint, at most `restarts`
+times, with a warning. An error that a process reports itself (wrong inputs, a loss that is not finite) would happen again, so
+it ends the job; torchrun's own --max-restarts does not distinguish the two.
+
+On SIGTERM every process saves a checkpoint and exits with 0, and so does this one. For several nodes use torchrun directly with
+the same job: `torchrun --nnodes ... -m model_ops.worker JOB.json`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 SAVE_SECONDS = 110
-"""What processes that were asked to stop get for their checkpoint, before they are killed."""
+"""Seconds that processes have to save a checkpoint after a request to stop, before they are killed."""
 SAME_MOMENT_SECONDS = 1
-"""The agent tells whole seconds, ten times a second."""
+"""Failures within this many seconds count as simultaneous, because the agent reports whole seconds."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,8 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _killed(failures: Mapping[int, ProcessFailure]) -> dict[int, str]:
-    """The processes whose death by a signal began it all. The agent ends the others by SIGTERM and, where they hang in a
-    collective, by SIGKILL; others abort because they lost one: all of these come later, or after an error that was told."""
+    """rank -> signal of the processes that were killed first. Later deaths are consequences: the agent ends the others with
+    SIGTERM or, in a collective, SIGKILL, and processes abort after losing another one. {} if an error was reported first."""
     until = min(failure.timestamp for failure in failures.values()) + SAME_MOMENT_SECONDS
     return {rank: signal.Signals(-failure.exitcode).name for rank, failure in sorted(failures.items())
             if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM and failure.timestamp <= until}

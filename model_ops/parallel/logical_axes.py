@@ -1,12 +1,12 @@
-"""What each dimension of a parameter is, by its name: the logical axes that sharding rules speak of.
+"""Logical axes of each dimension of a parameter, by the parameter's name, for sharding rules.
 
     axes_of("model.layers.3.self_attn.o_proj.weight", "llama")     # ("embed", "heads")
 
-vocab: token ids. embed: the residual stream. heads, kv_heads: attention heads times their size; only whole heads are
-cut. mlp: the inner width of a feed-forward. expert: the experts of a mixture. router: what chooses them. norm: a norm's
-weights. None: an adapter's rank. `layers` is no dimension in torch: it is the list of blocks, each of which is gathered and
-freed as one. Names are those of transformers 5; Llama, Mistral, Qwen2, Qwen3, Gemma 1 to 3 share one table, Qwen3-MoE and
-gpt-oss add their experts. A name that is in no table has no logical axes (all None): nothing but fsdp cuts it.
+vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim, split only into whole heads. mlp: inner width of a
+feed-forward layer. expert: experts of a mixture. router: outputs of a router. norm: weights of a norm. None: rank of an
+adapter. `layers` is not a dimension in torch but the list of blocks, each of which FSDP gathers and frees as a unit. Parameter
+names are those of transformers 5; Llama, Mistral, Qwen2, Qwen3 and Gemma 1 to 3 share one table, Qwen3-MoE and gpt-oss add
+their experts. An unknown name has no logical axes (all None), so only fsdp shards it.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ PATTERNS: tuple[tuple[str, Axes], ...] = (
     (r"(o|down)_proj\.bias", ("embed",)),
     (r"\w*norm\.weight", ("norm",)),
 )
-"""End of a parameter's name -> the logical axis of each of its dimensions. The first that matches is taken."""
+"""(end of a parameter's name, logical axis of each dimension); the first match counts."""
 
 OF_MODEL_TYPE: Mapping[str, tuple[tuple[str, Axes], ...]] = {
-    "gpt_oss": (  # its expert matrices lie the other way round: inputs first
+    "gpt_oss": (  # its expert matrices are transposed: inputs first
         (r"mlp\.experts\.gate_up_proj", ("expert", "embed", "mlp")),
         (r"mlp\.experts\.down_proj", ("expert", "mlp", "embed")),
     ),
 }
-"""Tried before PATTERNS for one architecture."""
+"""Patterns by architecture, tried before PATTERNS."""
 
 BLOCK = re.compile(r"(.*\blayers)\.(\d+)\.")
-"""Where the blocks of a model lie."""
+"""Names of parameters within a model's list of blocks."""
 
 
 def axes_of(name: str, dimensions: int, model_type: str) -> Axes:
-    """The logical axes of a parameter; None for each of its dimensions where its name is not known."""
+    """The logical axis of each dimension of a parameter; None for all if its name is unknown."""
     base, _, adapter = name.rpartition(".lora_")
     if base and dimensions == 2:
         outer, inner = axes_of(f"{base}.weight", 2, model_type)
@@ -66,6 +66,6 @@ def axes_of(name: str, dimensions: int, model_type: str) -> Axes:
 
 
 def unit_of(axis: str | None, size: int, config: Any) -> int:
-    """How many neighbouring values of a dimension stay together: those of one head, else 1."""
+    """Number of consecutive values of a dimension that must stay together: head_dim for heads, else 1."""
     heads = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}.get(axis)
     return size // heads if heads else 1

@@ -1,10 +1,10 @@
-"""The processes of a run laid out as a mesh: which of them gather weights, cut matrices, share rows or experts.
+"""Device meshes of a run for FSDP, tensor, context and expert parallelism.
 
     mesh = Mesh.over(MeshSettings(dp_shard=2, tp=2), "cpu")      # on every process, once its group is initialised
 
-One row of processes is folded in three ways: (dp_replicate, fsdp, tp) for parameters, (dp_replicate, fsdp of experts,
-ep, tp) for experts that ep cuts, and by axis for what is shared among rows. tp is innermost: its processes are
-neighbours, on one machine where it fits.
+The same processes form three meshes: (dp_replicate, fsdp, tp) for parameters, (dp_replicate, fsdp of experts, ep, tp) for
+experts under ep, and one by axis for processes that share rows. tp is innermost, so its processes are on one machine if they
+fit.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from model_ops.parallel.tensor_parallel import TensorMesh
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """All folds of the processes, and where this one stands: `sizes` and `place` by axis."""
+    """The meshes of a run, and this process's position: `sizes` and `place` by axis."""
 
     settings: MeshSettings
     sizes: dict[str, int]
     place: dict[str, int]
     fsdp: DeviceMesh
-    """(fsdp), or (dp_replicate, fsdp)."""
+    """Axes (fsdp), or (dp_replicate, fsdp)."""
     expert_fsdp: DeviceMesh
-    """The same without ep."""
+    """Like `fsdp`, without ep."""
     tensor: TensorMesh
     context: Context | None
     tokens: dist.ProcessGroup
-    """The processes that hold different tokens: all but those of tp."""
+    """The group of processes with different tokens: all axes except tp."""
 
     @classmethod
     def over(cls, settings: MeshSettings, device_type: str) -> Mesh:
-        """Raises ModelError where the process group has another size than the mesh."""
+        """The meshes of the settings. Raises ModelError if the process group has another size."""
         settings = settings.resolved()
         sizes = settings.sizes()
         processes = dist.get_world_size()
         if processes != settings.processes:
             asked = " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one process"
-            raise ModelError(f"the mesh is of {settings.processes} processes ({asked}), this run has {processes}: "
-                             f"start as many as the mesh has, or change it")
+            raise ModelError(f"the mesh has {settings.processes} processes ({asked}), but this run has {processes}: "
+                             f"start as many as the mesh has, or change the mesh")
         replicate, shard, cp, ep, tp = (sizes[axis] for axis in ("dp_replicate", "dp_shard", "cp", "ep", "tp"))
         row = init_device_mesh(device_type, (processes,), mesh_dim_names=("processes",))
         dense = row._unflatten(0, (replicate, shard * cp * ep, tp), ("dp_replicate", "fsdp", "tp"))
@@ -69,12 +69,12 @@ class Mesh:
 
     @property
     def multiple(self) -> int:
-        """What the tokens of a row are padded to a multiple of."""
+        """The number that the token count of a row is padded to a multiple of."""
         return self.sizes["cp"] * self.sizes["tp"]
 
     @property
     def data_rank(self) -> int:
-        """Which share of the rows is this process's: counted over dp_replicate, dp_shard and ep."""
+        """Index of this process's share of the rows, over dp_replicate, dp_shard and ep."""
         place, sizes = self.place, self.sizes
         return (place["dp_replicate"] * sizes["dp_shard"] + place["dp_shard"]) * sizes["ep"] + place["ep"]
 

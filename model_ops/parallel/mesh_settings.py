@@ -1,4 +1,4 @@
-"""Settings of a mesh: how many processes a stage trains on, and along which axes. Importing this file imports no torch."""
+"""Settings of a mesh: number of processes of a stage by axis. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pydantic import Field, field_validator, model_validator
 from model_ops.settings import Settings
 
 MESH_AXES = ("dp_replicate", "dp_shard", "cp", "ep", "tp")
-"""The axes of a mesh, outermost first: processes that differ only in the last one are neighbours."""
+"""The axes of a mesh, outermost first; processes that differ only in the last one have consecutive ranks."""
 
 
 MOST_PROCESSES = 65_536
-"""More than any machine room has: a number above it is a slip."""
+"""Upper bound that catches typing errors."""
 
 
 class MeshSettings(Settings):
@@ -61,27 +61,27 @@ class MeshSettings(Settings):
         return self
 
     def resolved(self, accelerators: int = 0) -> MeshSettings:
-        """The same mesh with `processes` and `dp_shard` as numbers; `accelerators` are those of the machine.
+        """The mesh with `processes` and `dp_shard` as numbers. accelerators: number of them in this machine.
 
-        Raises ValueError, in one sentence, for a mesh whose axes do not divide its processes.
+        Raises ValueError for a mesh whose axes do not divide its processes.
         """
         others = self.dp_replicate * self.cp * self.tp * self.ep
         wanted = self.processes
         if wanted is None and self.dp_shard == -1:
             if accelerators == 0:
-                raise ValueError("dp_shard is -1 and this machine has no accelerator to count: give processes as well")
+                raise ValueError("dp_shard is -1, but this machine has no accelerators to count: give processes too")
             wanted = accelerators
         named = " x ".join(f"{axis} {getattr(self, axis)}" for axis in MESH_AXES
                            if axis != "dp_shard" and getattr(self, axis) > 1) or "the other axes"
         if self.dp_shard in (None, -1):
             share, left = divmod(wanted or others, others)
             if left or share == 0:
-                raise ValueError(f"the mesh does not divide: {wanted} processes are no multiple of {others} ({named})")
+                raise ValueError(f"{wanted} processes are not a multiple of {others} ({named}): change the mesh or processes")
         else:
             share = self.dp_shard
             if wanted is not None and share * others != wanted:
-                raise ValueError(f"the mesh does not divide: dp_shard {share} times {others} ({named}) is {share * others}, "
-                                 f"not the {wanted} processes asked for")
+                raise ValueError(f"dp_shard {share} times {others} ({named}) is {share * others}, but processes is {wanted}: "
+                                 "change one of them")
         return self.model_copy(update={"processes": share * others, "dp_shard": share})
 
     def sizes(self) -> dict[str, int]:

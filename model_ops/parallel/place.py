@@ -1,15 +1,15 @@
-"""A model onto a mesh: logical axes and rules become FSDP2, HSDP, tensor, sequence and expert parallelism.
+"""Shards a model over a mesh: FSDP2, HSDP, tensor, sequence and expert parallelism by logical axes and rules.
 
-    task = place(model, mesh, "bfloat16", device)     # the model's parameters are now DTensors, each process's part
+    task = place(model, mesh, "bfloat16", device)     # the model's parameters are now DTensors
     total, count, metrics = task(loss, model, batch)
 
-Order: matrices and experts are cut (tensor_parallel), then every block, the experts that ep cuts, and the rest are
-handed to FSDP2's fully_shard, which gathers a block when it is computed and frees it after. Gradients are SUMMED over
-the processes, not averaged: the trainer divides once, by the tokens of all of them.
+First matrices and experts are sharded (tensor_parallel). Then FSDP2's fully_shard takes every block, the experts under ep, and
+the rest; it gathers a block before computing it and frees it afterwards. Gradients are SUMMED over processes, not averaged: the
+trainer divides once, by the tokens of all of them.
 
-Only the first process needs values: the others may bring a model on the meta device, and get them block by block, each
-cut and freed before the next one comes. So neither a device nor a process but the first holds more than a block, the
-embedding and the head whole, and the first one holds the model in main memory only.
+Only the first process needs values. The others may have the model on the meta device; they receive it block by block, and each
+block is sharded and freed before the next one. So only the first process holds the whole model, in main memory; devices and
+other processes hold at most one block, the embedding and the head unsharded.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters
 
 
 class Task(nn.Module):
-    """The module FSDP takes for the root: whatever a step does with a model happens inside its forward, so that
-    embedding, last norm and head are whole for a loss that reads them directly."""
+    """The root module for FSDP. All work of a step runs inside its forward, so that embedding, last norm and head are gathered
+    for a loss that reads them directly."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -43,15 +43,15 @@ class Task(nn.Module):
 
 
 def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) -> Task:
-    """Cuts `model` in place. Products run in `precision`; the parts, their gradients and sums are in the weights' dtype.
+    """Shards `model` in place. Products run in `precision`; shards, gradients and their sums are in the weights' dtype.
 
-    Raises ModelError for a model that the mesh cannot cut.
+    Raises ModelError for a model that the mesh cannot shard.
     """
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     plan = plan_sharding(shapes, model.config, mesh.settings)
     _check_heads(model, mesh)
     if mesh.sizes["tp"] > 1 and any(isinstance(m, nn.Linear) and m.weight is None for m in model.modules()):
-        raise ModelError("weights in 4 bits cannot be cut over tp processes; set tp to 1, or method: lora")
+        raise ModelError("weights in 4 bits do not support tensor parallelism; set tp to 1, or method: lora")
     half = precision == "bfloat16" and any(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None,
                                   cast_forward_inputs=False)
@@ -62,7 +62,7 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
     names: dict[nn.Parameter, str] = {}
 
     def prepare(module: nn.Module) -> None:
-        """Values for what is on the meta device here, and the cut over tp and ep, of all that FSDP has not taken yet."""
+        """Receives values for parameters on the meta device and shards over tp and ep, before FSDP takes the module."""
         if from_leader:
             _receive(module, model)
         names.update({parameter: name for name, parameter in model.named_parameters()})
@@ -88,7 +88,7 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
         fully_shard(block, mesh=mesh.fsdp, mp_policy=policy, shard_placement_fn=dim)
         names.clear()  # it keeps the whole parameters alive
     prepare(model)
-    # The head and the embedding stay float32 where they are read, as they do in one process under autocast.
+    # Head and embedding stay float32 when they are read, as in one process under autocast.
     fully_shard(task, mesh=mesh.fsdp, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False), shard_placement_fn=dim)
     if cut:
         compute_locally(model, plan, mesh.tensor)
@@ -100,7 +100,7 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
 
 
 def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
-    """What this process really holds: parameter -> its placements by mesh axis, and the local shape."""
+    """Parameter -> its shape, its placements by mesh axis, and the shape of this process's part."""
     found = {}
     for name, parameter in model.named_parameters():
         over = parameter.device_mesh if isinstance(parameter, DTensor) else None
@@ -116,16 +116,15 @@ def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
 def _owners(model: nn.Module) -> dict[nn.Parameter, list[tuple[nn.Module, str]]]:
     found: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None:
-                found.setdefault(parameter, []).append((module, name))
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            found.setdefault(parameter, []).append((module, name))
     return found
 
 
 def _some_lack_values(model: nn.Module) -> bool:
     """Whether some processes have the model on the meta device while others have its values.
 
-    They wait on the CPU for the first one to read it: NCCL gives up after ten minutes."""
+    The exchange is on the CPU, because NCCL times out after ten minutes, and reading the model may take longer."""
     meta = any(parameter.is_meta for parameter in model.parameters())
     flags = torch.tensor([int(meta), int(not meta)])
     dist.all_reduce(flags, dist.ReduceOp.MAX)
@@ -133,16 +132,17 @@ def _some_lack_values(model: nn.Module) -> bool:
 
 
 def refuse_another_model(shapes: dict[str, tuple[int, ...]]) -> None:
-    """Raises ModelError where a process has other parameters than the first: they would wait for each other."""
+    """Raises ModelError if a process has other parameters than the first, because collectives would then hang."""
     every: list[dict[str, tuple[int, ...]]] = [{} for _ in range(dist.get_world_size())]
     dist.all_gather_object(every, shapes)
     for rank, others in enumerate(every):
         for name in others.keys() ^ every[0].keys() or [n for n, shape in others.items() if shape != every[0][n]]:
-            raise ModelError(f"process {rank} and the first one do not have the same model: they differ in {name}")
+            raise ModelError(f"process {rank} and the first one have different models, they differ in {name}: give all "
+                             "processes the same model")
 
 
 def _receive(module: nn.Module, model: nn.Module) -> None:
-    """The values of a module that the first process has read, in every process: what is cut already is left alone."""
+    """Broadcasts the values of a module from the first process; skips parameters that are sharded already."""
     owners = _owners(model)
     for parameter in list(module.parameters()):
         if isinstance(parameter, DTensor):
@@ -151,13 +151,13 @@ def _receive(module: nn.Module, model: nn.Module) -> None:
         if parameter.is_meta:
             whole = nn.Parameter(torch.empty_like(parameter, device="cpu"), requires_grad=parameter.requires_grad)
             for holder, name in owners[parameter]:
-                holder._parameters[name] = whole
+                setattr(holder, name, whole)
         dist.broadcast(whole.data, 0)
     for holder in module.modules():
-        for name, buffer in holder._buffers.items():
-            if buffer is not None:
-                holder._buffers[name] = torch.empty_like(buffer, device="cpu") if buffer.is_meta else buffer
-                dist.broadcast(holder._buffers[name], 0)
+        for name, buffer in list(holder.named_buffers(recurse=False, remove_duplicate=False)):
+            received = torch.empty_like(buffer, device="cpu") if buffer.is_meta else buffer
+            setattr(holder, name, received)
+            dist.broadcast(received, 0)
 
 
 def _check_heads(model: nn.Module, mesh: Mesh) -> None:

@@ -1,6 +1,6 @@
-"""This process among those that torchrun started: its group, its device, its share of the CPU.
+"""The process group under torchrun: rank, device, CPU threads, reports of failures.
 
-    with process_group() as rank:      # 0 where this process is alone
+    with process_group() as rank:      # 0 without torchrun
         ...
 """
 
@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from model_ops.errors import ModelError
 
 LOST_SECONDS = 30
-"""How long a process that lost another one waits for torchrun to end it."""
+"""Seconds that a process waits for torchrun to end it after it lost another process."""
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "remote process exited",
         "Connection refused", "peer has closed")
-"""What gloo, NCCL and the store say when the other side of a connection is gone."""
+"""Parts of the errors of gloo, NCCL and the store when the other side of a connection is gone."""
 
 
 def started_by_torchrun() -> bool:
@@ -29,15 +29,15 @@ def rank() -> int:
 
 
 def local_threads(threads: int) -> int:
-    """What this process may use of the CPU threads of a job."""
+    """This process's share of a job's CPU threads."""
     return max(1, threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) if started_by_torchrun() else threads
 
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """The group of all processes while the body runs. Raises ModelError where there are more of them than devices.
+    """Context manager of the group of all processes. Raises ModelError if there are more processes than devices.
 
-    After an error the group is left as it is: the others may wait in it for what never comes, and their agent ends them.
+    After an error the group is not destroyed: other processes may hang in a collective, and torchrun's agent ends them.
     """
     if not started_by_torchrun():
         yield
@@ -49,14 +49,14 @@ def process_group() -> Iterator[None]:
     if torch.cuda.is_available():
         devices = torch.cuda.device_count()
         if beside > devices:
-            raise ModelError(f"{beside} processes on this machine, which has {devices} accelerators: "
-                             "start as many as there are, or make the mesh smaller")
+            raise ModelError(f"{beside} processes run on this machine, which has {devices} accelerators: start at most "
+                             "as many processes, or make the mesh smaller")
         torch.cuda.set_device(place)
         backends = "cpu:gloo,cuda:nccl"
     else:
         backends = "cpu:gloo"
-    # torchrun's store outlives a restart (torch 2.13, --standalone): without a prefix of its own a new life finds the
-    # addresses of the one before, and waits for processes that are dead.
+    # torchrun's store outlives a restart (torch 2.13, --standalone): without its own prefix, a restarted run would find the
+    # addresses of the previous run and wait for dead processes.
     store, place, processes = next(dist.rendezvous("env://"))
     life = dist.PrefixStore(f"life-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backends, store=life, rank=place, world_size=processes)
@@ -66,10 +66,9 @@ def process_group() -> Iterator[None]:
 
 
 def report_failure(error: BaseException, stop_requested: Callable[[], bool]) -> bool:
-    """Tells torchrun of an error that is this process's own, so that it is named as the cause; says whether it is.
+    """Reports an error of this process to torchrun as the cause; returns False if only another process was lost.
 
-    Where the error is only that another process is gone, nothing is told: this process waits for torchrun to find the one
-    that failed, and to end it too.
+    In that case nothing is reported: this process waits until torchrun finds the failed process and ends both.
     """
     if not started_by_torchrun():
         return True
@@ -86,9 +85,9 @@ def report_failure(error: BaseException, stop_requested: Callable[[], bool]) -> 
 
 
 def lost_another(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, is that a connection to another process broke."""
+    """Whether an error or one of its causes is a broken connection to another process."""
     while error is not None:
-        failures = getattr(error, "failures", None)  # of torch.distributed.checkpoint: every process's own
+        failures = getattr(error, "failures", None)  # torch.distributed.checkpoint: the errors by process
         if isinstance(failures, dict) and any(lost_another(failure[0]) for failure in failures.values()):
             return True
         if isinstance(error, RuntimeError | ConnectionError) and any(sign in str(error) for sign in LOST):

@@ -1,16 +1,16 @@
-"""Rules: logical axes -> mesh axes, and what they make of every parameter of a model. No torch, no processes.
+"""Sharding rules from logical axes to mesh axes, and the sharding of every parameter by them. No torch.
 
     plan = plan_sharding({name: shape, ...}, config, MeshSettings(dp_shard=4, tp=2))
     plan["model.layers.0.self_attn.o_proj.weight"]     # placements {"fsdp": 0, "tp": 1}, local shape, notes
 
-Rules are ordered; for each parameter the first that fits a dimension takes it (as MaxText's logical_axis_rules): a mesh
-axis is used once per parameter, a dimension is cut by one rule, and only where the axis divides it into whole units
-(whole heads). What no rule can cut is replicated, and `notes` says so. Rules of the settings come before RULES; a rule
-to null keeps a logical axis whole.
+Rules are ordered, as in MaxText's logical_axis_rules: for each parameter the first rule that fits a dimension applies. A mesh
+axis is used once per parameter, and a dimension is sharded by one rule, if the axis divides it into whole units (heads).
+Otherwise it is replicated, and `notes` says so. Rules of the settings come before RULES; a rule to null replicates a logical
+axis.
 
-`fsdp` is dp_shard, cp and ep flattened, which all hold different tokens: every parameter is cut along it, in the first
-dimension that no other rule took and that it divides. A parameter that `ep` cuts has dp_shard and cp left for it.
-dp_replicate replicates everything.
+`fsdp` is dp_shard, cp and ep flattened, whose processes all have different tokens. It shards every parameter in the first
+dimension that no other rule took and that it divides; for a parameter under `ep`, fsdp is dp_shard and cp. dp_replicate
+replicates everything.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ RULES: tuple[Rule, ...] = (
     ("mlp", "tp"),
     ("any", "fsdp"),
 )
-"""Logical axis -> mesh axis, most wanted first. `any` is any dimension, first to last."""
+"""(logical axis, mesh axis) by priority. `any` is any dimension, from first to last."""
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """Where one parameter lies. placements: mesh axis -> the dimension it cuts; axes that are not named replicate.
+    """Sharding of one parameter. placements: mesh axis -> sharded dimension; other axes replicate.
 
-    local_shape is what the first process holds (the largest share where fsdp does not divide evenly). `narrowed` is a
-    dimension that every process of a tp group holds whole and reads its own share of: its neighbours are cut along tp.
+    local_shape: of the first process, which has the largest part if fsdp does not divide evenly. narrowed: a dimension that
+    every process of a tp group holds completely, but of which it uses only its share, because connected layers are sharded.
     """
 
     shape: tuple[int, ...]
@@ -55,15 +55,15 @@ class Sharding:
 
     @property
     def elements(self) -> int:
-        """Values the first process holds."""
+        """Number of values on the first process."""
         return math.prod(self.local_shape)
 
 
 def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSettings,
                   rules: Sequence[Rule] = RULES) -> dict[str, Sharding]:
-    """Every parameter's place. `config` is the model's (head sizes, model_type).
+    """The sharding of every parameter. config: the model's (head sizes, model_type).
 
-    Raises ModelError where the mesh asks for an axis that the model cannot use at all.
+    Raises ModelError if the model cannot use one of the mesh's axes.
     """
     sizes = mesh.sizes()
     chosen = [(logical, axis) for logical, axis in (*mesh.rules, *rules)]
@@ -72,7 +72,7 @@ def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSe
     kind = getattr(config, "model_type", "model")
     if sizes["ep"] > 1 and "ep" not in used:
         experts = max((s.shape[0] for s in plan.values() if s.axes and s.axes[0] == "expert"), default=0)
-        why = f"its {experts} experts are no multiple of it" if experts else "it has no experts"
+        why = f"its {experts} experts are not a multiple of it" if experts else "it has no experts"
         raise ModelError(f"mesh ep {sizes['ep']} cannot be used with this {kind} model: {why}; set ep to 1 or a divisor")
     if sizes["tp"] > 1 and "tp" not in used:
         raise ModelError(f"mesh tp {sizes['tp']} divides no dimension of this {kind} model; set tp to a divisor of its "
@@ -83,13 +83,13 @@ def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSe
 
 
 def _refuse_unknown(plan: Mapping[str, Sharding], config: Any, kind: str) -> None:
-    """What is not known may mix tokens or heads, or be counted once a process: tp would compute another model."""
+    """Raises ModelError for a parameter of unknown logical axes under tp, because tp might then compute another function."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     for name, sharding in plan.items():
         over_heads = sharding.axes == ("norm",) and ".self_attn." in name and sharding.shape[0] > head_dim
         if over_heads or not any(sharding.axes):
-            raise ModelError(f"mesh tp cannot be used with this {kind} model: how {name} would be cut is not known; set tp to "
-                             "1 and use dp_shard")
+            raise ModelError(f"mesh tp cannot be used with this {kind} model: the logical axes of {name} are unknown; set tp "
+                             "to 1 and use dp_shard")
 
 
 def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int], rules: Sequence[Rule]) -> Sharding:
@@ -97,7 +97,7 @@ def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int
     placements: dict[str, int] = {}
     notes: list[str] = []
     narrowed = None
-    whole = set()  # logical axes that a rule to null keeps; key heads go with the query heads that read them
+    whole = set()  # logical axes that a rule to null replicates; key heads follow their query heads
     local = list(shape)
     for logical, axis in rules:
         if axis is None:
@@ -105,7 +105,7 @@ def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int
         if axis in (None, "fsdp") or logical not in axes or sizes[axis] == 1 or axis in placements:
             continue
         size, dim, unit = sizes[axis], axes.index(logical), unit_of(logical, shape[axes.index(logical)], config)
-        if logical == "mlp" and "expert" in axes:  # gate and up lie beside each other, and only whole experts are dispatched
+        if logical == "mlp" and "expert" in axes:  # gate and up are fused, and only whole experts are dispatched
             continue
         heads_cut = logical != "kv_heads" or config.num_attention_heads % size == 0
         if logical in whole:
@@ -137,6 +137,6 @@ def _fsdp_size(sizes: Mapping[str, int], used: Any) -> int:
 
 
 def _fsdp_dim(local: Sequence[int], taken: set[int], size: int) -> int | None:
-    """The first free dimension that divides, else a taken one that does; None where neither is found."""
+    """The first dimension that `size` divides, free ones first; None if there is none."""
     order = [dim for dim in range(len(local)) if dim not in taken] + sorted(taken)
     return next((dim for dim in order if local[dim] % size == 0), None)

@@ -1,15 +1,15 @@
-"""Tensor and expert parallelism: modules compute with the part of their parameters that this process holds.
+"""Tensor, sequence and expert parallelism: modules compute with this process's part of their parameters.
 
     cut_parameters(owners, sharding_of, mesh)   # parameters become DTensors over the tp (and ep) processes
-    compute_locally(model, plan, mesh)          # forwards that work on those parts
+    compute_locally(model, plan, mesh)          # replaces forwards by ones that use the local parts
 
-Between blocks the residual stream is cut along the tokens (sequence parallelism): norms and additions are done once
-per token, not once per process. Where a block needs all tokens (attention, feed-forward, the head) they are gathered at
-its door, and what it makes is summed and cut again where it leaves. So every process's gradient of a parameter that all
-of them hold is a part of the whole, always: DTensors carry it as Partial, and FSDP adds the parts up.
+Between blocks the residual stream is sharded along the tokens (sequence parallelism), so norms and additions are computed once
+per token, not once per process. Before a module that needs all tokens (attention, feed-forward, head) they are gathered; its
+output is summed and sharded again. The gradient of a replicated parameter is therefore always a partial sum on each process:
+DTensors carry it as Partial, and FSDP adds the parts.
 
-A module's own forward runs unchanged on a view of the module whose parameters are local tensors; that is what keeps
-this file free of architectures. Rows must hold a multiple of tp tokens (`context_parallel.pad`).
+A module's own forward runs unchanged on a shallow copy of the module with local tensors as parameters, so this file has no code
+for single architectures. Rows must have a multiple of tp tokens (`context_parallel.pad`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from model_ops.errors import ModelError
 from model_ops.parallel.collectives import gather_tokens, scatter_tokens
 from model_ops.parallel.expert_parallel import ExpertShare, dispatch
 from model_ops.parallel.sharding import Sharding
+from model_ops.torch_internals import shallow_copy
 
 Plan = Mapping[str, Sharding]
 
 
 @dataclass(frozen=True, eq=False)
 class TensorMesh:
-    """This process among those that cut matrices (tp) and experts (ep)."""
+    """The meshes of this process for tensor parallelism (tp) and expert parallelism (ep)."""
 
     tp: DeviceMesh | None
     ep: DeviceMesh | None
@@ -54,11 +55,11 @@ class TensorMesh:
 
 
 Owners = Mapping[nn.Parameter, list[tuple[nn.Module, str]]]
-"""Where a parameter hangs: the modules that have it, and what they call it. A tied one has several."""
+"""Parameter -> (module, name) of every module that has it; a tied parameter has several."""
 
 
 def cut_parameters(owners: Owners, sharding_of: Callable[[nn.Parameter], Sharding], mesh: TensorMesh) -> None:
-    """Each parameter as a DTensor over the processes that cut it; under tp, also those that all of them hold."""
+    """Replaces parameters by DTensors over tp and ep; under tp, replicated parameters too."""
     for parameter, places in owners.items():
         sharding = sharding_of(parameter)
         dims = [Shard(sharding.placements[axis]) if axis in sharding.placements else Replicate() for axis in ("ep", "tp")]
@@ -68,19 +69,19 @@ def cut_parameters(owners: Owners, sharding_of: Callable[[nn.Parameter], Shardin
             over, placements = mesh.tp, dims[1:]
         else:
             continue
-        # Every process holds the same values: no broadcast, each takes its own part.
+        # every process has the same values: each takes its own part without a broadcast
         part = distribute_tensor(parameter.detach(), over, placements, src_data_rank=None)
         cut = nn.Parameter(_compact(part), requires_grad=parameter.requires_grad)
         for module, name in places:
-            module._parameters[name] = cut
+            setattr(module, name, cut)
 
 
 def compute_locally(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
-    """Gives modules with cut parameters their forwards. Raises ModelError for a module it cannot cut."""
+    """Replaces the forwards of modules with sharded parameters. Raises ModelError for an unsupported module."""
     base, head = model.base_model, model.get_output_embeddings()
     config = model.config
     for prefix, module in model.named_modules():
-        own = {name: plan.get(f"{prefix}.{name}") for name, p in module._parameters.items() if p is not None}
+        own = {name: plan.get(f"{prefix}.{name}") for name, _ in module.named_parameters(recurse=False, remove_duplicate=False)}
         if prefix.endswith(".experts") and any(s is not None and {"ep", "tp"} & s.placements.keys() for s in own.values()):
             _dispatch_experts(module, next(s for s in own.values() if s is not None), mesh)
         elif mesh.tp is None or not own:
@@ -110,7 +111,7 @@ def compute_locally(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
 
 
 def local(parameter: Tensor) -> Tensor:
-    """The part of a parameter that this process holds. Its gradient is this process's part of the whole gradient."""
+    """This process's part of a parameter. Its gradient is this process's part of the whole gradient."""
     if not isinstance(parameter, DTensor):
         return parameter
     parts = [p if isinstance(p, Shard) else Partial() for p in parameter.placements]
@@ -118,17 +119,19 @@ def local(parameter: Tensor) -> Tensor:
 
 
 def local_view(module: nn.Module, parameters: Mapping[str, Tensor | None]) -> nn.Module:
-    """The module with other tensors for parameters: its class's forward can be called on it."""
-    view = object.__new__(type(module))
-    view.__dict__ = {**module.__dict__, "_parameters": dict(parameters)}
-    view.__dict__.pop("forward", None)
+    """A shallow copy of the module whose own parameters are other tensors; the forward of its class can be called on it."""
+    view = shallow_copy(module, parameters=parameters)
     if isinstance(module, nn.Linear):
-        view.__dict__["out_features"], view.__dict__["in_features"] = parameters["weight"].shape
+        view.out_features, view.in_features = parameters["weight"].shape
     return view
 
 
+def _local_parts(module: nn.Module) -> dict[str, Tensor]:
+    return {name: local(parameter) for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False)}
+
+
 def key_heads(config: Any, mesh: TensorMesh) -> list[int]:
-    """Which key heads this process's query heads read, where key heads are not cut; one each where they do not go
+    """Key heads that this process's query heads read, if key heads are replicated; one per query head if they do not divide
     evenly."""
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     share = heads // mesh.tp_size
@@ -143,14 +146,14 @@ def _cut_dim(sharding: Sharding) -> int | None:
 
 
 def _compact(part: DTensor) -> DTensor:
-    """A part with memory of its own, not a view that keeps the whole parameter alive."""
+    """A copy of a part, because a view would keep the whole parameter in memory."""
     return DTensor.from_local(part.to_local().clone(memory_format=torch.contiguous_format), part.device_mesh,
                               part.placements, run_check=False, shape=part.shape, stride=part.stride())
 
 
 def _local_parameters(module: nn.Module, own: Mapping[str, Sharding | None], mesh: TensorMesh, config: Any = None,
                       ) -> dict[str, Tensor | None]:
-    parts = {name: None if p is None else local(p) for name, p in module._parameters.items()}
+    parts: dict[str, Tensor | None] = _local_parts(module)
     for name, sharding in own.items():
         if sharding is None or sharding.narrowed is None:
             continue
@@ -170,7 +173,7 @@ def _run_locally(module: nn.Module, own: Mapping[str, Sharding | None], mesh: Te
 
 
 def _sum_outputs(linear: nn.Linear, own: Mapping[str, Sharding | None], mesh: TensorMesh) -> None:
-    """A matrix whose inputs are cut: outputs are parts, summed as they are cut along the tokens; the bias comes once."""
+    """Row-parallel linear layer: partial outputs are summed with a reduce-scatter along the tokens; the bias is added once."""
     original = type(linear).forward
 
     def forward(hidden: Tensor) -> Tensor:
@@ -188,7 +191,7 @@ def _cut_embedding(embedding: nn.Embedding, mesh: TensorMesh) -> None:
 
     def forward(ids: Tensor) -> Tensor:
         if ids.shape[1] % mesh.tp_size:
-            raise ValueError(f"a row of {ids.shape[1]} tokens is no multiple of tp {mesh.tp_size}; pad it")
+            raise ValueError(f"a row of {ids.shape[1]} tokens is not a multiple of tp {mesh.tp_size}; pad it")
         weight = local(embedding.weight)
         view = local_view(embedding, {"weight": weight})
         if not cut:
@@ -198,7 +201,7 @@ def _cut_embedding(embedding: nn.Embedding, mesh: TensorMesh) -> None:
         elsewhere = (shifted < 0) | (shifted >= len(weight))
         padding = embedding.padding_idx
         held = padding is not None and start <= padding < start + len(weight)
-        view.__dict__["padding_idx"] = padding - start if held else None
+        view.padding_idx = padding - start if held else None
         found = original(view, shifted.masked_fill(elsewhere, 0)).masked_fill(elsewhere[..., None], 0)
         return scatter_tokens(found, mesh.group)
 
@@ -206,17 +209,16 @@ def _cut_embedding(embedding: nn.Embedding, mesh: TensorMesh) -> None:
 
 
 def _cut_head(head: nn.Linear, mesh: TensorMesh) -> None:
-    """Logits of the whole vocabulary, for callers that ask the module; the losses work on the parts instead."""
+    """Logits of the whole vocabulary for calls of the module; losses use the local part instead."""
     original = type(head).forward
     cut = head.weight.placements[-1].is_shard()
 
     def forward(hidden: Tensor) -> Tensor:
-        logits = original(local_view(head, {name: None if p is None else local(p) for name, p in head._parameters.items()}),
-                          hidden)
+        logits = original(local_view(head, _local_parts(head)), hidden)
         if not cut:
             return logits
         if torch.is_grad_enabled() and logits.requires_grad:
-            raise ModelError("this head's logits cannot be trained over tp processes; set tp to 1")
+            raise ModelError("logits of this head cannot be differentiated under tensor parallelism; set tp to 1")
         parts = [torch.empty_like(logits) for _ in range(mesh.tp_size)]
         dist.all_gather(parts, logits.contiguous(), group=mesh.group)
         return torch.cat(parts, -1)
@@ -232,8 +234,8 @@ def _dispatch_experts(module: nn.Module, sharding: Sharding, mesh: TensorMesh) -
                         sharding.shape[0] // (ep_size * tp_size))
 
     def forward(hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        view = local_view(module, {name: local(p) for name, p in module._parameters.items()})
-        view.__dict__["num_experts"] = share.count
+        view = local_view(module, _local_parts(module))
+        view.num_experts = share.count
         return dispatch(lambda *given: original(view, *given), share, hidden, chosen, weights)
 
     module.forward = forward

@@ -1,15 +1,14 @@
-"""The processes of a training run: which share of a step's rows each of them takes, and sums over all of them.
+"""The processes of a training run: their shares of a step's rows, and reductions over all processes.
 
     world = World.alone(torch.device("cpu"))            # one process
-    world = World.start(settings.mesh)                  # as many as torchrun started; one where it did not
-    world.place(model, settings.precision)              # cuts the model; on one process, nothing
+    world = World.start(settings.mesh)                  # the processes of torchrun; one without torchrun
+    world.place(model, settings.precision)              # shards the model; does nothing in one process
     batches = plan.step(index, world.data_rank, world.data_ranks)
     output = world.run(loss, model, batches[0])
     count = world.total(count)
 
-Processes that differ only in which part of a weight they hold (tensor parallelism) take the same rows; processes that
-share rows along the sequence (context parallelism) take the same rows and cut them. All of them go through the same
-calls in the same order, also on rows that ask for nothing.
+Under tensor parallelism processes take the same rows; under context parallelism they take the same rows and split their tokens.
+All processes make the same calls in the same order, also with rows without labels.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from model_ops.parallel.context_parallel import cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place
-from model_ops.parallel.place_as_one import place_as_one
+from model_ops.parallel.place_single_unit import place_single_unit
 from model_ops.torch_internals import foreach_norm
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """One process among `size`. data_rank of data_ranks says which share of every step's rows is its own."""
+    """Process `rank` of `size`. data_rank of data_ranks: its share of every step's rows."""
 
     device: torch.device
     rank: int = 0
@@ -56,13 +55,13 @@ class World:
 
     @classmethod
     def start(cls, mesh: MeshSettings, device: torch.device | None = None) -> World:
-        """The run that this process belongs to. Raises ModelError where the mesh is not that of the processes."""
+        """The run of this process. Raises ModelError if the mesh does not match the number of processes."""
         cuda = torch.cuda.is_available()
         if not dist.is_initialized():
             processes = mesh.resolved().processes
             if processes > 1:
-                raise ModelError(f"the mesh is of {processes} processes and this is one: start it with `torchrun --standalone "
-                                 f"--nproc-per-node {processes} -m model_ops.worker JOB.json`")
+                raise ModelError(f"the mesh has {processes} processes, but this run has one: start it with `torchrun "
+                                 f"--standalone --nproc-per-node {processes} -m model_ops.worker JOB.json`")
             return cls.alone(device or torch.device("cuda" if cuda else "cpu"))
         device = device or torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) if cuda else 0)
         if device.type == "cpu" or not cuda:
@@ -72,34 +71,34 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes what there is one of: logs, progress, the finished model."""
+        """Whether this is the first process, which writes logs, progress and the finished model."""
         return self.rank == 0
 
     @property
     def draws_as(self) -> int:
-        """Which randomness this process draws: processes with other tokens draw other numbers, those of tp the same."""
+        """RNG stream id; tensor-parallel peers share one."""
         return 0 if self.mesh is None else self.rank // self.mesh.sizes["tp"]
 
     @property
     def loading_device(self) -> torch.device:
-        """Where a model is read to: the device itself; main memory of the first process, before it is cut and moved block
-        by block; nowhere in the others, to which `place` sends their parts."""
+        """The device to load a model to: this process's device if it is alone. Otherwise the CPU in the first process and
+        "meta" in the others, to which `place` sends their parts."""
         return self.device if self.mesh is None else torch.device("cpu" if self.leads else "meta")
 
     def place(self, model: nn.Module, precision: str) -> None:
-        """Cuts the model over the processes; where there is one, the model stays as it is."""
+        """Shards the model over the processes; does nothing in one process."""
         if self.mesh is not None:
             self._tasks[model] = place(model, self.mesh, precision, self.device)
 
-    def place_as_one(self, model: nn.Module) -> None:
-        """The same for a model that is gathered as one, not block by block (`model_ops.parallel.place_as_one`)."""
+    def place_single_unit(self, model: nn.Module) -> None:
+        """Shards a small model as a single FSDP unit (`model_ops.parallel.place_single_unit`)."""
         if self.mesh is not None:
-            self._tasks[model] = place_as_one(model, self.mesh)
+            self._tasks[model] = place_single_unit(model, self.mesh)
 
     def run(self, loss: Loss, model: nn.Module, batch: Batch, last: bool = True) -> LossOutput:
-        """The loss of this process's part of a batch; sums and counts add up over `total`.
+        """The loss of this process's part of a batch; `total` adds its sums and counts over processes.
 
-        Gradients are whole after the backward pass of a step's `last` batch: copies of the model add theirs up only then.
+        Gradients are complete after the backward pass of a step's `last` batch; replicas add up their gradients only then.
         """
         if self.mesh is None:
             return loss(model, batch)
@@ -110,24 +109,24 @@ class World:
         return LossOutput(*({name: Mean(*mean) for name, mean in means.items()} for means in (terms, metrics)))
 
     def part_of(self, batch: Batch) -> Batch:
-        """The tokens of a batch that this process computes: all of them, unless context parallelism cuts the rows."""
+        """The tokens of a batch that this process computes: all, unless context parallelism splits the rows."""
         if self.mesh is None:
             return batch
         batch = pad(batch, self.mesh.multiple)
         return batch if self.mesh.context is None else cut(batch, self.mesh.context)
 
     def evaluate(self, model: nn.Module, work: Callable[[], Any]) -> Any:
-        """What `work` returns; it may read and call the model, without gradients, on every process alike."""
+        """Returns work(), which may read and call the model without gradients. Every process makes the same call."""
         if self.mesh is None:
             return work()
         task = self._task(model)
         try:
             return task(work)
         finally:
-            task.reshard()  # else the next step would be computed with these weights
+            task.reshard()  # otherwise the next step would use these gathered weights
 
     def total(self, value: Tensor) -> Tensor:
-        """The sum of a tensor over all processes that hold different tokens; on one process, the tensor."""
+        """The sum of a tensor over all processes with different tokens; in one process, the tensor."""
         if self.mesh is None:
             return value
         value = value.clone()
@@ -135,10 +134,10 @@ class World:
         return value
 
     def greatest(self, numbers: list[float]) -> list[float]:
-        """The greatest of each number over ALL processes, so that they decide alike; on one process, the numbers."""
+        """The maximum of each number over ALL processes, so that they decide alike; in one process, the numbers."""
         if self.mesh is None:
             return numbers
-        found = torch.tensor(numbers, dtype=torch.float64)  # on the CPU: it waits for no device, and longer than NCCL would
+        found = torch.tensor(numbers, dtype=torch.float64)  # on the CPU: no device sync, and a longer timeout than NCCL's
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return found.tolist()
 
@@ -149,7 +148,7 @@ class World:
         return self.total(torch.tensor(values, dtype=torch.float64, device=self.device)).tolist()
 
     def gather(self, value: Any) -> list[Any]:
-        """A small object of every process, by rank."""
+        """A small object from every process, by rank."""
         if self.mesh is None:
             return [value]
         values: list[Any] = [None] * self.size
@@ -157,7 +156,7 @@ class World:
         return values
 
     def norm(self, gradients: Sequence[Tensor]) -> float:
-        """The norm of a whole gradient of which this process holds parts; the same number on every process."""
+        """The norm of the whole gradient, of which this process has parts; equal on every process."""
         if self.mesh is None:
             return float(torch.nn.utils.get_total_norm(list(gradients)))
         squares = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -173,18 +172,18 @@ class World:
 
     def _task(self, model: nn.Module) -> Task:
         if model not in self._tasks:
-            raise ModelError(f"{type(model).__name__} was not placed on the mesh; call world.place first")
+            raise ModelError(f"{type(model).__name__} is not sharded over the mesh; call world.place first")
         return self._tasks[model]
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """The values of a tensor that this process holds, not a copy."""
+    """This process's part of a tensor, not a copy."""
     with torch.no_grad():
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _copies(gradient: Tensor, processes: int) -> int:
-    """How many processes hold the same part."""
+    """Number of processes with the same part."""
     if not isinstance(gradient, DTensor):
         return processes
     over = gradient.device_mesh
@@ -193,6 +192,6 @@ def _copies(gradient: Tensor, processes: int) -> int:
 
 
 def _as_tuples(loss: Loss, model: nn.Module, batch: Batch) -> tuple[dict[str, tuple], dict[str, tuple]]:
-    """A loss's output in containers that FSDP looks into: it needs the tensors that the backward pass begins from."""
+    """A loss's output as tuples and dicts, in which FSDP finds the tensors that the backward pass begins from."""
     output = loss(model, batch)
     return tuple({name: (mean.sum, mean.count) for name, mean in means.items()} for means in (output.terms, output.metrics))

@@ -1,1 +1,1 @@
-"""What training will need, before it is tried: memory and operations, predicted from a model's shape."""
+"""Predicts memory and speed of training from a model's config, and chooses a setup."""

@@ -1,16 +1,17 @@
-"""The fastest way to train that fits a number of devices, or the nearest thing that does.
+"""Chooses the fastest training setup whose predicted memory fits the devices.
 
     plan = choose(needs, count=8, device=DEVICES["h100"])
     plan.setup.mesh, plan.memory.total, plan.tokens_per_second, plan.reasons
 
 Every candidate (devices used x mesh axes x tokens of a micro-batch x checkpointing x offload) gets an estimated speed
-(memory_plan); the fastest whose predicted memory fits is taken, with two rules of thrift:
+(memory_plan); the fastest one that fits is chosen, with two rules:
 
-- Twice as many devices are used only where they train at least a fifth faster (WORTH_DOUBLING).
-- Tensor parallelism that leaves a process less than 1,024 of the hidden size (LEAST_WIDTH) is taken only where nothing else
-  fits: products that narrow leave a device idle, and four collectives a block cost more than they save.
+- Twice as many devices are used only if they train at least a fifth faster (WORTH_DOUBLING).
+- Tensor parallelism that leaves a process less than 1,024 of the hidden size (LEAST_WIDTH) is chosen only if nothing else
+  fits: such narrow products leave a device idle, and four collectives per block cost more than they save.
 
-Where none fits, NothingFits names what is missing, and of cheaper methods, more devices and shorter rows those that do fit.
+If nothing fits, NothingFits gives the missing memory and the alternatives that fit: a cheaper method, more devices, shorter
+rows.
 Imports no torch.
 """
 
@@ -27,17 +28,17 @@ from model_ops.planning.reasons import reasons_for
 from model_ops.planning.speed import is_thin, speed_of, tokens_per_second
 
 PLANNED_FOR = 0.95
-"""Of a device's memory; the rest is for what a prediction does not see."""
+"""Share of a device's memory that a plan may use; the rest is a margin for errors of the prediction."""
 WORTH_DOUBLING = 1.2
-"""How much faster twice as many devices have to be."""
+"""Least speedup that justifies twice as many devices."""
 
 
 class NothingFits(Exception):
-    """No candidate fits; the message names what is missing and the nearest things that fit."""
+    """No candidate fits; the message gives the missing memory and the nearest alternatives that fit."""
 
 
 def candidates(needs: Needs, count: int, device: Device) -> Iterator[Setup]:
-    """Every setup worth a look, on all devices or on an even part of them."""
+    """Every setup to consider, on all devices or on an even fraction of them."""
     for mesh in itertools.chain.from_iterable(meshes(needs, used, device) for used in _divisors(count)):
         for tokens in micro_batches(needs, mesh):
             for checkpointing in ("none", "selective", "full"):
@@ -47,8 +48,8 @@ def candidates(needs: Needs, count: int, device: Device) -> Iterator[Setup]:
 
 
 def meshes(needs: Needs, count: int, device: Device) -> Iterator[Mesh]:
-    """Products of axes that give `count`: tp within a node and over whole heads, cp over what heads are left, ep over
-    whole experts. A 4-bit base is not cut: each process holds it."""
+    """Meshes with `count` processes: tp within a node and over whole heads, cp over the remaining heads, ep over whole
+    experts. A 4-bit base model is not sharded: each process holds all of it."""
     if needs.method == "qlora":
         yield Mesh(dp_replicate=count)
         return
@@ -63,7 +64,7 @@ def meshes(needs: Needs, count: int, device: Device) -> Iterator[Mesh]:
 
 
 def micro_batches(needs: Needs, mesh: Mesh) -> list[int]:
-    """Tokens of a micro-batch: one row of max_length at least, or several of them laid together."""
+    """Sizes of a micro-batch to consider, in tokens: one row of max_length, or several rows."""
     if needs.micro_batch_tokens is not None:
         return [needs.micro_batch_tokens]
     most = max(needs.max_length, min(needs.tokens_per_step // mesh.data_ranks, 16_384))
@@ -76,7 +77,7 @@ def micro_batches(needs: Needs, mesh: Mesh) -> list[int]:
 
 
 def choose(needs: Needs, count: int, device: Device, alternatives: bool = True) -> Plan:
-    """The fastest setup that fits, by the estimates and rules above. Raises NothingFits."""
+    """The fastest setup that fits, by the rules in this module's docstring. Raises NothingFits."""
     if needs.fixed is not None:
         ways = [needs.fixed]
     else:
@@ -101,13 +102,13 @@ def choose(needs: Needs, count: int, device: Device, alternatives: bool = True) 
 
 
 def worth_of(needs: Needs, setup: Setup, device: Device) -> float:
-    """Estimated speed of all devices used together, less what using more of them has to bring."""
+    """Estimated total speed, discounted so that twice as many devices must bring WORTH_DOUBLING."""
     used = setup.mesh.processes
     return speed_of(needs, setup, device) * used / used ** math.log2(WORTH_DOUBLING)
 
 
 def _least(needs: Needs, setup: Setup, device: Device) -> float:
-    """What a setup takes at the very least, without running anything: weights, gradients and optimizer."""
+    """Lower bound of a setup's memory in bytes, without a trace: weights, gradients and optimizer."""
 
     class Nothing:
         kept = 0

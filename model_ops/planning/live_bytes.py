@@ -1,12 +1,11 @@
-"""Bytes of tensors alive at each moment, whatever device they are on: also for tensors that have a shape but no storage.
+"""Counts bytes of live tensors and their peak, on any device and also for fake tensors without storage.
 
     with LiveBytes() as live:
         loss = step(model, batch); loss.backward()
     live.peak, live.now
 
-Counted are storages that come into being inside the block; each once, however many tensors look at it, and no longer
-than the last of them lives. With fake tensors (model_ops.torch_internals.FakeTensorMode) this is the memory of a step that is
-never computed.
+Counts storages that are allocated inside the block, each once for all tensors that share it, until the last of these is
+freed. With fake tensors (model_ops.torch_internals.FakeTensorMode) this measures a step that is never computed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from model_ops.torch_internals import TorchDispatchMode, tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """Follows every tensor that an operation returns."""
+    """Context manager that tracks the storage of every tensor that an operation returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +38,7 @@ class LiveBytes(TorchDispatchMode):
         return result
 
     def hand_over(self, storage: torch.UntypedStorage) -> int:
-        """From now on a storage is somebody else's to count; its bytes, 0 where it was so already."""
+        """Stops counting a storage; returns its bytes, or 0 if it was not counted."""
         size = self._known.get(id(storage), 0)
         self._known[id(storage)] = 0
         self.now -= size

@@ -1,4 +1,4 @@
-"""What one way to train takes of each device's memory. Imports no torch.
+"""Predicts the memory of each device for one training setup. Imports no torch.
 
     memory = memory_of(needs, Setup(Mesh(dp_shard=8), 4_096, "full"), DEVICES["h100"])
     memory.total
@@ -6,16 +6,16 @@
 Memory per device, in bytes:
 
     weights      float32 where trained, bfloat16 where frozen (0.52 bytes as nf4), over dp_shard x cp x ep and tp
-    gradients    float32, of trained weights, likewise; none of frozen ones
+    gradients    float32, of trained weights, sharded in the same way
     optimizer    AdamW 2 x float32, in 8 bits 2 x 1.02, Muon 1 x float32 for matrices
-    kept         what all blocks leave for the backward pass, by the model's own code (step_trace)
-    at work      what lives beside that at the worst moment: the loss at the head, or a block going backward
-    gathered     two blocks whole while they are computed, one block's gradients, the embedding and the head (FSDP)
+    kept         activations that all blocks save for the backward pass, from a trace of the model's code (step_trace)
+    at work      other tensors at the peak: the loss at the head, or the backward pass of a block
+    gathered     FSDP: two unsharded blocks, one block's gradients, the embedding and the head
     teacher      distillation only: its frozen weights
-    device       what the driver, libraries and process groups take
-    spare        fragmentation: 5 % of everything that comes and goes
+    device       driver, libraries and process groups
+    spare        fragmentation: 5 % of everything that is allocated and freed during a step
 
-`needs.trace` is what runs the model (step_trace).
+`needs.trace` traces the model (step_trace).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ GIB = 2**30
 Method = Literal["full", "lora", "qlora"]
 
 BYTES_TRAINED, BYTES_FROZEN, BYTES_NF4 = 4.0, 2.0, 0.52
-"""Of a weight: float32 master, bfloat16, or 4 bits with a doubly quantized scale every 64 (0.5 + 1/64 + 4/16,384)."""
+"""Bytes per weight: float32, bfloat16, and nf4 with a doubly quantized scale every 64 weights (0.5 + 1/64 + 4/16,384)."""
 OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_8bit": 2.04, "muon": 4.0}
 OUTER_OPTIMIZER_BYTES = {"adamw": 8.0, "adamw_8bit": 2.04, "muon": 8.0}
-"""Of a trained weight; with Muon, embeddings and head stay with AdamW."""
+"""Optimizer bytes per trained weight of embeddings and head; with Muon, AdamW updates these."""
 
 DEVICE_GIB = 0.8
 """A CUDA context with cuBLAS workspaces."""
 PROCESS_GROUP_GIB = 1.0
-"""NCCL's buffers, where there is more than one device."""
+"""NCCL's buffers, if there is more than one device."""
 CPU_PROCESS_GIB = 0.6
 """Python with torch and transformers imported."""
 FRAGMENTATION = 0.05
@@ -55,7 +55,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class Counts:
-    """Weights of a model: of one block, of its experts, of what is outside the blocks; of adapters in one block."""
+    """Numbers of weights: in one block, in its experts, outside the blocks, and in the adapters of one block."""
 
     layers: int
     block: int
@@ -85,7 +85,7 @@ class Mesh:
 
     @property
     def shards(self) -> int:
-        """Processes among which FSDP cuts each weight."""
+        """Number of processes over which FSDP shards each weight."""
         return self.dp_shard * self.cp * self.ep
 
     @property
@@ -93,7 +93,7 @@ class Mesh:
         return self.dp_replicate * self.dp_shard * self.ep
 
     def axes(self) -> dict[str, int]:
-        """Those that are more than 1."""
+        """Axes with a size above 1."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) > 1}
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Setup:
-    """One way to train."""
+    """One training setup."""
 
     mesh: Mesh
     micro_batch_tokens: int
@@ -116,7 +116,7 @@ Trace = Callable[[int, str, int], Memory]
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to be trained. `flops` are the needed ones of a step's tokens, by (tokens): per token."""
+    """The model and training to plan. flops: tokens of a row -> needed operations per token."""
 
     name: str
     method: Method
@@ -129,16 +129,16 @@ class Needs:
     trace: Trace
     flops_per_token: float
     forward_share: float
-    """Of those operations, what one more forward pass would add."""
+    """Share of these operations that one more forward pass adds."""
     optimizer: str = "adamw"
     micro_batch_tokens: int | None = None
     sharded_trace: Trace | None = None
     teacher: int = 0
     num_experts: int = 0
     other_methods: tuple[Callable[[], Needs], ...] = ()
-    """The same model with less to train, least saving first."""
+    """The same model with cheaper methods, the one that saves least first."""
     fixed: Setup | None = None
-    """Said by the recipe: planned as it is, nothing is chosen."""
+    """The setup that the recipe fixes; it is predicted as it is."""
 
     def with_length(self, max_length: int) -> Needs:
         return replace(self, max_length=max_length, micro_batch_tokens=None)
@@ -146,7 +146,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class MemoryOf:
-    """Bytes per device, by what they are for."""
+    """Bytes per device by purpose, as the module's docstring lists them."""
 
     weights: float
     gradients: float
@@ -168,7 +168,7 @@ class MemoryOf:
 
 @dataclass(frozen=True)
 class Plan:
-    """What was chosen, what it takes, and why."""
+    """The chosen setup, its memory and speed, and the reasons."""
 
     needs: Needs
     count: int
@@ -202,7 +202,7 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
     kept = traced.kept * counts.layers
     all_at_work = traced.beyond_gradients(counts.layers)
     if not sharded and needs.tokens_per_step <= setup.micro_batch_tokens * mesh.data_ranks:
-        # Gradients come as the rest goes: where they outweigh it, what blocks keep is gone by the time of the peak.
+        # Gradients appear while kept activations are freed: if gradients outweigh them, the peak comes after they are gone.
         all_at_work = max(0.0, traced.peak(counts.layers, accumulating=False) - gradients)
         kept = min(kept, all_at_work)
     at_work = max(0.0, all_at_work - kept)

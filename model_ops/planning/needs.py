@@ -1,9 +1,8 @@
-"""What a stage needs, from its model's config and its settings: weights by place, operations a token, a tracer.
+"""Derives the requirements of a training stage from its model's config and settings: weights, operations per token, tracer.
 
     needs = needs_of(config, settings, name="Llama-3-8B")        # for model_ops.planning.memory_plan.choose
 
-Only the config is read; no weight is loaded, none is made. Between two traced micro-batches memory is taken to grow in
-proportion to tokens.
+Only the config is read; no weight is loaded or created. Memory is interpolated linearly between two traced micro-batches.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from model_ops.training.flops import MatrixWork, attention_widths, needed_flops
 
 MICRO_BATCH_TOKENS = 4_096
 TRACED_TOKENS = (2_048, 16_384)
-"""Two sizes between and beyond which memory is drawn as a line; what is asked for below the first is traced itself."""
+"""Sizes of the two traced micro-batches, in tokens; memory of larger ones is linear in them, smaller ones are traced."""
 DEFAULT_RANK = 16
 
 
 @dataclass(frozen=True)
 class Training:
-    """What matters here of a stage's settings, resolved."""
+    """The settings of a stage that planning uses, resolved."""
 
     method: Method
     max_length: int
@@ -41,12 +40,12 @@ class Training:
     rank: int = DEFAULT_RANK
     micro_batch_tokens: int | None = None
     head_share: float = 1.0
-    """Of all tokens, those that have a label; 1 where nobody has counted."""
+    """Share of tokens with a label; 1 if unknown."""
     distilled: bool = False
 
     @classmethod
     def of(cls, settings: Any) -> Training:
-        """From resolved TrainingSettings of any stage."""
+        """From the resolved TrainingSettings of any stage."""
         lora = getattr(settings, "lora", None)
         return cls(
             method=getattr(settings, "method", "full"), max_length=settings.max_length,
@@ -57,7 +56,7 @@ class Training:
 
 def needs_of(config: PreTrainedConfig, training: Training, name: str, device: str = "cuda",
              teacher: int = 0, fixed: Setup | None = None, document_tokens: int | None = None) -> Needs:
-    """Raises ModelError where the config is of no causal language model with a list of blocks."""
+    """The requirements for `choose`. Raises ModelError if the config is not a causal language model with a list of blocks."""
     counts = count_weights(config, training.rank)
     half = training.precision == "bfloat16"
     frozen = training.method != "full"
@@ -92,7 +91,7 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
 
 
 def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK) -> Counts:
-    """Weights by place. Raises ModelError for a config that makes no causal language model."""
+    """Numbers of weights in blocks and outside. Raises ModelError if the config is not a causal language model."""
     small = copy.deepcopy(config)
     small.num_hidden_layers = 1
     if getattr(small, "layer_types", None):
@@ -102,7 +101,7 @@ def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK) -> Counts:
             model = AutoModelForCausalLM.from_config(small)
     except (ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"this config makes no causal language model: {reason}") from error
+        raise ModelError(f"this config is not a causal language model ({reason}); choose another base model") from error
     block = blocks_of(model)[0]
     linear = [module for module in block.modules() if isinstance(module, nn.Linear)]
     named = dict(block.named_parameters())
@@ -116,7 +115,7 @@ def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK) -> Counts:
 
 @dataclass(frozen=True, eq=False)
 class _Key:
-    """A config, cut as one of `tp` processes has it."""
+    """A config sharded over `tp` processes, as a cache key."""
 
     config: PreTrainedConfig
     tp: int
@@ -144,7 +143,7 @@ def _traced(key: _Key, traced: Traced) -> MicroBatchMemory:
 
 
 def _line(run: Any, tokens: int) -> MicroBatchMemory:
-    """The line through two traced micro-batches, at `tokens`."""
+    """Linear interpolation of two traced micro-batches at `tokens`."""
     low, high = (run(some) for some in TRACED_TOKENS)
     share = (tokens - TRACED_TOKENS[0]) / (TRACED_TOKENS[1] - TRACED_TOKENS[0])
     return MicroBatchMemory(**{
@@ -153,7 +152,7 @@ def _line(run: Any, tokens: int) -> MicroBatchMemory:
 
 
 def _work(config: PreTrainedConfig, counts: Counts, training: Training) -> MatrixWork:
-    """Matrices each token meets. Norms are counted along: they are a ten-thousandth."""
+    """Weights of the matrices that a token passes through. Includes norms, which are a ten-thousandth of them."""
     experts = _experts(config)
     met = counts.block - counts.experts * (1 - config.num_experts_per_tok / experts if experts else 0)
     blocks = counts.layers * met
@@ -165,7 +164,7 @@ def _work(config: PreTrainedConfig, counts: Counts, training: Training) -> Matri
 
 
 def _forward_only(work: MatrixWork) -> MatrixWork:
-    """With as many frozen weights as there are in all: 4 operations each, twice a forward pass."""
+    """The same work with all weights frozen: 4 operations each, twice a forward pass."""
     return MatrixWork(0, work.trained + work.frozen, 0, False, ())
 
 

@@ -1,4 +1,4 @@
-"""Why a setup was chosen, one short sentence for each choice. Imports no torch."""
+"""Explains a chosen setup, one short sentence for each choice. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from model_ops.wording import counted
 
 
 def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, count: int) -> Iterator[str]:
-    """One sentence for each choice; `count` devices are there."""
+    """One sentence for each choice. count: number of available devices."""
     mesh, room = setup.mesh, device.memory_gib * GIB
     fits = f"{memory.total / GIB:.1f} of {device.memory_gib:.1f} GiB"
     if needs.fixed is not None:
@@ -25,9 +25,9 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
     if mesh.dp_replicate > 1 and mesh.shards == 1 and mesh.tp == 1:
         yield f"dp_replicate {mesh.dp_replicate}: a whole copy fits on each device, so only gradients travel"
     elif mesh.dp_replicate > 1 and mesh.shards == 1:
-        yield f"dp_replicate {mesh.dp_replicate}: so many copies of the model, each on {mesh.tp} devices"
+        yield f"dp_replicate {mesh.dp_replicate}: copies of the model, each on {mesh.tp} devices"
     elif mesh.dp_replicate > 1:
-        yield f"dp_replicate {mesh.dp_replicate}: so many copies of the model, and weights are gathered within each only"
+        yield f"dp_replicate {mesh.dp_replicate}: copies of the model; weights are gathered only within each copy"
     if mesh.shards > 1:
         share = memory.weights + memory.gradients + memory.optimizer
         over = ", too much for one device" if share * mesh.shards > room else ""
@@ -68,7 +68,7 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
 
 
 def _why_fewer(needs: Needs, setup: Setup, device: Device, count: int) -> str:
-    """Why some of the devices stay idle."""
+    """The reason why some devices stay idle."""
     rows = -(-needs.tokens_per_step // needs.max_length)
     why = ("this model is so small that a device takes longer to start its operations than to compute them"
            if is_too_small(needs, setup, device) else f"a step has only {counted(rows, 'row')} of {needs.max_length:,} tokens")

@@ -1,10 +1,10 @@
-"""How fast one way to train is estimated to be. Imports no torch.
+"""Estimates the speed of a training setup. Imports no torch.
 
     speed_of(needs, Setup(Mesh(dp_shard=8), 4_096, "full"), DEVICES["h100"])     # share of the devices' peak
     tokens_per_second(needs, setup, device)
 
-An estimate from needed operations, an assumed utilisation and the factors below: good for choosing between setups, not a
-promise.
+The estimate multiplies needed operations, an assumed utilisation and the factors below. Use it to compare setups, not as a
+prediction of absolute speed.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from model_ops.devices import Device
 from model_ops.planning.memory_plan import Needs, Setup
 
 ASSUMED_MFU = 0.40
-"""Of a device's bfloat16 peak, before anything below: what open frameworks reach on H100 (see docs/training.md)."""
+"""Model FLOPs utilisation (MFU) before the factors below: what open frameworks reach on H100 (see docs/training.md)."""
 SPEED = {"selective": 0.95, "offload": 0.97, "tp": 0.90, "cp": 0.95, "sharded": 0.97, "across nodes": 0.93}
-"""What each choice leaves of the speed; tp and cp per doubling. Full checkpointing costs one forward pass more."""
+"""Factor on the speed for each choice; tp and cp per doubling. Full checkpointing costs one more forward pass."""
 TOKENS_TO_HALF_SPEED = 192
-"""A micro-batch of this many tokens per device runs at half the speed of an endless one."""
+"""Tokens per device in a micro-batch at which the speed is 50 % of its limit for large micro-batches."""
 BLOCK_SECONDS, COLLECTIVE_SECONDS, STEP_SECONDS = 5e-4, 3e-5, 2e-3
-"""What no speed-up of the arithmetic takes away, assumed, not measured: starting the operations of one block forward and
-backward (about 100 of 5 microseconds), one collective between devices, and what a step does once (optimizer, clipping)."""
+"""Fixed costs in seconds, assumed, not measured: launching the kernels of one block forward and backward (about 100 of 5
+microseconds), one collective between devices, and once per step optimizer and clipping."""
 COLLECTIVES = {"tp": 4, "cp": 4, "sharded": 3}
-"""Of one block, forward and backward."""
+"""Collectives of one block, forward and backward, by axis."""
 ASSUMED_PEAK_TFLOPS = 150.0
-"""Of a device whose peak is not known, where arithmetic is weighed against the seconds above."""
+"""Peak assumed for an unknown device when its arithmetic is compared with the fixed costs above."""
 LEAST_WIDTH = 1_024
-"""Of the hidden size, what tensor parallelism has to leave each process: narrower products leave a device idle, and the
+"""Least share of the hidden size per process under tensor parallelism: narrower products leave a device idle, and the
 collectives of every block cost more than they save."""
 
 
 
 def speed_of(needs: Needs, setup: Setup, device: Device) -> float:
-    """Share of the peak of the devices used that needed operations are estimated to reach; comparable between setups."""
+    """Estimated share of the devices' peak FLOP/s that needed operations reach; comparable between setups."""
     mesh = setup.mesh
     speed = ASSUMED_MFU
     if setup.checkpointing == "full":
@@ -53,13 +53,13 @@ def speed_of(needs: Needs, setup: Setup, device: Device) -> float:
 
 
 def _computing_seconds(needs: Needs, setup: Setup, device: Device) -> float:
-    """A micro-batch's operations on one device at its peak."""
+    """Seconds for the operations of a micro-batch on one device at its peak."""
     peak = (device.bf16_tflops or ASSUMED_PEAK_TFLOPS) * 1e12
     return needs.flops_per_token * setup.micro_batch_tokens / (setup.mesh.cp * setup.mesh.tp) / peak
 
 
 def starting_seconds(needs: Needs, setup: Setup, device: Device) -> float:
-    """The least a micro-batch takes however little there is to compute: operations are started one after another."""
+    """Fixed costs of a micro-batch in seconds: kernels are launched one after another, however small they are."""
     if device.is_cpu:
         return 0.0
     mesh = setup.mesh
@@ -70,17 +70,17 @@ def starting_seconds(needs: Needs, setup: Setup, device: Device) -> float:
 
 
 def is_thin(needs: Needs, setup: Setup) -> bool:
-    """Whether tensor parallelism cuts this model's products too narrow to pay."""
+    """Whether tensor parallelism leaves each process less than LEAST_WIDTH of the hidden size."""
     return setup.mesh.tp > 1 and needs.hidden // setup.mesh.tp < LEAST_WIDTH
 
 
 def is_too_small(needs: Needs, setup: Setup, device: Device) -> bool:
-    """Whether a micro-batch takes longer to start than to compute, so that more devices have nothing to share."""
+    """Whether launching a micro-batch takes longer than computing it, so that more devices do not help."""
     return _computing_seconds(needs, setup, device) / ASSUMED_MFU < starting_seconds(needs, setup, device)
 
 
 def tokens_per_second(needs: Needs, setup: Setup, device: Device) -> float | None:
-    """An estimate, from needed operations and an assumed utilisation; None where the device's peak is not known."""
+    """Estimated tokens per second of all devices; None if the device's peak is unknown."""
     if device.bf16_tflops is None:
         return None
     return speed_of(needs, setup, device) * setup.mesh.processes * device.bf16_tflops * 1e12 / needs.flops_per_token

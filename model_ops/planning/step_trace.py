@@ -1,20 +1,20 @@
-"""The memory of one micro-batch, forward and backward, without computing it: the model's own code run on fake tensors.
+"""Measures the memory of one micro-batch, forward and backward, by running the model's code on fake tensors.
 
     memory = trace_micro_batch(config, Traced(tokens=8_192, head_rows=5_000, checkpointing="full"))
     memory.peak(layers=32, accumulating=True)
 
-Nothing here is a table of bytes per token that could drift from the code: the blocks, the checkpointing and the loss at
-the head are the ones that train, on tensors that have a shape and a dtype but no storage; what is alive is counted
-(live_bytes). A model of two and one of three blocks are run; what the third one adds, every further one adds:
+Blocks, checkpointing and loss are the code that trains, on tensors with shape and dtype but no storage; live bytes are counted
+(live_bytes). So there is no table of bytes per token that could differ from the code. Two models are run, with two and with
+three blocks; every further block adds as much as the third one:
 
-    forward   the most alive at any moment before the head     grows by `kept`, what a block leaves for the backward pass
-    head      the same while the loss is made                   grows by `kept`
-    last      while the last block goes backward                grows by `kept`
-    first     while the first block and the embedding do        does not grow: what blocks kept is gone
+    forward   peak before the head                                      grows by `kept`, the activations that a block saves
+    head      peak while the loss is computed                           grows by `kept`
+    last      peak of the last block's backward pass                    grows by `kept`
+    first     peak of the first block's and embedding's backward pass   does not grow: saved activations are freed
 
-Gradients of weights are not in these: they are handed over the moment they exist, to be counted by whoever knows how they
-are sharded. Attention: the fused kernel of an accelerator (keeps query, key, value, output, log-sum-exp), or on a CPU this
-project's own for packed documents, which is run as it is.
+Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded. Attention is the fused
+kernel of an accelerator (saves query, key, value, output, log-sum-exp), or on a CPU this project's attention for packed
+documents.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from model_ops.losses import chunked_head as head_code
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.losses.linear_cross_entropy import cross_entropy_rows
 from model_ops.models.attention import packed_attention
-from model_ops.models.lean_layers import make_lean
 from model_ops.models.lora import add_adapters
 from model_ops.models.lora_settings import LoraSettings
+from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.torch_internals import FakeTensorMode, unset_fake_temporarily
 from model_ops.training.activations import keep_less
@@ -46,7 +46,7 @@ from model_ops.training.settings import ActivationCheckpointing
 
 @dataclass(frozen=True)
 class Traced:
-    """One micro-batch of one process: how much goes through, and how.
+    """One micro-batch of one process: its size and how it is trained.
 
     weights: "float32" master weights that autocast casts, or "bfloat16" blocks (gathered by FSDP, or a frozen base).
     adapter_rank: of LoRA on all linear layers of a frozen base; 0 trains everything. document_tokens matters on a CPU.
@@ -64,7 +64,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class _Peaks:
-    """Bytes at the moments that the head of this file names, and of the gradients of weights."""
+    """Peak bytes in the phases that the module's docstring lists, and bytes of the gradients of weights."""
 
     forward: int
     head: int
@@ -77,15 +77,15 @@ class _Peaks:
 
 @dataclass(frozen=True)
 class MicroBatchMemory(_Peaks):
-    """Bytes beyond weights, gradients and optimizer; see the module. Of a model of `layers` blocks."""
+    """Bytes of a micro-batch besides weights, gradients and optimizer, for any number of blocks."""
 
     layers: int
     kept: int
 
     def peak(self, layers: int, accumulating: bool) -> int:
-        """The most alive at any moment, with the gradients of weights that are unsharded and exist by then.
+        """Peak in bytes, with the unsharded gradients of weights that exist at that moment.
 
-        `accumulating`: gradients of an earlier micro-batch are there from the start.
+        accumulating: gradients of an earlier micro-batch exist from the start.
         """
         more = layers - self.layers
         gradients = self.outer_gradients + layers * self.block_gradients
@@ -95,7 +95,7 @@ class MicroBatchMemory(_Peaks):
         return max(before, self.first_with_gradients + more * self.block_gradients, gradients)
 
     def beyond_gradients(self, layers: int) -> int:
-        """The same without any gradient of a weight."""
+        """Peak in bytes without gradients of weights."""
         return max(max(self.forward, self.head, self.last) + (layers - self.layers) * self.kept, self.first)
 
 
@@ -105,7 +105,7 @@ class _Run(_Peaks):
 
 
 def trace_micro_batch(config: PreTrainedConfig, traced: Traced) -> MicroBatchMemory:
-    """Runs models of two and of three blocks of `config`'s shape; no weight is made, nothing is computed."""
+    """Traces models with two and with three blocks of `config`'s shape; no weight is created, nothing is computed."""
     _warm_attention(config, traced)
     two, three = (_run(_with_layers(config, layers), traced) for layers in (2, 3))
     peaks = {field.name: getattr(three, field.name) for field in fields(_Peaks)}
@@ -115,8 +115,8 @@ def trace_micro_batch(config: PreTrainedConfig, traced: Traced) -> MicroBatchMem
 def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = fake_model(config, traced)
-        with unset_fake_temporarily():  # what make_lean tries out, it computes
-            make_lean(model)
+        with unset_fake_temporarily():  # use_memory_efficient_layers computes its trial
+            use_memory_efficient_layers(model)
         keep_less(model, traced.checkpointing)
         live = LiveBytes()
         handed = _HandedOver(model, live)
@@ -144,7 +144,7 @@ def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
 
 @contextmanager
 def _chunks_of(device: str) -> Iterator[None]:
-    """Fake tensors say they are on a CPU; the head is to cut its rows as on the device that is planned for."""
+    """Makes the head chunk its rows as on the planned device, because fake tensors report a CPU."""
     tables = (head_code.CHUNK_ELEMENTS, head_code.SOFTMAX_ELEMENTS)
     before, added = [dict(table) for table in tables], head_code.ADDED_AT_ONCE
     try:
@@ -160,7 +160,7 @@ def _chunks_of(device: str) -> Iterator[None]:
 
 
 def fake_model(config: PreTrainedConfig, traced: Traced) -> PreTrainedModel:
-    """The model that trains, to be called inside FakeTensorMode."""
+    """The model for training, to be created inside FakeTensorMode."""
     config = copy.deepcopy(config)
     config._attn_implementation = "packed" if traced.device == "cpu" else "traced_fused"
     dtype = torch.bfloat16 if traced.adapter_rank and traced.weights == "bfloat16" else torch.float32
@@ -175,7 +175,7 @@ def fake_model(config: PreTrainedConfig, traced: Traced) -> PreTrainedModel:
 
 
 class _HandedOver:
-    """Takes gradients of weights out of the count as they come, and notes the peaks of the backward pass by its parts."""
+    """Removes gradients of weights from the count as they appear, and records the peaks of the backward pass by phase."""
 
     def __init__(self, model: nn.Module, live: LiveBytes):
         blocks = blocks_of(model)
@@ -213,7 +213,7 @@ class _HandedOver:
 
 
 class _Fused(torch.autograd.Function):
-    """What a fused attention kernel keeps and makes; no value is computed."""
+    """Saves and returns tensors of the shapes of a fused attention kernel; computes no values."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ def _documents(traced: Traced) -> list[int]:
 
 
 def _warm_attention(config: PreTrainedConfig, traced: Traced) -> None:
-    """Index tensors that attention remembers from call to call must be real ones before a fake call asks for them."""
+    """Fills attention's caches of index tensors with real tensors, before a call on fake tensors would fill them."""
     if traced.device != "cpu":
         return
     heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads

@@ -1,1 +1,1 @@
-"""Drafters: their networks, losses, batches and the form in which servers load them."""
+"""Drafters for speculative decoding: networks, losses, batches, and export for servers."""

@@ -1,13 +1,13 @@
-"""The loss of a chain of drafts, computed in pieces so that memory does not grow with the vocabulary.
+"""Computes the loss of all draft steps against the teacher in chunks, so that memory does not grow with the vocabulary.
 
     result = chain_loss("lk_lambda", drafts, teacher, last, weights=[1.0, 0.8, 0.64])
-    result.total.backward()                       # result.alphas[k]: acceptance of step k, one number a position
+    result.total.backward()                       # result.alphas[k]: acceptance of step k at every position
 
-A piece of the teacher's positions goes through at a time. Its distribution is computed once and serves every draft step
-(step k's position j has the teacher of position j + k), together with the logits of all steps that meet it; both are made
-into losses and gradients and forgotten. Gradients are made in the forward pass, the backward pass scales them, as in
-model_ops.losses.chunked_head. Products run in autocast's dtype, softmaxes and losses in float32. Held at once: LOGITS_HELD
-logits, whatever the vocabularies (as long as that is a few dozen positions: FEWEST_ROWS).
+The teacher's positions are processed in chunks. The teacher's distribution of a chunk is computed once and used by every draft
+step: position j of step k has the teacher of position j + k. Losses and gradients are computed from it and from the logits of
+all steps, and then the logits are freed. Gradients are computed in the forward pass and scaled in the backward pass, as in
+model_ops.losses.chunked_head. Products have autocast's dtype, softmaxes and losses float32. A chunk has at most LOGITS_HELD
+logits, but at least FEWEST_ROWS positions.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from model_ops.speculators.speculator_losses import ETA, LossKind, TargetRows, l
 from model_ops.speculators.teacher import Teacher, TeacherLogits
 
 LOGITS_HELD = {"cpu": 1 << 23, "cuda": 1 << 27}
-"""Logits of a piece, teacher and all steps together, by kind of device: 16 MiB or 256 MiB in bfloat16."""
+"""Most logits of a chunk, of teacher and all steps together, by kind of device: 16 MiB or 256 MiB in bfloat16."""
 
 MOST_ROWS = 1_024
-"""Rows of a piece at most, on a CPU: more make its products no faster, and take more memory where a vocabulary is small."""
+"""Most rows of a chunk on a CPU: more rows do not make products faster, and take more memory with a small vocabulary."""
 
 FEWEST_ROWS = 32
-"""Rows of a piece at least; a vocabulary of 262,144 still has so many."""
+"""Fewest rows of a chunk; LOGITS_HELD allows as many for a vocabulary of up to 262,144."""
 
 SOFTMAX_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 27}
-"""Logits whose softmax is taken at once in float32: on a CPU as many as stay in its cache with their target."""
+"""Logits per softmax in float32; on a CPU as many as fit into its cache together with the target's probabilities."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """One step of a chain: what its head reads at every supervised position, and the teacher's position of each.
+    """One draft step: the input of its head at every supervised position, and the teacher's position of each.
 
-    states: after the final norm; rows: ascending, among the contexts of the teacher's last states; stands_for: how many
-    positions each counts as, where they are a sample (None: one).
+    states: after the final norm. rows: ascending indices into the teacher's last states. stands_for: importance weight of each
+    position if they are a sample (None: 1).
     """
 
     states: Float[Tensor, "positions width"]
@@ -54,9 +54,9 @@ class Draft:
 
 @dataclass(frozen=True)
 class ChainLoss:
-    """total: sum over steps of weight * sum of losses, each as often as it stands for, differentiable in states and heads. Not
-    differentiable: losses and alphas of each position, by step, and mass, what the target gives to the draft vocabulary at each
-    position of step 0."""
+    """Result of `chain_loss`. total: sum over steps of weight * sum of losses times stands_for, differentiable in states and
+    heads. Not differentiable: losses and alphas by step and position, and mass, the target's probability of the draft
+    vocabulary at each position of step 0."""
 
     total: Float32[Tensor, ""]
     losses: list[Float32[Tensor, " positions"]]
@@ -67,10 +67,10 @@ class ChainLoss:
 def chain_loss(kind: LossKind, drafts: Sequence[Draft], teacher: Teacher, last: Float[Tensor, "contexts hidden"],
                weights: Sequence[float] | None = None, labels: Int[Tensor, " contexts"] | None = None,
                eta: float = ETA, kl_shares: Sequence[float] | None = None) -> ChainLoss:
-    """The loss of every step against the teacher. labels: the tokens that the target generated, in its own ids. kl_shares:
-    lk_lambda's lambda of every step (None: each position's own).
+    """The loss of every step against the teacher. labels: tokens that the target generated, as target ids. kl_shares: lambda of
+    lk_lambda by step (None: by position).
 
-    Raises ValueError where weights or kl_shares are not one a step, or rows do not ascend.
+    Raises ValueError if weights or kl_shares do not have one value per step, or rows do not ascend.
     """
     weights = [1.0] * len(drafts) if weights is None else list(weights)
     if len(weights) != len(drafts):
@@ -78,7 +78,7 @@ def chain_loss(kind: LossKind, drafts: Sequence[Draft], teacher: Teacher, last: 
     if kl_shares is not None and len(kl_shares) != len(drafts):
         raise ValueError(f"there are {len(drafts)} draft steps and {len(kl_shares)} shares of KL; give one for each")
     if any(bool((draft.rows.diff() <= 0).any()) for draft in drafts):
-        raise ValueError("the teacher's rows of a draft step must ascend")
+        raise ValueError("rows of a draft step must be in ascending order; sort them")
     heads = list({id(draft.head): draft.head for draft in drafts}.values())
     of_step = [next(place for place, head in enumerate(heads) if head is draft.head) for draft in drafts]
     plan = _Plan(kind, eta, teacher, last, None if labels is None else teacher.draft_labels(labels),
@@ -102,7 +102,7 @@ class _Plan:
     kl_shares: list[float | None]
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Contexts [first, after) of every piece that a draft step has a position in."""
+        """Ranges [first, after) of the teacher's positions, one for every chunk with a position of a draft step."""
         device = self.last.device.type
         limit = LOGITS_HELD.get(device, LOGITS_HELD["cpu"]) // self.teacher.draft_vocab_size
         if device == "cpu":
@@ -111,7 +111,7 @@ class _Plan:
         return [(first, min(first + size, len(self.last))) for first in range(0, len(self.last), size)]
 
     def places(self, edges: list[int]) -> list[list[int]]:
-        """For every step, where each edge of contexts falls among its positions."""
+        """Index of every chunk boundary in the positions of each step."""
         return [torch.searchsorted(rows, torch.tensor(edges, device=rows.device)).tolist() for rows in self.rows]
 
 
@@ -166,13 +166,13 @@ class _ChainLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, upstream: Tensor, *_: Tensor):
-        gradients, ctx.gradients = ctx.gradients, None  # used up: scaled in place, and handed over
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place and returned
         return None, *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients)
 
 
 def _softmaxes(plan: _Plan, target: TeacherLogits, first: int, parts: list[tuple[int, slice, Tensor]], losses: list[Tensor],
                alphas: list[Tensor], mass: Tensor, gradient_wanted: bool) -> None:
-    """Losses of a piece's logits, a few contexts at a time; each part's logits are overwritten by their gradient."""
+    """Losses of a chunk, a few positions at a time; gradients overwrite the logits."""
     contexts, vocab = target.logits.shape
     at_once = max(1, SOFTMAX_ELEMENTS.get(plan.last.device.type, SOFTMAX_ELEMENTS["cpu"]) // vocab)
     edges = [*range(0, contexts, at_once), contexts]

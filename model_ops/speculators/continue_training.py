@@ -1,17 +1,17 @@
-"""Warm start from a previous drafter of the same target, when traffic has shifted.
+"""Warm start of a drafter from a previous drafter of the same target, for new traffic.
 
-    previous = read_previous(directory, target, settings)     # refused where it is of other weights
-    counts = check_fit(model, previous)                       # model: new, warm-started from the target
-    share = begin_between(model, previous, None, accepted)    # accepted(): what `model` makes of the new answers now
+    previous = read_previous(directory, target, settings)     # ModelError if it was trained for other weights
+    counts = check_fit(model, previous)                       # model: new, initialised from the target
+    share = begin_between(model, previous, None, accepted)    # accepted(): acceptance length of `model` on the new answers
 
-All weights begin between the new drafter's and the previous one's. A trained drafter's weights are several times as large as
-a new one's, and an optimizer's steps are as large as ever, so it learns new traffic more slowly than a drafter that begins
-anew; shrunk towards the beginning it keeps what it knows and learns as fast (Ash and Adams 2020, arXiv 1910.08475). How far
-is measured: as far as it hardly costs anything of what the previous drafter makes of the new answers. Where these are what
-it knows well, that is not at all; where it knows little of them, far.
+Training starts from an interpolation between a new drafter and the previous one. Weights of a trained drafter are several times
+as large as a new drafter's, while an optimizer's steps have the same size, so a trained drafter adapts to new traffic more
+slowly. Shrinking it towards its initialisation keeps what it has learnt and restores the speed of learning (Ash and Adams 2020,
+arXiv 1910.08475). The amount is measured: the smallest share of the previous drafter that keeps KEPT of its accepted drafts on
+the new answers. If it drafts them well, little or no shrinking is possible; if it drafts them badly, much.
 
-Where the draft vocabulary differs, head rows of tokens that both know are taken over, and those of new tokens stay as they
-began: the target's own rows.
+If the draft vocabularies differ, head rows of common tokens come from the previous drafter, and rows of new tokens from the
+target.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.target_stamp import WEIGHTS, mismatches
 
 HEAD = re.compile(r"(^|\.)(lm_)?heads?(\.\d+)?\.weight$")
-"""Names of the tensors with one row a token of the draft vocabulary."""
+"""Names of tensors with one row per token of the draft vocabulary."""
 MAPS = ("d2t", "t2d", "token_map")
 TARGETS = ("embed_tokens.weight",)
-"""Never trained, so the new drafter has it from the target already; a row of the previous one's may be its mask's."""
+"""Tensors that are never trained and stay the target's; the previous drafter may have a mask embedding in one of their rows."""
 
 SHARES = (0.25, 0.5, 0.75)
-"""Of the way to the previous drafter, tried one after the other."""
+"""Shares of the previous drafter in the interpolation, tried in this order."""
 KEPT = 0.9
-"""Of the drafts that the previous drafter would have accepted, as many must be left."""
+"""Least share of the previous drafter's accepted drafts that the interpolation must keep."""
 
 
 def read_previous(directory: Path, target: Path, settings: SpeculatorSettings) -> DraftModel:
-    """The previous drafter. Raises ModelError, before any compute, where it cannot be continued for this target."""
+    """Loads the previous drafter. Raises ModelError, before any compute, if it cannot be continued for this target."""
     previous = load_draft_model(directory)
     config = json.loads((directory / "config.json").read_text())
     if previous.kind != settings.architecture:
-        raise ModelError(f"continue_from: {directory} is a drafter of architecture {previous.kind}, the recipe asks for "
-                         f"{settings.architecture}: set that one, or leave continue_from out")
+        raise ModelError(f"continue_from: {directory} has architecture {previous.kind}, but the recipe has "
+                         f"{settings.architecture}: set architecture to {previous.kind}, or leave continue_from out")
     if config.get(WEIGHTS) is None:
-        raise ModelError(f"continue_from: {directory / 'config.json'} names no {WEIGHTS}, so nobody can tell whose drafter it "
-                         "is: leave continue_from out, and the new one will name it")
+        raise ModelError(f"continue_from: {directory / 'config.json'} has no {WEIGHTS}, so its target is unknown: leave "
+                         "continue_from out")
     wrong = mismatches(config, target)
     if wrong:
         raise ModelError(f"continue_from: {directory}: {wrong[0]}; leave continue_from out to train a new one")
@@ -68,10 +68,10 @@ def read_previous(directory: Path, target: Path, settings: SpeculatorSettings) -
 
 @torch.no_grad()
 def begin_between(model: DraftModel, previous: DraftModel, share: float | None, accepted: Callable[[], float]) -> float:
-    """Moves `model`, a new drafter, by `share` of the way to the previous one; open: by the smallest of SHARES that keeps KEPT
-    of the accepted drafts, or the whole way. Returns the share.
+    """Interpolates `model`, a new drafter, with the previous one and returns the previous one's share. share None: the smallest
+    of SHARES that keeps KEPT of the accepted drafts, or else 1.
 
-    accepted: the acceptance length of `model` as it is at that moment, at least 1; called where share is open.
+    accepted: returns the current acceptance length of `model`, at least 1; called if share is None.
     """
     if share is not None:
         take_over(model, previous, share)
@@ -90,7 +90,7 @@ def begin_between(model: DraftModel, previous: DraftModel, share: float | None, 
 
 @torch.no_grad()
 def take_over(model: DraftModel, previous: DraftModel, share: float = 1.0) -> None:
-    """Moves the weights of `model` by `share` of the way to the previous drafter's. Raises ModelError as check_fit does."""
+    """Interpolates the weights of `model` with the previous drafter's. Raises ModelError as check_fit does."""
     fit = _fit(model, previous)
     ours, theirs = model.state_dict(), previous.state_dict()
     for name in fit.names:
@@ -101,10 +101,9 @@ def take_over(model: DraftModel, previous: DraftModel, share: float = 1.0) -> No
 
 
 def check_fit(model: DraftModel, previous: DraftModel) -> dict[str, int]:
-    """Counts of head rows that can be taken over and of new ones.
+    """Numbers of head rows that come from the previous drafter, and of new ones.
 
-    Raises ModelError where a tensor's shape or a field that the weights were trained for says that the two are built
-    differently.
+    Raises ModelError if a tensor's shape, or a config field that the weights depend on, differs between the two.
     """
     places = _fit(model, previous).places
     return {"head_rows_taken_over": len(places), "head_rows_new": len(model.target_ids) - len(places)}
@@ -112,7 +111,7 @@ def check_fit(model: DraftModel, previous: DraftModel) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Fit:
-    """names: of all tensors that are taken over; heads: those of them of which rows `sources` go to rows `places`."""
+    """Plan of the interpolation. names: tensors to interpolate. heads: names of which rows `sources` go to rows `places`."""
 
     names: list[str]
     heads: set[str]
@@ -124,8 +123,8 @@ def _fit(model: DraftModel, previous: DraftModel) -> _Fit:
     for name in model.trained_for:
         own, before = getattr(model.config, name), getattr(previous.config, name)
         if own != before:
-            raise ModelError(f"continue_from: {name} is {before} in the previous drafter and {own} by these settings: give the "
-                             "settings it was trained with, or leave continue_from out")
+            raise ModelError(f"continue_from: {name} is {before} in the previous drafter and {own} in these settings: use the "
+                             "previous drafter's settings, or leave continue_from out")
     ours, theirs = model.state_dict(), previous.state_dict()
     known = {int(token): row for row, token in enumerate(previous.target_ids.tolist())}
     tokens = model.target_ids.tolist()
@@ -135,8 +134,8 @@ def _fit(model: DraftModel, previous: DraftModel) -> _Fit:
     for name in names:
         if name not in theirs or (ours[name].shape != theirs[name].shape and name not in heads):
             found = list(theirs[name].shape) if name in theirs else "not there"
-            raise ModelError(f"continue_from: {name} is {found} in the previous drafter and {list(ours[name].shape)} by these "
-                             "settings: give the settings it was trained with, or leave continue_from out")
+            raise ModelError(f"continue_from: {name} is {found} in the previous drafter and {list(ours[name].shape)} with "
+                             "these settings: use the previous drafter's settings, or leave continue_from out")
     return _Fit(names, heads, places, [known[tokens[row]] for row in places])
 
 

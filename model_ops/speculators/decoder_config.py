@@ -1,4 +1,4 @@
-"""The config.json fields of a drafter's decoder layers, as servers of both transformers' generations read them.
+"""Fields of a drafter's config.json for its decoder layers, for servers with transformers 4 and 5.
 
     {**decoder_fields(config, torch.bfloat16), "model_type": "llama", "mlp_bias": False}
 """
@@ -18,7 +18,7 @@ ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_ma
 
 
 def decoder_fields(config: BaseModel, dtype: torch.dtype) -> dict[str, Any]:
-    """What layers of every kind have: shapes, positions, ends of text; weights are in `dtype`."""
+    """Fields of all kinds of layers: shapes, positions, eos ids. dtype: of the weights."""
     rope = config.rope_parameters
     kind = rope.get("rope_type", "default")
     scaling = None
@@ -41,7 +41,7 @@ def decoder_fields(config: BaseModel, dtype: torch.dtype) -> dict[str, Any]:
         "num_key_value_heads": config.num_key_value_heads,
         "pad_token_id": config.pad_token_id,
         "rms_norm_eps": config.rms_norm_eps,
-        # both generations of servers: transformers 5 reads rope_parameters, 4 the two fields beside it
+        # transformers 5 reads rope_parameters, transformers 4 the other two fields
         "rope_parameters": dict(rope),
         "rope_scaling": scaling,
         "rope_theta": rope.get("rope_theta", 10_000.0),

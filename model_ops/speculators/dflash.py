@@ -1,9 +1,11 @@
-"""DFlash (Chen et al. 2026, arXiv 2602.06036), by the tensor names of z-lab's files: a whole block of drafts in one pass.
+"""DFlash draft model (Chen et al. 2026, arXiv 2602.06036): a whole block of drafts in one pass. Tensor names as in z-lab's
+files.
 
     model = new_draft_model(SpeculatorSettings(architecture="dflash", num_speculative_tokens=7).resolved(), runner, ids)
 
-A block is the token that the target has just drawn, the anchor, and a mask token for each draft. Its tokens see each other,
-later ones too, and the text before the anchor, of which every layer is given keys and values made from the target's states:
+A block is the anchor, which is the token that the target has just drawn, and a mask token for each draft. Its tokens attend to
+each other without a causal mask, and to the text before the anchor, whose keys and values every layer computes from the
+target's states:
 
     context = hidden_norm(fc(states of several of the target's layers))                  # at every token of the text
     x = embedding(anchor, mask, mask, ...)
@@ -11,15 +13,15 @@ later ones too, and the text before the anchor, of which every layer is given ke
                     x = x + o_proj(attention(q_norm(q), k_norm(k), v)); x = x + mlp(post_attention_layernorm(x))
     logits of the draft at a mask token = head(norm(x))
 
-Embedding and head are the target's own and in no file (`attach` takes them from it), so a mask token is one of the target's.
-At index j the context ends at j, the anchor x[j+1] stands at position j+1, and the mask at position j+1+k is draft k, the
-one of x[j+1+k]: step k - 1 of the interface. Drafts of a block do not know each other; the chain is still exact, since each
-is drawn from a distribution that is known. A block is as long in training as while serving: a mask token that is missing is
-one that the others do not see.
+Embedding and head are the target's (`attach` takes them from it) and not in the drafter's files, so the mask token is a token
+of the target. At index j the context ends at j, the anchor x[j+1] is at position j+1, and the mask at position j+1+k drafts
+x[j+1+k], which is step k - 1 of the interface. Drafts of a block do not depend on each other's tokens; verification is still
+exact, since each is drawn from a known distribution. Train with the block length that is served, because every mask token is
+an input of the others.
 
-Training drafts at some of an answer's positions at once. A block's queries share the keys that they see, so all tokens of a
-block enter attention as further heads of one query: the context is its causal part, and the block's keys are those that
-every query sees besides (`model_ops.speculators.draft_attention`); memory is linear in the length of the document.
+Training drafts at several positions of an answer at once. All queries of a block see the same keys, so the tokens of a block
+enter attention as further heads of one query: the context is the causal part, and the block's own keys are visible to every
+query (`model_ops.speculators.draft_attention`). Memory is linear in the length of the document.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ from model_ops.speculators.export_dflash import read_dflash_config, save_dflash
 
 
 def default_mask_token(target: IncrementalModel) -> int:
-    """The target's padding where that ends no text, else the last token of its vocabulary that has an embedding: unused
-    where the vocabulary is padded or has reserves, and a rare one else."""
+    """The target's padding token if it is not an eos token; otherwise the last token with an embedding, which is unused if the
+    vocabulary is padded or has reserved tokens, and rare otherwise."""
     ends = target.config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     padding = target.config.pad_token_id
@@ -133,18 +135,18 @@ class DFlash(DraftModel):
     @classmethod
     def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " vocab"], num_layers: int, block_size: int,
                    captured_layers: int | None = None, mask_token_id: int | None = None) -> DFlash:
-        """A new drafter, begun from the target. captured_layers None: 5, or fewer for a shallow target; mask_token_id None:
-        see `default_mask_token`.
+        """A new drafter, initialised from the target. captured_layers None: 5, or fewer for a shallow target. mask_token_id
+        None: `default_mask_token`.
 
         Raises ModelError for ids that are not the target's whole vocabulary, a mask token outside it, or too few layers.
         """
         config, vocab = target.config, target.embedding.shape[0]
         if len(target_ids) != vocab:
-            raise ModelError(f"DFlash drafts with the target's own head, so its vocabulary is the target's {vocab} tokens")
+            raise ModelError(f"DFlash uses the target's head and needs its whole vocabulary of {vocab} tokens")
         mask = default_mask_token(target) if mask_token_id is None else mask_token_id
         if mask >= vocab:
-            raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: name one of its tokens, "
-                             "best one that no text holds")
+            raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose one of its tokens, "
+                             "if possible one that no text holds")
         model = cls(DFlashConfig(
             hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
             num_attention_heads=config.num_attention_heads, num_key_value_heads=config.num_key_value_heads,
@@ -158,7 +160,7 @@ class DFlash(DraftModel):
         return model.attach(target)
 
     def warm_start(self, final_norm: Float[Tensor, " hidden"]) -> None:
-        """The last norm is the target's; `fc` begins as the deepest state, every layer as a small change of what it reads."""
+        """Initialises the last norm from the target, `fc` to select the deepest state, and layers near the identity."""
         with torch.no_grad():
             self.norm.weight.copy_(final_norm)
             for name, parameter in self.named_parameters():
@@ -171,23 +173,23 @@ class DFlash(DraftModel):
 
     def attach(self, target: IncrementalModel) -> Self:
         if tuple(target.embedding.shape) != (self.config.vocab_size, self.config.hidden_size):
-            raise ModelError(f"this drafter shares an embedding of {self.config.vocab_size} tokens and width "
-                             f"{self.config.hidden_size}, the target's is {list(target.embedding.shape)}: it is another's")
+            raise ModelError(f"this drafter needs an embedding of {self.config.vocab_size} tokens and width "
+                             f"{self.config.hidden_size}, the target's is {list(target.embedding.shape)}: give its own target")
         self.shared = SharedWeights(target.embedding.detach(), target.head.weight.detach())
         return self
 
     def of_target(self) -> SharedWeights:
-        """Raises ModelError where no target has been attached."""
+        """The weights shared with the target. Raises ModelError if no target is attached."""
         if self.shared is None:
             raise ModelError("a DFlash drafter has neither embedding nor head of its own: attach(target) first")
         return self.shared
 
     def context(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        """What every layer makes keys and values of, from the target's states."""
+        """The input of every layer's keys and values, from the target's states."""
         return self.hidden_norm(self.fc(captured.to(self.fc.weight.dtype)))
 
     def embed(self, anchors: Int[Tensor, " blocks"], drafts: int) -> Float[Tensor, "blocks 1+drafts hidden"]:
-        """Blocks as they enter the first layer: an anchor each, and a mask token for every draft."""
+        """Input of the first layer: for each block the embeddings of its anchor and mask tokens."""
         tokens = F.pad(anchors[:, None], (0, drafts), value=self.config.mask_token_id)
         return F.embedding(tokens, self.of_target().embedding).to(self.fc.weight.dtype)
 
@@ -196,8 +198,8 @@ class DFlash(DraftModel):
         return F.linear(self.norm(hidden), self.of_target().head.to(self.norm.weight.dtype)).float()
 
     def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-        """The last layer's output (before the final norm) at every mask token of the blocks that begin at the documents'
-        anchors; zeros where there is none."""
+        """Outputs of the last layer (before the final norm) at every mask token of the blocks at the documents' anchors; zeros
+        at other entries."""
         ids, (rows, tokens) = documents.ids, documents.ids.shape
         anchors = _anchors(documents)
         document, entry = anchors.nonzero(as_tuple=True)

@@ -1,4 +1,4 @@
-"""Config of a DFlash drafter, and the boundaries of the target that it reads. Importing it imports no torch."""
+"""Config of a DFlash drafter, and the block boundaries of the target that it reads. Importing it imports no torch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CAPTURED = 5
 
 
 def captured_boundaries(layers: int, count: int | None) -> tuple[int, ...]:
-    """Boundaries of the target that are read, evenly spread: its own layers' outputs 1 to n - 3, as z-lab chooses them.
+    """Evenly spaced block boundaries of the target, from the outputs of layers 1 to n - 3, as z-lab chooses them.
 
-    A target too shallow for that gives more of its layers, all but the last. Raises ModelError where it has fewer.
+    For a shallow target, from the outputs of all layers except the last. Raises ModelError if these are too few.
     """
     count = min(CAPTURED, layers - 1) if count is None else count
     if not 1 <= count < layers:
-        raise ModelError(f"DFlash reads {max(1, count)} boundaries between blocks and a target of {layers} layers has "
-                         f"{max(0, layers - 1)}: set captured_layers to fewer, or take a deeper target")
+        raise ModelError(f"DFlash reads {max(1, count)} boundaries between blocks, but a target of {layers} layers has "
+                         f"{max(0, layers - 1)}: lower captured_layers, or choose a deeper target")
     if count == 1:
         return (layers // 2 + 1,) if layers > 2 else (1,)
     first, last = (1, layers - 3) if layers - 3 >= count else (0, layers - 2)

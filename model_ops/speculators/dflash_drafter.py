@@ -3,8 +3,8 @@
     drafter = load_draft_model(directory).attach(runner).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=7)
 
-The cache counts only entries made from the target's own states; those of a block lie past them and are overwritten by the
-states that the target has computed when it verified the block. Servers do the same.
+Only cache entries from the target's own states stay visible. Entries of a block lie behind them, and entries from the states
+that the target computed while verifying the block overwrite them. Servers do the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from model_ops.speculators.dflash_config import DFlashConfig
 
 
 class BlockModel(Protocol):
-    """What the drafter uses of a DFlash network (`model_ops.speculators.dflash.DFlash`)."""
+    """The part of `model_ops.speculators.dflash.DFlash` that the drafter uses."""
 
     config: DFlashConfig
     capture: tuple[int, ...]
@@ -36,34 +36,34 @@ class BlockModel(Protocol):
     layers: nn.ModuleList
 
     def of_target(self) -> object:
-        """The weights it shares with its target. Raises ModelError where it has none yet."""
+        """The weights shared with the target. Raises ModelError if no target is attached."""
 
     def context(self, captured: Tensor) -> Tensor:
-        """What every layer makes keys and values of, from the target's hidden states."""
+        """The input of every layer's keys and values, from the target's hidden states."""
 
     def embed(self, anchors: Tensor, drafts: int) -> Tensor:
-        """The blocks that begin at these tokens, as the first layer reads them."""
+        """Input of the first layer for blocks with these anchors."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the target's vocabulary, float32."""
 
 
 class DFlashDrafter:
-    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature,
-    each draft from a distribution of its own.
+    """A `model_ops.decoding.drafters.Drafter` that proposes its argmax at temperature 0 and otherwise samples each draft
+    independently.
 
-    greedy: it proposes its argmax at any temperature.
+    greedy: propose the argmax at any temperature.
     """
 
     def __init__(self, model: BlockModel, greedy: bool = False):
-        model.of_target()  # a drafter that cannot draft is told before a prompt is read
+        model.of_target()  # fails before a prompt is read if no target is attached
         self.model, self.greedy = model, greedy
         self.capture = model.capture
         self.target_ids = model.target_ids
         self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
         self.cache: RaggedCache | None = None
         self.anchor: Tensor | None = None
-        """The token that the target has drawn last, of each row; it stands at the cache's length."""
+        """The token that the target drew last in each row, at the position of the cache's length."""
 
     @torch.no_grad()
     def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
@@ -76,7 +76,7 @@ class DFlashDrafter:
 
     @torch.no_grad()
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
-        """Raises ModelError where count is more than a block's drafts."""
+        """Proposes a block of drafts. Raises ModelError if `count` exceeds the drafts of a block."""
         model, cache = self.model, self.cache
         if count > model.longest_chain:
             raise ModelError(f"this drafter was trained for blocks of {model.longest_chain} drafts; set num_speculative_tokens "
@@ -109,7 +109,7 @@ class DFlashDrafter:
         self.anchor = self.anchor[rows]
 
     def _extend(self, counts: Tensor, captured: Tensor) -> None:
-        """Entries from the target's states; the first counts[row] of each row are real."""
+        """Adds cache entries from the target's states; the first counts[row] of each row are valid."""
         tokens = captured.shape[1]
         self.cache.reserve(tokens)
         positions = self.cache.positions(tokens)

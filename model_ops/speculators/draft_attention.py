@@ -1,17 +1,17 @@
-"""Attention of a draft step: a causal part over its document and one key of each later step, under one softmax.
+"""Attention of a draft step in training: causal over its document, plus one key of each later step, in one softmax.
 
     layout = WindowLayout.of(lengths_before=[6, 2], windows=[7, 7], device=device)
     output = draft_attention(query, keys, values, later, layout)
 
-Documents lie end to end. Of each, `keys` hold every step-0 entry, and queries are its last ones, the window; query a of a
-document sees its keys up to its own. `later` are the keys and values of draft steps 1, 2, ... at the queries' own places.
-Where queries stand at some places of a document only (`WindowLayout.at`), each sees the keys up to its place all the same.
+Documents are concatenated. `keys` has every step-0 entry of a document; queries are its last entries, the window. A query sees
+the keys up to its own position, also if only some positions have queries (`WindowLayout.at`). `later` has the keys and values
+of draft steps 1, 2, ... at the queries' own positions.
 
-The causal part is a fused kernel's, whose output comes with the log-sum-exp of its scores; the later scores join it there:
+A fused kernel computes the causal part and returns the log-sum-exp l of its scores; the scores s_i of later steps are merged:
     L = log(exp(l) + sum_i exp(s_i));   output = exp(l - L) output_causal + sum_i exp(s_i - L) v_i
-A fused kernel's backward pass makes its probabilities again, as exp(score - L), and reads output only in sum(gradient *
-output); given the joined L and output it therefore returns the gradients of the joined softmax, as in ring attention (Liu
-et al. 2023, arXiv 2310.01889). Nothing is kept but the streams, the output and L: memory is linear in length.
+The backward pass of a fused kernel recomputes probabilities as exp(score - L) and uses the output only in sum(gradient *
+output). With the merged L and output it therefore returns the gradients of the merged softmax, as in ring attention (Liu et al.
+2023, arXiv 2310.01889). Only queries, keys, values, output and L are saved, so memory is linear in length.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 SCORES_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
-"""Scores held at a time in float32 where products are explicit: on a CPU near what stays in its cache."""
+"""Most scores per block with explicit products, in float32; on a CPU about the size of its cache."""
 
 EXPLICIT_UP_TO = 512
-"""On a CPU, documents up to this many tokens are attended to by explicit products, which are faster there."""
+"""On a CPU, documents of up to this many tokens use explicit products, which are faster there."""
 
 PADDING_ALLOWED = 1.25
-"""Explicit products: a group's longest document, or window, may be this many times its shortest."""
+"""With explicit products, largest ratio of the longest to the shortest document, or window, of a group."""
 
 Streams = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class WindowLayout:
-    """Where documents laid end to end begin. before: keys of each that come before its window; windows: its queries.
+    """Layout of concatenated documents. before: number of keys before each document's window. windows: number of queries.
 
-    last_seen: the last key of its document that each query sees; None where that is the one at its own place in the window.
+    last_seen: for each query the last visible key of its document; None: the key at its own position in the window.
     """
 
     before: list[int]
@@ -57,8 +57,8 @@ class WindowLayout:
 
     @classmethod
     def at(cls, places: Int[Tensor, " queries"], counts: list[int]) -> WindowLayout:
-        """Queries at some places of each document: counts of them, ascending within a document, end to end. Its keys are
-        those up to the last of them."""
+        """A layout with queries at some positions of each document, ascending and concatenated. counts: number per document.
+        A document's keys end at its last query."""
         ends, queries = [], 0
         for count in counts:
             queries += count
@@ -69,18 +69,18 @@ class WindowLayout:
         return replace(layout, last_seen=places)
 
     def keys(self) -> tuple[Int[Tensor, " tokens"], Int[Tensor, " tokens"]]:
-        """(document, place in it) of every key."""
+        """(document, position in it) of every key."""
         starts = torch.tensor(self.key_starts, device=self.device)
         document = torch.arange(len(self.windows), device=self.device).repeat_interleave(starts.diff())
         return document, torch.arange(self.key_starts[-1], device=self.device) - starts[document]
 
     def queries_among_keys(self) -> Int[Tensor, " queries"]:
-        """Which keys stand at the queries' own places."""
+        """Indices of the keys at the queries' own positions."""
         document, place = self.keys()
         return (place >= torch.tensor(self.before, device=self.device)[document]).nonzero()[:, 0]
 
     def groups(self) -> list[list[int]]:
-        """Documents of similar length and window, longest last."""
+        """Groups of documents of similar length and window, longest last."""
         lengths = [after - first for first, after in itertools.pairwise(self.key_starts)]
         groups: list[list[int]] = []
         for document in sorted((d for d, window in enumerate(self.windows) if window), key=lambda d: (lengths[d], d)):
@@ -100,8 +100,8 @@ def draft_attention(query: Float[Tensor, "queries heads head_dim"], keys: Float[
                     ) -> Float[Tensor, "queries heads head_dim"]:
     """Exact attention of one draft step. later: (keys, values) [queries, kv_heads, head_dim] of each step after step 0.
 
-    at: which entries of the windows the queries are, where they are not all. The causal part is then computed at every
-    entry (fused kernels know no gaps) and read at these; what is kept for the backward pass is theirs alone.
+    at: entries of the windows that are queries; None: all. The causal part is computed at every entry, since fused kernels do
+    not support gaps, but only these entries are saved for the backward pass.
     """
     return _DraftAttention.apply(layout, at, query, keys, values, *(stream for pair in later for stream in pair))
 
@@ -151,7 +151,7 @@ class _DraftAttention(torch.autograd.Function):
 
 
 def _spread(stream: Tensor, layout: WindowLayout, at: Tensor | None) -> Tensor:
-    """A stream of some queries among those of whole windows; zeros elsewhere, which add nothing to any gradient."""
+    """Scatters values of some queries into all entries of the windows; other entries are 0 and do not affect gradients."""
     if at is None:
         return stream
     return stream.new_zeros(layout.query_starts[-1], *stream.shape[1:]).index_copy_(0, at, stream)
@@ -167,7 +167,7 @@ def _own_score(grouped: Float[Tensor, "queries kv_heads group head_dim"], key: F
 
 
 def _causal_part(streams: Streams, layout: WindowLayout) -> tuple[Tensor, Float32[Tensor, "queries heads"]]:
-    """Output and log-sum-exp of the scores of every query with its document's keys up to its own place."""
+    """Causal attention: output and log-sum-exp of every query over its document's keys up to its own position."""
     query, keys, values = streams
     if layout.last_seen is None and _takes_varlen_kernel(query):
         query_starts, key_starts, longest_query, longest_key = _varlen(layout)
@@ -188,7 +188,7 @@ def _causal_part(streams: Streams, layout: WindowLayout) -> tuple[Tensor, Float3
 
 def _causal_gradients(gradient: Tensor, streams: Streams, output: Tensor, normaliser: Float32[Tensor, "queries heads"],
                       layout: WindowLayout) -> Streams:
-    """Gradients through the causal part alone, of a softmax whose log-sum-exp and output are those given."""
+    """Gradients of the causal part, for a softmax with the given log-sum-exp and output."""
     query, keys, values = streams
     if layout.last_seen is None and _takes_varlen_kernel(query):
         query_starts, key_starts, longest_query, longest_key = _varlen(layout)
@@ -208,8 +208,8 @@ def _causal_gradients(gradient: Tensor, streams: Streams, output: Tensor, normal
 
 
 def _takes_varlen_kernel(query: Tensor) -> bool:
-    """Whether CUDA's fused kernel for documents of different lengths takes these heads; its causal mask is aligned at the
-    end of queries and keys, as windows are."""
+    """Whether CUDA's fused kernel for sequences of different lengths supports these heads. Like windows, its causal mask is
+    aligned at the end of queries and keys."""
     return (query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0
             and query.shape[-1] <= 256 and torch.cuda.get_device_capability(query.device) >= (8, 0)
             and torch.backends.cuda.is_flash_attention_available())
@@ -227,7 +227,7 @@ def _takes_cpu_kernel(query: Tensor, layout: WindowLayout, members: list[int]) -
 
 
 def _parts(streams: Streams, layout: WindowLayout, document: int) -> tuple[slice, list[tuple[slice, bool]]]:
-    """A document's queries, and its keys in two parts: those before the window, all seen, and the window's, causal."""
+    """A document's queries, and its keys in two parts: before the window (all visible) and within the window (causal)."""
     first, middle = layout.key_starts[document], layout.key_starts[document] + layout.before[document]
     queries = slice(layout.query_starts[document], layout.query_starts[document + 1])
     parts = [(slice(first, middle), False)] if middle > first else []
@@ -265,8 +265,8 @@ def _backward_on_a_cpu(gradient: Tensor, streams: Streams, layout: WindowLayout,
 
 @dataclass(frozen=True, eq=False)
 class _Explicit:
-    """A group of documents, padded, whose scores are explicit; queries in blocks that hold SCORES_AT_ONCE of them, each
-    with the keys that it can see. where_*: places in the streams, a document's padding repeating its last one."""
+    """A padded group of documents with explicit scores, computed in blocks of queries with at most SCORES_AT_ONCE scores, each
+    with its visible keys. where_*: indices into the concatenated tensors; padding repeats a document's last index."""
 
     streams: Streams
     where_query: Int[Tensor, "documents window"]
@@ -292,7 +292,7 @@ class _Explicit:
                    place < windows, token < before + windows, min(block, widest))
 
     def blocks(self):
-        """(slice of the window, keys that it can see, queries, keys, values, scaled scores in float32), heads first."""
+        """(slice of the window, number of visible keys, queries, keys, values, scaled scores in float32), heads first."""
         query, keys, values = self.streams
         kv_heads, head_dim = keys.shape[1:]
         for first in range(0, self.where_query.shape[1], self.block):
@@ -322,7 +322,7 @@ class _Explicit:
                                              dtype=torch.float32) for stream in self.streams[1:])
         for part, seen, rows, key, value, scores in self.blocks():
             real, where = self.real_query[:, part], self.where_query[:, part]
-            sums = normaliser[where].masked_fill_(~real[..., None], float("inf"))  # padding sees nothing
+            sums = normaliser[where].masked_fill_(~real[..., None], float("inf"))  # padding gets weight 0
             upstream, sums, inner = (self.heads_first(stream, kv_heads)
                                      for stream in (gradient[where], sums[..., None], shared[where][..., None]))
             weights = scores.sub_(sums).exp_()
@@ -338,5 +338,5 @@ class _Explicit:
         return stream.unflatten(2, (kv_heads, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
 
     def queries_first(self, stream: Float[Tensor, "documents kv_heads rows width"], real: Tensor) -> Tensor:
-        """[queries, heads, width] of the places that are no padding."""
+        """[queries, heads, width] without padding."""
         return stream.unflatten(2, (-1, real.shape[1])).permute(0, 3, 1, 2, 4).flatten(2, 3)[real]

@@ -1,12 +1,12 @@
-"""Decoder layers of drafters: their common interface, and those of EAGLE-3 and P-EAGLE.
+"""Decoder layers of drafters: the common interface, and the layers of EAGLE-3 and P-EAGLE.
 
     layer = DraftLayer(config, first=True)
-    x = layer.reads(hidden, embedding)                             # what attention's projections are given
+    x = layer.reads(hidden, embedding)                             # input of attention's projections
     hidden = layer.finish(hidden, attended)
 
-The first layer reads the embedding and the hidden state, each normalised, so its projections are twice as wide; a
-further layer is a plain Llama layer and reads the hidden state alone. Servers name the first `midlayer` (or layers.0),
-further ones layers.1 and so on.
+The first layer reads embedding and hidden state, each normalised, so the inputs of its projections are twice as wide. Further
+layers are plain Llama layers and read only the hidden state. Servers name the first layer `midlayer` (or layers.0), the others
+layers.1 and so on.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from model_ops.decoding.incremental import rotate
-from model_ops.models.lean_layers import rms_norm
+from model_ops.models.memory_efficient_layers import rms_norm
 
 
 class LayerShape(Protocol):
-    """What a layer's shapes follow from."""
+    """Config fields that determine a layer's shapes."""
 
     hidden_size: int
     intermediate_size: int
@@ -34,7 +34,7 @@ class LayerShape(Protocol):
 
 
 class Norm(nn.RMSNorm):
-    """RMSNorm in float32, given out in the dtype of what reads it: autocast's in training, else the weight's."""
+    """RMSNorm in float32; the output has autocast's dtype in training, otherwise the weight's dtype."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         return rms_norm(hidden if torch.is_autocast_enabled(hidden.device.type) else hidden.to(self.weight.dtype),
@@ -73,7 +73,7 @@ class Mlp(nn.Module):
 
 
 class BodyLayer(nn.Module, ABC):
-    """A layer of a drafter's body. self_attn: makes queries, keys and values of what `reads` gives; mlp."""
+    """A layer of a drafter's body. self_attn: computes queries, keys and values from the result of `reads`."""
 
     self_attn: nn.Module
     post_attention_layernorm: Norm
@@ -82,7 +82,7 @@ class BodyLayer(nn.Module, ABC):
     @abstractmethod
     def reads(self, hidden: Float[Tensor, "*tokens hidden"],
               embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:
-        """What attention is given."""
+        """The input of attention."""
 
     def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
         """The tensor that attention's output is added to: by default the layer's input."""
@@ -110,13 +110,13 @@ class DraftLayer(BodyLayer):
 
     def reads(self, hidden: Float[Tensor, "*tokens hidden"],
               embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:
-        """What attention's projections are given; width is 2 * hidden in the first layer."""
+        """The input of attention's projections; width is 2 * hidden in the first layer."""
         if not self.first:
             return self.input_layernorm(hidden)
         return torch.cat((self.input_layernorm(embedding), self.hidden_norm(hidden)), dim=-1)
 
     def warm_start(self) -> None:
-        """Initialise: random projections, and small outputs, so that the layer begins close to the identity."""
+        """Initialises random projections with small outputs, so that the layer begins close to the identity."""
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if parameter.ndim == 2:

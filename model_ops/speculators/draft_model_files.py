@@ -10,28 +10,26 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.tensor_files import order_metadata
 
 
 def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The tensors as a file holds them: floating point in `dtype`, on the CPU, contiguous."""
+    """The tensors for a file: on the CPU, contiguous, floating-point ones in `dtype`."""
     return {name: tensor.detach().cpu().to(dtype).contiguous() if tensor.is_floating_point() else tensor.cpu()
             for name, tensor in weights.items()}
 
 
 def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[str, Any],
                     metadata: dict[str, str] | None = None) -> None:
-    """model.safetensors (with `metadata` in its header) and config.json; the weights appear under their name only when
-    they are complete."""
-    directory.mkdir(parents=True, exist_ok=True)
-    unfinished = directory / "model.safetensors.unfinished"
-    save_file(weights, unfinished, metadata={"format": "pt", **(metadata or {})})
-    order_metadata(unfinished)
-    unfinished.chmod(0o644)
-    unfinished.replace(directory / "model.safetensors")
+    """Writes model.safetensors, with `metadata` in its header and visible only when complete, and config.json."""
+    with renamed_when_complete(directory / "model.safetensors") as temporary:
+        save_file(weights, temporary, metadata={"format": "pt", **(metadata or {})})
+        order_metadata(temporary)
+        temporary.chmod(0o644)
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """bfloat16, as config.json names it."""
+    """The name of a dtype in config.json, such as bfloat16."""
     return str(dtype).removeprefix("torch.")

@@ -1,10 +1,10 @@
-"""Chooses the draft vocabulary: the target's tokens that its answers consist of.
+"""Chooses the draft vocabulary: the target's most frequent tokens in its answers.
 
-    counts = count_answers(rows, vocab=8_192)                       # supervised tokens alone
+    counts = count_answers(rows, vocab=8_192)                       # of supervised tokens
     ids, coverage = choose_draft_vocabulary(counts, forced_ids(target, tokenizer), size=None, coverage=0.998)
-    coverage_report(ids, rows, held_out)                            # also by workload, and on answers never counted
+    coverage_report(ids, rows, held_out)                            # also by workload, and on held-out answers
 
-Fewer rows in the drafter's head make drafting cheaper, and a token outside can never be accepted: the coverage is the
+Fewer rows in the drafter's head make drafting cheaper, but a token outside the vocabulary is never accepted. Coverage is the
 share of answer tokens inside, an upper bound of the acceptance rate.
 """
 
@@ -26,14 +26,14 @@ from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.speculators.hidden_states import AnswerRow
 
 FULL_ABOVE = 0.9
-"""A draft vocabulary of more than this share of the target's saves nothing: take all."""
+"""Above this share of the target's vocabulary, the whole vocabulary is used, because a smaller one saves nothing."""
 
 MARK = re.compile(r"</?[A-Za-z_|][\w|]*>")
-"""What chat templates put around thoughts and tool calls: <think>, </tool_call>, <|python_tag|>."""
+"""Marks of chat templates around reasoning and tool calls: <think>, </tool_call>, <|python_tag|>."""
 
 
 def count_answers(rows: Sequence[AnswerRow], vocab: int) -> Int[Tensor, " vocab"]:
-    """How often each token of the target occurs among those that it generated in these answers."""
+    """Count of each token of the target among the tokens that it generated in these answers."""
     counts = torch.zeros(vocab, dtype=torch.int64)
     for row in rows:
         counts += torch.bincount(torch.tensor(row.ids[row.prompt_tokens:], dtype=torch.int64), minlength=vocab)
@@ -41,10 +41,10 @@ def count_answers(rows: Sequence[AnswerRow], vocab: int) -> Int[Tensor, " vocab"
 
 
 def unused_token(rows: Sequence[AnswerRow], vocab: int, ends: Collection[int], wanted: int | None = None) -> int:
-    """The id for a mask token, whose own embedding a drafter loses: the highest one that no prompt or answer holds; where
-    each is held, the rarest. Never an end of text.
+    """The id for a mask token, whose own embedding a drafter loses: the highest id that no prompt or answer holds; if there is
+    none, the rarest. Never an eos id.
 
-    Raises ModelError where the wanted one is outside the vocabulary, an end of text, or held by a prompt or an answer.
+    Raises ModelError if the wanted id is outside the vocabulary, an eos id, or held by a prompt or an answer.
     """
     counts = torch.zeros(vocab, dtype=torch.int64)
     for row in rows:
@@ -54,15 +54,15 @@ def unused_token(rows: Sequence[AnswerRow], vocab: int, ends: Collection[int], w
                    (wanted < vocab and bool(counts[min(wanted, vocab - 1)]), "a token of these prompts and answers")]
         for wrong, reason in reasons:
             if wrong:
-                raise ModelError(f"mask_token_id {wanted} is {reason}: name an id that no text holds, or leave it out")
+                raise ModelError(f"mask_token_id {wanted} is {reason}: choose an id that no text holds, or leave it out")
         return wanted
     counts[[end for end in ends if 0 <= end < vocab]] = counts.max() + 1
     return int((counts == counts.min()).nonzero().max())
 
 
 def forced_ids(target: Path, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Tokens every draft vocabulary holds: ends of text, special and added tokens, and what the marks of the chat template
-    (thoughts, tool calls) are made of."""
+    """Tokens of every draft vocabulary: eos ids, special and added tokens, and tokens of the chat template's marks (reasoning,
+    tool calls)."""
     ids = {*end_of_text_ids(target), *tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
     if isinstance(tokenizer.chat_template, str):
         for mark in sorted(set(MARK.findall(tokenizer.chat_template))):
@@ -72,7 +72,7 @@ def forced_ids(target: Path, tokenizer: PreTrainedTokenizerBase) -> set[int]:
 
 def coverage_report(ids: Int[Tensor, " draft_vocab"], rows: Sequence[AnswerRow],
                     held_out: Sequence[AnswerRow]) -> dict[str, Any]:
-    """Shares of answer tokens inside the vocabulary: of the answers it was counted on, of held-out ones, by workload."""
+    """Coverage of the vocabulary: on the answers that were counted, on held-out ones, and by workload."""
     inside = frozenset(ids.tolist())
 
     def share(answers: Sequence[AnswerRow]) -> float:
@@ -93,9 +93,9 @@ def choose_draft_vocabulary(counts: Int[Tensor, " vocab"], always: Collection[in
                             coverage: float = 0.998) -> tuple[Int[Tensor, " draft_vocab"], float]:
     """(ids ascending, share of counted tokens they cover).
 
-    counts: how often each token of the target occurs in answers. always: ids that must be in (special tokens, ends of
-    text). size: exactly so many ids, the most frequent first and the lowest unused ones after them; open: the smallest
-    set that reaches `coverage`. Raises ValueError where `size` cannot hold `always` or exceeds the vocabulary.
+    counts: number of occurrences of each token in answers. always: ids that must be included (special tokens, eos ids). size:
+    number of ids, the most frequent first, then the lowest unused ones; None: the smallest set that reaches `coverage`. Raises
+    ValueError if `size` cannot hold `always` or exceeds the vocabulary.
     """
     vocab = len(counts)
     forced = torch.tensor(sorted({token for token in always if 0 <= token < vocab}), dtype=torch.int64)
@@ -109,7 +109,7 @@ def choose_draft_vocabulary(counts: Int[Tensor, " vocab"], always: Collection[in
     total = int(counts.sum())
     if size is None:
         covered = counts[forced].sum() + counts[rest].cumsum(0)
-        # as many as reach the coverage, but no token that was never seen
+        # as many as reach the coverage, without tokens that never occur
         wanted = int((covered < coverage * total).sum()) + 1
         size = len(forced) + min(wanted, int((counts[rest] > 0).sum()))
         if size > FULL_ABOVE * vocab:

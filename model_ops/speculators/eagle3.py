@@ -1,24 +1,24 @@
-"""The EAGLE-3 draft model (Li et al. 2025, arXiv 2503.01840), by the tensor names servers load ("midlayer").
+"""EAGLE-3 and EAGLE-3.1 draft models (Li et al. 2025, arXiv 2503.01840). Tensor names of servers' "midlayer" layout.
 
     config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
     drafter = Eagle3(config)
 
-One decoder layer, or several (num_layers). It reads the target's hidden states at three block boundaries (fused by `fc`)
-beside the embedding of the next token, and predicts the token after that one; on later draft steps it reads its own
-output instead:
+One decoder layer, or several (num_layers), reads the target's hidden states at three block boundaries (fused by `fc`) and the
+embedding of the next token, and predicts the token after it. On later draft steps it reads its own output instead of the
+target's states:
 
     residual = hidden; x = concat(input_layernorm(embedding), hidden_norm(hidden))
     hidden = residual + attention(x); hidden = hidden + mlp(post_attention_layernorm(hidden))
     logits = lm_head(norm(hidden)); the next step is fed `hidden` before `norm`
 
-Further layers are plain Llama layers between the first one's output and `norm`, each with keys and values of its own.
+Further layers are plain Llama layers between the first layer's output and `norm`, each with its own keys and values.
 
-EAGLE-3.1 differs in two places: `fc_norm` normalises each of the three states before they are fused, so that none drowns
-the others, and `norm_output` feeds the next step `norm(hidden)`, so that what is fed back stays of one size however long
-the chain. A server reads both as flags; weights trained with one and served without it draft badly and say nothing.
+EAGLE-3.1 differs in two ways: `fc_norm` normalises each of the three states before they are fused, so that none dominates, and
+`norm_output` feeds `norm(hidden)` to the next step, so that its size does not depend on the step. Servers read both as flags;
+weights that are served with another flag than in training draft badly without an error.
 
-Boundary k is the INPUT of block k (0 is the embedding's output), as vLLM counts. At index j the layer sees the
-embedding of x[j+1] and the states at j, stands at rotary position j, and predicts x[j+2].
+Boundary k is the INPUT of block k (0 is the embedding's output), as in vLLM. At index j the layer reads the embedding of x[j+1]
+and the states at j, has rotary position j, and predicts x[j+2].
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Eagle3(RepeatedBody):
             self.fc_norm = nn.ModuleList(Norm(hidden, config.rms_norm_eps) for _ in range(CAPTURED))
         self.fc = nn.Linear(CAPTURED * hidden, hidden, bias=False)
         self.midlayer = DraftLayer(config, first=True)
-        if config.num_layers > 1:  # named as servers name them: layers.1, layers.2, ...
+        if config.num_layers > 1:  # servers' names: layers.1, layers.2, ...
             self.layers = nn.ModuleDict({str(number): DraftLayer(config, first=False)
                                          for number in range(1, config.num_layers)})
         self.norm = Norm(hidden, config.rms_norm_eps)
@@ -75,7 +75,7 @@ class Eagle3(RepeatedBody):
         return tuple(self.config.layer_ids)
 
     def begun_from(self, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"]) -> Self:
-        """Itself, with its draft vocabulary set and warm-started from the target."""
+        """Sets the draft vocabulary and initialises weights from the target; returns self."""
         self.set_draft_vocabulary(target_ids)
         self.warm_start(target.embedding.float(), target.head.weight.float(), target.final_norm.float())
         return self
@@ -86,16 +86,16 @@ class Eagle3(RepeatedBody):
         return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
 
     def set_draft_vocabulary(self, target_ids: Int[Tensor, " draft_vocab"]) -> None:
-        """Which of the target's tokens can be drafted; ascending and distinct, else ValueError."""
+        """Sets the draft vocabulary. Raises ValueError if the ids are not ascending and distinct."""
         if len(target_ids) != self.config.draft_vocab_size or (target_ids.diff() <= 0).any():
-            raise ValueError("the draft vocabulary must be ascending, distinct ids of the config's draft_vocab_size")
+            raise ValueError("the draft vocabulary must have draft_vocab_size ascending, distinct ids")
         self.d2t.copy_(target_ids - torch.arange(len(target_ids)))
         self.t2d.zero_()
         self.t2d[target_ids] = True
 
     def warm_start(self, embedding: Float[Tensor, "vocab hidden"], head: Float[Tensor, "vocab hidden"],
                    final_norm: Float[Tensor, " hidden"]) -> None:
-        """Take embedding, output rows and final norm from the target, and let `fc` begin as the deepest state."""
+        """Copies embedding, output rows and final norm from the target, and initialises `fc` to select the deepest state."""
         with torch.no_grad():
             self.embed_tokens.weight.copy_(embedding)
             self.lm_head.weight.copy_(head[self.target_ids.to(head.device)])
@@ -138,9 +138,8 @@ class Eagle3(RepeatedBody):
         return cls(read_midlayer_config(directory, raw))
 
     def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Raises ModelError for a tensor that the module has no place for: a further layer, or a bias, cannot be left out."""
+        """Raises ModelError for a tensor that the module does not have, since ignoring a layer or bias changes the outputs."""
         strange = sorted(name for name in weights if name not in self.state_dict() and not name.endswith(".inv_freq"))
         if strange:
-            raise ModelError(f"{strange[0]} belongs to a head of another build: heads without biases, of the layers that their "
-                             "config names, are known here")
+            raise ModelError(f"{strange[0]} is not supported: give a head without biases, with the layers of its config")
         return weights

@@ -1,4 +1,4 @@
-"""Configs of EAGLE-3 and P-EAGLE drafters, and the boundaries of the target that they read. Importing it imports no torch.
+"""Configs of EAGLE-3 and P-EAGLE drafters, and the target's block boundaries that they read. Importing it imports no torch.
 
     config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
 """
@@ -17,20 +17,21 @@ CAPTURED = 3
 
 
 def default_layer_ids(layers: int) -> tuple[int, int, int]:
-    """The boundaries servers read when a config names none: 2, n // 2, n - 3.
+    """Default boundaries of servers: 2, n // 2, n - 3.
 
-    Below 7 layers these are not three distinct numbers (servers treat them as a set), so others are chosen and must be
-    written into the config. Raises ModelError below 4 layers: there are no three boundaries between blocks.
+    Below 7 layers these are not distinct (servers treat them as a set), so others are chosen and must be in the config. Raises
+    ModelError below 4 layers, because there are fewer than three boundaries between blocks.
     """
     if layers >= 7:
         return 2, layers // 2, layers - 3
     if layers < 4:
-        raise ModelError(f"EAGLE-3 reads three boundaries between blocks; a target of {layers} layers has fewer")
+        raise ModelError(f"EAGLE-3 reads three boundaries between blocks, but a target of {layers} layers has fewer: choose "
+                         "another architecture, such as medusa")
     return 1, layers // 2, layers - 1
 
 
 MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
-"""Fields in which vLLM looks for the mask token, in its order; only drafters that draft all tokens in one pass have one."""
+"""Fields in which vLLM looks for the mask token, in its order; only drafters with all drafts in one pass have one."""
 
 MOST_LAYERS = 64
 """Above this, the layer count was probably copied from the target."""
@@ -72,9 +73,9 @@ class Eagle3Config(BaseModel):
 
     @classmethod
     def for_target(cls, target: Any, draft_vocab_size: int, **own: Any) -> Self:
-        """The drafter that fits a target's Hugging Face config: same width, heads, rotary positions and length.
+        """The drafter config for a target's Hugging Face config: same width, heads, rotary positions and length.
 
-        own: fields that the target does not decide, such as num_layers and the flags.
+        own: fields that do not follow from the target, such as num_layers and the flags.
         """
         heads = target.num_attention_heads
         return cls(
@@ -90,8 +91,8 @@ class Eagle3Config(BaseModel):
 
 
 class PEagleConfig(Eagle3Config):
-    """EAGLE-3's, and: mask_token_id, the id whose embedding is the mask's; num_depths, how many drafts it was trained for
-    (None where a head by others does not say)."""
+    """EAGLE-3's config with mask_token_id, the id of the mask token, and num_depths, the number of drafts in training (None if
+    another tool's config does not say)."""
 
     mask_token_id: int = Field(ge=0, strict=True)
     num_depths: int | None = Field(None, ge=1, strict=True)

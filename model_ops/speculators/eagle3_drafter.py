@@ -1,10 +1,10 @@
-"""Decoding with EAGLE-3, or with a target's own MTP layer: a chain of drafts over a ragged cache of its own.
+"""Decoding with EAGLE-3 or an MTP layer: a chain of drafts with its own ragged KV cache.
 
     drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
 
-The cache holds only entries computed from the target's own states. A round's later drafts append entries made from the
-body's own output; after verification they are overwritten by entries from the states the target has just computed.
+Only cache entries from the target's own states stay visible. Later drafts of a round append entries from the body's own output;
+after verification, entries from the target's new states overwrite them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from model_ops.speculators.repeated_body import RepeatedBody
 
 
 class Eagle3Drafter:
-    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature.
+    """A `model_ops.decoding.drafters.Drafter` that proposes its argmax at temperature 0 and samples at other temperatures.
 
-    greedy: it proposes its argmax at any temperature.
+    greedy: propose the argmax at any temperature.
     """
 
     def __init__(self, model: RepeatedBody, greedy: bool = False):
@@ -35,7 +35,7 @@ class Eagle3Drafter:
         self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
         self.cache: RaggedCache | None = None
         self.hidden: Tensor | None = None
-        """The body's output at each row's latest entry: what the next draft is read from. [rows, hidden]"""
+        """The body's output at each row's latest entry, from which the next draft is computed. [rows, hidden]"""
 
     @torch.no_grad()
     def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
@@ -44,7 +44,7 @@ class Eagle3Drafter:
         self.cache = RaggedCache(config.num_layers, len(prompts), config.num_key_value_heads, config.head_dim,
                                  self.model.fc.weight.dtype, device)
         longest = captured.shape[1]
-        # index j is fed token j + 1; the last one of the prompt is fed the first token of the answer
+        # index j reads token j + 1; the last index of the prompt reads the first token of the answer
         following = torch.tensor([[*prompt[1:], token, *[0] * (longest - len(prompt))]
                                   for prompt, token in zip(prompts, first.tolist(), strict=True)], device=device)
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
@@ -82,7 +82,7 @@ class Eagle3Drafter:
         self.hidden = self.hidden[rows]
 
     def _extend(self, following: Tensor, counts: Tensor, captured: Tensor) -> None:
-        """Entries from the target's states; the first counts[row] of each row are real."""
+        """Adds cache entries from the target's states; the first counts[row] of each row are valid."""
         embedding = self.model.embed(following, self.cache.positions(following.shape[1]))
         hidden = self._body(self.model.fuse(captured.to(self.model.fc.weight.dtype)), embedding)
         self.cache.lengths = self.cache.lengths + counts

@@ -6,10 +6,10 @@
 directory/               z-lab's layout: vLLM (method dflash) and SGLang (DFLASH)
 directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
 
-Neither holds an embedding or a head: servers use the target's. dflash_config.target_layer_ids are the target's layers whose
-output is read (both servers add 1); the speculators layout names boundaries. num_target_layers must be written: SGLang
-checks the ids against the drafter's own layers where it is missing. layer_types are full attention: a sliding layer would
-be causal in vLLM. What the weights were trained with is also in their own file.
+Neither has an embedding or a head, since servers use the target's. dflash_config.target_layer_ids are target layers whose
+output is read (both servers add 1); the speculators layout has boundaries. num_target_layers is required, because without it
+SGLang checks the ids against the drafter's own layers. layer_types must be full attention, because vLLM makes sliding layers
+causal. Flags of training are also in the header of the weights' file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 def save_dflash(config: DFlashConfig, tensors: dict[str, Tensor], directory: Path, num_speculative_tokens: int,
                 dtype: torch.dtype, verifier: str, verifier_architectures: list[str] | None) -> None:
-    """Write both layouts; weights in `dtype`. Raises ValueError for more drafts than a block holds."""
+    """Writes both layouts with weights in `dtype`. Raises ValueError for more drafts than a block has."""
     if not 1 <= num_speculative_tokens < config.block_size:
         raise ValueError(f"a block of {config.block_size} holds {config.block_size - 1} drafts, not {num_speculative_tokens}")
     weights = in_dtype(tensors, dtype)
@@ -83,19 +83,18 @@ def speculators_config(config: DFlashConfig, num_speculative_tokens: int, dtype:
 
 
 def read_dflash_config(directory: Path, raw: dict[str, Any]) -> DFlashConfig:
-    """The module's config from z-lab's config.json. Raises ModelError for fields that are missing or that change what the
-    weights compute in a way that is not known here."""
+    """The module's config from z-lab's config.json. Raises ModelError for missing fields and for unsupported values."""
     path, own = directory / "config.json", raw.get("dflash_config")
     own = own if isinstance(own, dict) else {}
     outputs = own.get("target_layer_ids")
     if not isinstance(outputs, list) or not all(type(output) is int for output in outputs):
-        raise ModelError(f"{path}: dflash_config.target_layer_ids is {outputs!r}; add the target's layers that were read")
+        raise ModelError(f"{path}: dflash_config.target_layer_ids is {outputs!r}; list the target's layers that it reads")
     unknown = [name for name in ("causal", "use_swa", "attention_sink_bias", "attention_value_scale", "projector_type",
                                  "conv_kernel_size", "selector_rank", "sample_from_anchor") if own.get(name)]
     kinds = raw.get("layer_types") or []
     if unknown or raw.get("attention_bias") or any(kind != "full_attention" for kind in kinds):
         what = f"dflash_config.{unknown[0]}" if unknown else "attention_bias or a layer without full attention"
-        raise ModelError(f"{path} has {what}: such drafters are not known here")
+        raise ModelError(f"{path} has {what}, which is not supported: give a drafter without it")
     rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 1_000_000.0),
                                           **(raw.get("rope_scaling") or {"rope_type": "default"})}
     heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")

@@ -6,17 +6,17 @@
 directory/               the "midlayer" layout of EAGLE-3 heads: vLLM (method eagle3) and SGLang (EAGLE3)
 directory/speculators/   the same weights in the speculators layout: `vllm serve directory/speculators` alone
 
-Layer ids are written both ways, one apart, because servers count differently: the top-level
-eagle_aux_hidden_state_layer_ids are boundaries (vLLM reads them as they are), eagle_config's are the blocks whose
-output is taken (SGLang adds 1). max_position_embeddings is the target's: a shorter one ruins long answers. Flags that
-change what the weights mean are also written into the weights' own file: a config that lost or changed them is found out.
+Layer ids are written twice, because servers count differently: the top-level eagle_aux_hidden_state_layer_ids are boundaries,
+as vLLM reads them; eagle_config's are blocks whose output is read, one less, because SGLang adds 1. max_position_embeddings is
+the target's, since a shorter one makes drafts of long answers bad. Flags that the weights depend on are also in the header of
+the weights' file, so that `millrace verify` detects a changed config.
 
-P-EAGLE is the same two layouts with the mask's tensors and token. vLLM looks for that token as mask_token_id, then
-pard_token, then ptd_token_id (the speculators layout's mask_token_id becomes pard_token); its authors' heads say ptd_token_id.
-In the midlayer layout it must be asked for, "parallel_drafting": true; of the speculators layout's peagle vLLM knows it.
+P-EAGLE has the same layouts with the mask's tensors and token. vLLM looks for the token as mask_token_id, then pard_token, then
+ptd_token_id (mask_token_id of the speculators layout becomes pard_token); its authors' heads use ptd_token_id. In the midlayer
+layout the user sets "parallel_drafting": true; in the speculators layout vLLM derives it from the model type peagle.
 
-In the speculators layout `verifier.name_or_path` names the target, as vLLM reads it: a Hub id or a path from where the
-server is started. `model_ops.operations.speculator` writes the path from the folder that holds both target and drafter.
+In the speculators layout `verifier.name_or_path` is the target as vLLM reads it: a Hub id, or a path relative to the server's
+working directory. `model_ops.operations.speculator` writes the path from the common folder of target and drafter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 def save_eagle3(config: Eagle3Config, tensors: dict[str, Tensor], directory: Path, num_speculative_tokens: int,
                 dtype: torch.dtype, verifier: str, verifier_architectures: list[str] | None) -> None:
-    """Write both layouts; weights in `dtype`."""
+    """Writes both layouts with weights in `dtype`."""
     weights = in_dtype(tensors, dtype)
     renamed = {speculators_name(name): tensor for name, tensor in weights.items()}
     twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
@@ -73,7 +73,7 @@ def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
 
 def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
                        verifier_architectures: list[str] | None) -> dict[str, Any]:
-    """config.json of the speculators layout, every flag explicit: servers and trainers disagree about defaults."""
+    """config.json of the speculators layout with every flag explicit, because defaults differ between servers and trainers."""
     parallel = isinstance(config, PEagleConfig)
     return {
         "architectures": ["PEagleDraftModel" if parallel else "Eagle3Speculator"],
@@ -104,13 +104,14 @@ def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype:
 
 
 def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
-    """The module's config from a midlayer config.json; layer ids default to what servers default to."""
+    """The module's config from a midlayer config.json; layer ids default to the servers' defaults. Raises ModelError for
+    missing or unsupported fields."""
     where, eagle = directory / "config.json", raw.get("eagle_config")
     layer_ids = raw.get("eagle_aux_hidden_state_layer_ids")
     if layer_ids is None:
         layer_ids = eagle.get("eagle_aux_hidden_state_layer_ids") if isinstance(eagle, dict) else None
         if layer_ids is None:
-            raise ModelError(f"{where} names no eagle_aux_hidden_state_layer_ids; add the boundaries")
+            raise ModelError(f"{where} has no eagle_aux_hidden_state_layer_ids; add the boundaries")
         layer_ids = [output + 1 if type(output) is int else output for output in layer_ids]
     names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
              "draft_vocab_size", "max_position_embeddings", "rms_norm_eps")
@@ -125,9 +126,9 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
         raise ModelError(f"{where} names {found}, not 3")
     for flag in ("norm_before_residual", "norm_before_fc"):
         if raw.get(flag):
-            raise ModelError(f"{where}: {flag} is true; such heads are not known here")
+            raise ModelError(f"{where}: {flag} is true, which is not supported: give a head without it")
     if raw.get("hidden_act", "silu") not in ("silu", "swish"):
-        raise ModelError(f"{where}: hidden_act is {raw['hidden_act']!r}; heads of silu MLPs are known here")
+        raise ModelError(f"{where}: hidden_act is {raw['hidden_act']!r}; only silu is supported")
     layers = raw.get("num_hidden_layers", 1)
     if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
         raise ModelError(f"{where}: num_hidden_layers is {layers!r}, not 1 to {MOST_LAYERS}")

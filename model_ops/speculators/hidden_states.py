@@ -1,14 +1,14 @@
-"""What a drafter learns from: the target's hidden states over its own answers, cached on disk or computed as they are read.
+"""The target's hidden states over its own answers for training a drafter, cached on disk or computed for each batch.
 
     cache = HiddenStates(folder, answers, layer_ids, target)
-    cache.compute(runner, progress)              # skips shards that are there already; `world`: each process makes some
+    cache.compute(runner, progress)              # skips existing shards; processes of a `world` share the work
     (captured, last), = cache.of([17])
-    states = OnlineStates(runner, answers, layer_ids)         # the same, without a disk
+    states = OnlineStates(runner, answers, layer_ids)         # the same, computed without a cache
 
-Per row: `captured`, the boundary states of every token [tokens, 3 * hidden], and `last`, the state after the final norm,
-only where it is needed: at j = start to start + window, so [window + 1, hidden]. Entry a + 1 gives the teacher's
-distribution for index a of the window; entry a is what a drafter without boundary states (MEDUSA, MLP) reads there.
-Stored in bfloat16 (2 to 8 bytes a token and hidden unit), in shards of safetensors that are read by memory map.
+Per row: `captured`, the boundary states of every token [tokens, captured * hidden], and `last`, the state after the final norm
+at j = start to start + window, [window + 1, hidden]. Entry a + 1 of `last` gives the teacher's distribution for index a of the
+window; a drafter without boundary states (MEDUSA, MLP) reads entry a there. States are stored in bfloat16, in safetensors
+shards that are memory-mapped.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from jaxtyping import BFloat16
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
@@ -58,15 +59,15 @@ class AnswerRow:
 
 
 def read_answers(path: Path, max_length: int) -> tuple[list[AnswerRow], dict[str, int]]:
-    """Rows of a file that `generate` wrote, cut at max_length tokens, and counts of rows cut and left out.
+    """Rows of a file that `generate` wrote, cut at max_length tokens, and counts of rows that were cut or left out.
 
-    A row whose prompt leaves no token to predict is left out. Raises ModelError where the file cannot be read.
+    A row is left out if its prompt leaves no token to predict. Raises ModelError if the file cannot be read.
     """
     try:
         labelled = "workload" in pq.read_schema(path).names
         table = pq.read_table(path, columns=["row_id", "prompt_token_ids", "answer_token_ids", *["workload"] * labelled])
     except FileNotFoundError as error:
-        raise ModelError(f"{path} does not exist; the answers need this file") from error
+        raise ModelError(f"{path} does not exist; give a directory that `generate` wrote") from error
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         raise ModelError(f"{path} does not hold row_id, prompt_token_ids and answer_token_ids; generate it again"
                          ) from error
@@ -82,9 +83,11 @@ def read_answers(path: Path, max_length: int) -> tuple[list[AnswerRow], dict[str
 
 
 class HiddenStates:
-    """The cache of one set of rows. Its folder is named by what determines it: other rows never meet old states."""
+    """The cache of one set of rows. Its folder is named by a digest of rows, layers and target, so stale states are never
+    used."""
 
-    def __init__(self, folder: Path, rows: Sequence[AnswerRow], layer_ids: Sequence[int], target: str):
+    def __init__(self, folder: Path, rows: Sequence[AnswerRow], layer_ids: Sequence[int],
+                 target: str | Sequence[tuple[str, int, int]]):
         key = json.dumps([target, list(layer_ids), [[row.row_id, row.ids, row.prompt_tokens] for row in rows]])
         self.folder = folder / hashlib.sha256(key.encode()).hexdigest()[:16]
         self.rows, self.layer_ids = rows, tuple(layer_ids)
@@ -110,14 +113,14 @@ class HiddenStates:
         return sum(bytes_of(row, len(self.layer_ids), hidden_size) for row in self.rows)
 
     def bytes_there(self) -> int:
-        """Bytes that an earlier run with the same rows left on disk."""
+        """Bytes on disk from an earlier run with the same rows."""
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0
 
     def compute(self, runner: IncrementalModel, progress: Progress, phase: str = "hidden states",
                 world: World | None = None) -> None:
-        """Runs the target over every row whose shard is not there yet, and returns when all shards are there.
+        """Runs the target over the rows of missing shards, and returns when all shards exist.
 
-        Processes of a world each make another shard at a time. Raises Stopped, in all of them, once one is asked to stop.
+        Each process of a world computes other shards. Raises Stopped in all processes if one gets a request to stop.
         """
         world = world or World.alone(runner.device)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +138,7 @@ class HiddenStates:
             progress.report(phase, done, total, "tokens")
 
     def _write(self, shard: int, runner: IncrementalModel, progress: Progress) -> None:
-        """One shard; nothing where a stop is asked for meanwhile."""
+        """Computes and writes one shard; writes nothing if a stop is requested meanwhile."""
         captured, last = [], []
         for batch in _batches(self.rows, self.shards[shard]):
             if progress.stop_requested:
@@ -143,9 +146,8 @@ class HiddenStates:
             for row_captured, row_last in run_target(runner, [self.rows[row] for row in batch], self.layer_ids):
                 captured.append(row_captured)
                 last.append(row_last)
-        unfinished = self._path(shard).with_suffix(".unfinished")
-        save_file({"captured": torch.cat(captured), "last": torch.cat(last)}, unfinished)
-        unfinished.replace(self._path(shard))
+        with renamed_when_complete(self._path(shard)) as temporary:
+            save_file({"captured": torch.cat(captured), "last": torch.cat(last)}, temporary)
 
     def _tokens(self, shard: int) -> int:
         return sum(len(self.rows[row].ids) for row in self.shards[shard])
@@ -168,18 +170,18 @@ class HiddenStates:
 
 
 class OnlineStates:
-    """The same states from a forward of the target each time a batch is made: no disk, and a forward an epoch."""
+    """The same states, computed by the target for each batch: no disk space, but a forward pass in every epoch."""
 
     def __init__(self, runner: IncrementalModel, rows: Sequence[AnswerRow], layer_ids: Sequence[int]):
         self.runner, self.rows, self.layer_ids = runner, rows, tuple(layer_ids)
 
     def of(self, members: Sequence[int]) -> list[States]:
-        """(captured, last) of each of these rows, which go through the target together."""
+        """(captured, last) of each of these rows, from one forward pass."""
         return list(run_target(self.runner, [self.rows[row] for row in members], self.layer_ids))
 
 
 def run_target(runner: IncrementalModel, documents: Sequence[AnswerRow], layer_ids: Sequence[int]) -> Iterator[States]:
-    """One forward over documents that are padded to the longest of them."""
+    """One forward pass over documents, padded to the longest."""
     longest = max(len(document.ids) for document in documents)
     ids = torch.tensor([[*document.ids, *[0] * (longest - len(document.ids))] for document in documents],
                        device=runner.device)
@@ -191,7 +193,7 @@ def run_target(runner: IncrementalModel, documents: Sequence[AnswerRow], layer_i
 
 
 def bytes_of(row: AnswerRow, captured: int, hidden_size: int) -> int:
-    """Bytes that the states of one answer take, in bfloat16."""
+    """Bytes of the states of one answer, in bfloat16."""
     return 2 * hidden_size * (captured * len(row.ids) + row.window + 1)
 
 

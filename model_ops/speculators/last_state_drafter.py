@@ -3,8 +3,8 @@
     drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
 
-After a verification a server hands over the final state of the last token that it accepted, and the token drawn from it:
-the same pair that training begins from (index j, x[j+1]). There is no cache; what is kept between rounds is that pair.
+After verification a server passes the final state of the last accepted token and the token drawn from it, the same pair as in
+training (index j, x[j+1]). Only this pair is kept between rounds; there is no cache.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class _Steps(Protocol):
     longest_chain: int
 
     def draft_step(self, state: Tensor, tokens: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """(what the next step begins from, float32 logits of this one) from the token before the one to draft."""
+        """(state for the next step, float32 logits of this step), from the token before the drafted one."""
 
 
 class LastStateDrafter:
-    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature.
+    """A `model_ops.decoding.drafters.Drafter` that proposes its argmax at temperature 0 and samples at other temperatures.
 
-    greedy: it proposes its argmax at any temperature, as vLLM's MEDUSA does.
+    greedy: propose the argmax at any temperature, as vLLM's MEDUSA does.
     """
 
     capture = (FINAL,)
@@ -44,7 +44,7 @@ class LastStateDrafter:
         self.state: Tensor | None = None
         """The target's final state at each row's last verified index. [rows, hidden]"""
         self.token: Tensor | None = None
-        """The token drawn from it."""
+        """The token drawn from that state. [rows]"""
 
     def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
               captured: Float[Tensor, "rows tokens hidden"] | None) -> None:
@@ -53,7 +53,7 @@ class LastStateDrafter:
 
     @torch.no_grad()
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
-        """Raises ModelError where count is more than the drafter was trained for."""
+        """Proposes `count` drafts. Raises ModelError if the drafter was trained for fewer."""
         if count > self.model.longest_chain:
             raise ModelError(f"this drafter was trained for {self.model.longest_chain} tokens; set num_speculative_tokens to "
                              "at most that")
@@ -80,6 +80,6 @@ class LastStateDrafter:
         self.state, self.token = self.state[rows], self.token[rows]
 
     def _take(self, states: Tensor, counts: Tensor, token: Tensor) -> None:
-        """The state that the last of each row's counted tokens left, and what was drawn from it."""
+        """Takes the state of each row's last valid token and the token drawn from it."""
         self.state = states[torch.arange(len(counts), device=counts.device), counts - 1]
         self.token = token

@@ -1,15 +1,15 @@
-"""The training forward of P-EAGLE: the mask entries of every draft, at all indices or at a sample of them.
+"""Training forward of P-EAGLE: mask entries of every draft, at all indices or at a sample of them.
 
     outputs = unroll_masked(model, documents, steps=5)             # one [documents, window, hidden] for each draft
     kept = sampled_entries(windows, shares, order)                 # conditional drop (COD): which entries have draft k
 
-One sequence of mask entries hangs on every index j, so a document of n entries would have n * K. Draft k is therefore
-computed at a share of the indices alone, and only where draft k - 1 is, whose keys and values it reads: shares of r ** k
-make n / (1 - r) entries at most. The loss of a draft is divided by its share, so the gradient is on average that of all.
+Every index j has a sequence of mask entries, so a document of n entries would have n * K. To save compute, draft k is computed
+at a share r ** k of the indices, and only where draft k - 1 is, whose keys and values it reads; that makes at most n / (1 - r)
+entries. The loss of a draft is divided by its share, so the gradient is unbiased.
 
-Mask entries of one index do not see those of another. What entry k of index j sees, the document up to j and one entry
-of each of drafts 1..k, is what the training-time test's step k sees, and `draft_attention` computes both, exactly and in
-memory linear in length. In the first layer the projections of all mask entries are one row's: only their rotation differs.
+Mask entries of different indices do not attend to each other. Entry k of index j sees the document up to j and one entry of
+each of drafts 1..k, the same as step k of the training-time test, and `draft_attention` computes both exactly with memory
+linear in length. In the first layer all mask entries have the same projections; only their rotary positions differ.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from model_ops.speculators.training_time_test import Lines, first_step
 
 
 class MaskedBody(RepeatedBody):
-    """A body that also runs on mask entries, which stand for tokens not yet drafted."""
+    """A body that also runs on mask entries, the placeholders of tokens that are not drafted yet."""
 
     @abstractmethod
     def masked(self) -> tuple[Float[Tensor, "1 hidden"], Float[Tensor, "1 hidden"]]:
-        """What the first layer reads at every mask entry: (hidden, embedding)."""
+        """Input of the first layer at every mask entry: (hidden, embedding)."""
 
 
 def unroll_masked(model: MaskedBody, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-    """The body's outputs (before the final norm) of every draft, inside the window; zeros where documents.kept lacks it."""
+    """Outputs of the body (before the final norm) for every draft, inside the window; zeros at entries not in
+    documents.kept."""
     lines = Lines.of(documents)
     cos, sin = lines.rotary(model, steps)
     output, streams = first_step(model, lines, cos, sin)
@@ -47,7 +48,7 @@ def unroll_masked(model: MaskedBody, documents: Documents, steps: int) -> list[F
         return [lines.padded(output)]
     sizes = [len(at) for at in places]
     moved = torch.cat([lines.index[at] + draft for draft, at in enumerate(places, 1)])
-    # where the entries of an earlier draft stand that an entry of a later one sees
+    # indices of the earlier draft's entries that the entries of a later draft see
     before = [[torch.searchsorted(earlier, at) for earlier in places[:draft + 1]] for draft, at in enumerate(places)]
     hidden, embedding = model.masked()
     for layer, (keys, values) in zip(model.body, streams, strict=True):
@@ -64,7 +65,7 @@ def unroll_masked(model: MaskedBody, documents: Documents, steps: int) -> list[F
 
 
 def _places(lines: Lines, kept: Sequence[Tensor] | None, steps: int) -> list[Int[Tensor, " entries"]]:
-    """Of drafts 1, 2, ...: which entries of the windows, laid end to end, have them."""
+    """For drafts 1, 2, ...: the entries of the concatenated windows that have the draft."""
     queries = lines.of_query
     if kept is None:
         return [torch.arange(len(queries), device=queries.device)] * (steps - 1)
@@ -73,10 +74,11 @@ def _places(lines: Lines, kept: Sequence[Tensor] | None, steps: int) -> list[Int
 
 def sampled_entries(windows: Int[Tensor, " documents"], shares: Sequence[float],
                     order: Int[Tensor, " entries"]) -> list[Int[Tensor, " entries"]]:
-    """For each draft, the entries of the windows (laid end to end) that have it, ascending.
+    """For each draft the ascending entries of the concatenated windows that have it.
 
-    windows: entries of each document's window, of which draft k has a teacher at all but the last k; shares: how many of
-    those keep it; order: every entry's rank in a random order, the same for all drafts: one that has draft k has those before.
+    windows: number of entries of each document's window; draft k has a teacher at all but the last k. shares: share of these
+    entries to keep, by draft. order: random rank of every entry, the same for all drafts, so an entry with draft k also has the
+    drafts before.
     """
     first = windows.cumsum(0) - windows
     within = torch.arange(len(order), device=windows.device) - first.repeat_interleave(windows)

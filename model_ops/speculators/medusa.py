@@ -1,18 +1,17 @@
-"""MEDUSA (Cai et al. 2024, arXiv 2401.10774), by the tensor names that vLLM loads: K heads on the target's last state.
+"""MEDUSA draft model (Cai et al. 2024, arXiv 2401.10774): K heads on the target's last state. Tensor names as in vLLM.
 
     model = Medusa(MedusaConfig(hidden_size=256, vocab_size=8_192, draft_vocab_size=2_000, num_heads=3))
 
     x = h; x = x + silu(W_i x) for each residual layer i; logits = lm_head(x)
 
-h is the target's state after its final norm at index j, the one its own head has just drawn x[j+1] from. Head k predicts
-x[j+2+k] from it alone: it sees neither x[j+1] nor what the heads before it drafted, so all heads run at once and a chain
-costs one small product, and the further heads soon guess. In a batch the drafter adds no cache.
+h is the target's state after its final norm at index j, from which its head drew x[j+1]. Head k predicts x[j+2+k] only from h:
+it reads neither x[j+1] nor the drafts of other heads. So all heads run at once, and later heads are much less accurate. The
+drafter needs no cache.
 
-One output matrix serves every head (`shared_head`, vLLM's original_lm_head); heads with a matrix of their own, as in the
-paper, hold K times the target's vocabulary. The form knows a draft vocabulary (`token_map`, absolute ids, with a shared
-matrix only), and heads that others wrote with one are read; vLLM 0.32 refuses to load it (its loader takes token_map for
-a weight that the file lacks), so none is written here. Residual layers begin as the identity and output matrices as the
-target's own rows.
+All heads share one output matrix (`shared_head`, vLLM's original_lm_head); separate matrices, as in the paper, have K times the
+target's vocabulary. The format allows a draft vocabulary (`token_map`, absolute ids, with a shared matrix only). Heads of other
+tools with one can be read, but vLLM 0.32 refuses to load them (its loader takes token_map for a missing weight), so none is
+written here. Residual layers begin as the identity, output matrices as the target's rows.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from model_ops.speculators.draft_model_files import in_dtype, name_of, write_dir
 from model_ops.speculators.last_state_drafter import LastStateDrafter
 
 PREFIX = "medusa_heads."
-"""Some files begin their names with it; servers drop it."""
+"""Prefix of tensor names in some files; servers remove it."""
 
 
 class MedusaConfig(BaseModel):
-    """Everything the module's shapes follow from. draft_vocab_size: rows of each output matrix."""
+    """Config that determines the module's shapes. draft_vocab_size: rows of each output matrix."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -64,7 +63,7 @@ class _Block(nn.Module):
 
 
 class Medusa(DraftModel):
-    """The draft model. `token_map[i]` is the target's id of draft id i; there is none where all ids can be drafted."""
+    """The draft model. token_map[i]: the target's id of draft id i; absent if all ids can be drafted."""
 
     config: MedusaConfig
 
@@ -99,7 +98,7 @@ class Medusa(DraftModel):
     @classmethod
     def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"], num_heads: int,
                    residual_layers: int = 1, shared_head: bool = True) -> Medusa:
-        """New heads, begun from the target's own."""
+        """New heads, initialised from the target's head."""
         vocab, hidden = target.embedding.shape
         model = cls(MedusaConfig(
             hidden_size=hidden, vocab_size=vocab, draft_vocab_size=len(target_ids), num_heads=num_heads,
@@ -108,7 +107,7 @@ class Medusa(DraftModel):
             model.token_map.copy_(target_ids)
             for name, parameter in model.named_parameters():
                 if name.startswith("blocks."):
-                    parameter.zero_()  # silu(0) = 0, and its slope is 1/2: the identity, and it learns
+                    parameter.zero_()  # silu(0) = 0 with slope 1/2: the layer is the identity and has gradients
                 else:
                     parameter.copy_(target.head.weight.float()[model.token_map])
         return model
@@ -124,7 +123,7 @@ class Medusa(DraftModel):
 
     def draft_step(self, state: Float[Tensor, "rows hidden"], tokens: Int[Tensor, " rows"],
                    step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "rows draft_vocab"]]:
-        """(what the next step begins from, logits of this one); see `LastStateDrafter`."""
+        """(state for the next step, logits of this step); see `LastStateDrafter`."""
         head = self.lm_head if self.config.shared_head else self.lm_heads[step]
         return state, head(self.blocks[step](state)).float()
 
@@ -134,7 +133,7 @@ class Medusa(DraftModel):
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
         if num_speculative_tokens != self.config.num_heads:
-            raise ValueError(f"{self.config.num_heads} heads draft {self.config.num_heads} tokens, servers run all of them")
+            raise ValueError(f"servers run all {self.config.num_heads} heads: set num_speculative_tokens to that")
         write_directory(directory, in_dtype(self.state_dict(), dtype), medusa_config(self.config, dtype))
 
     @classmethod
@@ -153,14 +152,14 @@ class Medusa(DraftModel):
         named = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
         if self.config.shared_head and "lm_head.weight" not in named and "lm_heads.0.weight" in named:
             named["lm_head.weight"] = named["lm_heads.0.weight"]
-        if "token_map" in named and self.config.shared_head and "lm_head.weight" in named:  # other writers sort by frequency
+        if "token_map" in named and self.config.shared_head and "lm_head.weight" in named:  # other tools sort by frequency
             order = named["token_map"].argsort()
             named |= {name: named[name][order] for name in ("token_map", "lm_head.weight")}
         return named
 
 
 def medusa_config(config: MedusaConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """config.json. No other key may hold `num` beside `heads` or `layers`: vLLM takes it for one of these two."""
+    """config.json. No other key may contain `num` and `heads` or `layers`, because vLLM would read it as one of these two."""
     return {
         "architectures": ["MedusaModel"],
         "dtype": name_of(dtype),

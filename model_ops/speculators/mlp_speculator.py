@@ -1,20 +1,20 @@
-"""The MLP speculator (Wertheimer et al. 2024, arXiv 2404.19124), by the tensor names of IBM's checkpoints.
+"""MLP speculator (Wertheimer et al. 2024, arXiv 2404.19124). Tensor names as in IBM's checkpoints.
 
     model = MlpSpeculator(MlpConfig(hidden_size=256, inner_dim=256, vocab_size=8_192, num_heads=3))
 
-A recurrent state that begins as the target's last state and takes in one token a step:
+A recurrence that begins with the target's last state and reads one token per step:
 
     s = gelu(norm_k(proj_k(s) + c emb_k(token))), logits = head_k(s);  c = emb_weight / state_weight,
     state_weight = 0.5 ** (0.5 / n), emb_weight = sqrt((1 - state_weight ** 2) inner_dim / 2), n the number of steps
 
-At index j it begins from the state after the final norm (scaled to unit variance and by sqrt(1/2) with scale_input), is
-fed x[j+1], and predicts x[j+2]; then it is fed x[j+2], in training the true one. So, unlike MEDUSA's heads, each draft
-knows those before it; a chain costs one small MLP and one output product a token, and no cache.
+At index j it begins with the state after the final norm (with scale_input scaled to unit variance and by sqrt(1/2)), reads
+x[j+1] and predicts x[j+2]; then it reads x[j+2], in training the true one. Unlike in MEDUSA, each draft depends on the drafts
+before it. A draft costs one small MLP and one output product; there is no cache.
 
-tie_weights: all steps share embedding, norm and output matrix, and all but the first their projection. Servers take the
-target's whole vocabulary only. The constants presume embeddings of variance 1 / inner_dim: they begin as the target's
-own, scaled to it. Where inner_dim is the target's width, projections begin as the identity and the output matrix as the
-target's rows; else at random.
+tie_weights: all steps share embedding, norm and output matrix, and all but the first share the projection. Servers support only
+the target's whole vocabulary. The constants assume embeddings of variance 1 / inner_dim, so embeddings begin as the target's,
+scaled to it. If inner_dim is the target's width, projections begin as the identity and the output matrix as the target's rows;
+otherwise they are random.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from model_ops.speculators.last_state_drafter import LastStateDrafter
 
 EPSILON = 1e-6
 PREFIX = "speculator."
-"""What names in IBM's files begin with; vLLM drops it, TGI asks for it."""
+"""Prefix of tensor names in IBM's files; vLLM removes it, TGI requires it."""
 
 
 class MlpConfig(BaseModel):
-    """Everything the module's shapes follow from. num_heads: drafted tokens, n_predict in config.json."""
+    """Config that determines the module's shapes. num_heads: number of drafts, n_predict in config.json."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -56,7 +56,7 @@ class MlpConfig(BaseModel):
     @model_validator(mode="after")
     def _something_to_tie(self):
         if self.tie_weights and self.num_heads == 1:
-            raise ValueError("tie_weights shares weights between steps, and one drafted token has one step")
+            raise ValueError("tie_weights needs at least two drafted tokens; set it to false")
         return self
 
 
@@ -74,7 +74,7 @@ class _ScaledNorm(nn.Module):
 
 
 class MlpSpeculator(DraftModel):
-    """The draft model. Each list holds a module for every step, or those that tied steps share."""
+    """The draft model. Each list has one module per step; tied steps share theirs."""
 
     config: MlpConfig
 
@@ -107,7 +107,7 @@ class MlpSpeculator(DraftModel):
     @classmethod
     def for_target(cls, target: IncrementalModel, num_heads: int, inner_dim: int | None = None, tie_weights: bool = True,
                    scale_input: bool = True) -> MlpSpeculator:
-        """A new speculator, begun from the target where widths agree. inner_dim None: the target's width."""
+        """A new speculator, initialised from the target if widths agree. inner_dim None: the target's width."""
         vocab, hidden = target.embedding.shape
         inner = inner_dim or hidden
         model = cls(MlpConfig(hidden_size=hidden, inner_dim=inner, vocab_size=vocab, scale_input=scale_input,
@@ -126,12 +126,12 @@ class MlpSpeculator(DraftModel):
         return model
 
     def first_state(self, final: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        """What the recurrence begins from."""
+        """The first state of the recurrence."""
         return _norm(final) * 0.5**0.5 if self.config.scale_input else final
 
     def next_state(self, state: Float[Tensor, "*tokens width"], tokens: Int[Tensor, "*tokens"],
                    step: int) -> Float[Tensor, "*tokens inner"]:
-        """One step of the recurrence: what head `step` reads."""
+        """One step of the recurrence; returns the input of head `step`."""
         taken = _of(self.proj, step)(state) + self.embedding_scale * _of(self.emb, step)(tokens)
         return F.gelu(_of(self.ln, step)(taken))
 
@@ -150,7 +150,7 @@ class MlpSpeculator(DraftModel):
 
     def draft_step(self, state: Float[Tensor, "rows width"], tokens: Int[Tensor, " rows"],
                    step: int) -> tuple[Float[Tensor, "rows inner"], Float[Tensor, "rows vocab"]]:
-        """(what the next step begins from, logits of this one); see `LastStateDrafter`."""
+        """(state for the next step, logits of this step); see `LastStateDrafter`."""
         state = self.next_state(self.first_state(state) if step == 0 else state, tokens, step)
         return state, _of(self.head, step)(state).float()
 
@@ -160,9 +160,9 @@ class MlpSpeculator(DraftModel):
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
         if num_speculative_tokens != self.config.num_heads:
-            raise ValueError(f"this speculator drafts {self.config.num_heads} tokens, servers run all of its steps")
+            raise ValueError(f"servers run all {self.config.num_heads} steps: set num_speculative_tokens to that")
         weights = in_dtype(self.state_dict(), dtype)
-        if self.config.tie_weights:  # some loaders give each step an output matrix of its own
+        if self.config.tie_weights:  # some loaders expect an output matrix for each step
             weights.update({f"head.{step}.weight": weights["head.0.weight"].clone()
                             for step in range(1, self.config.num_heads)})
         write_directory(directory, {PREFIX + name: tensor for name, tensor in weights.items()},
@@ -189,7 +189,7 @@ def _of(modules: nn.ModuleList, step: int) -> nn.Module:
 
 
 def mlp_config(config: MlpConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """config.json. top_k_tokens_per_head must have a number for each step, or vLLM's config refuses it."""
+    """config.json. top_k_tokens_per_head must have one number per step, or vLLM refuses the config."""
     return {
         "architectures": ["MLPSpeculatorPreTrainedModel"],
         "dtype": name_of(dtype),

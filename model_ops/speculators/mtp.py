@@ -1,21 +1,21 @@
-"""A target's own multi-token-prediction layer, trained further to be accepted (MiMo's form, which vLLM serves as `mtp`).
+"""Drafts with a target's own multi-token-prediction (MTP) layer, trained further (MiMo's format, vLLM's method `mtp`).
 
-    model = Mtp.for_target(target, layer_of)           # the directory that holds the layer's tensors
+    model = Mtp.for_target(target, layer_of)           # layer_of: directory with the layer's tensors
 
-Models trained with multi-token prediction carry a layer that guesses the token after the next one. At index j it reads the
-target's last state and the embedding of x[j+1], and predicts x[j+2] with the target's own head:
+Models trained with multi-token prediction have a layer that predicts the token after the next one. At index j it reads the
+target's last state and the embedding of x[j+1], and predicts x[j+2] with the target's head:
 
     x = input_proj(concat(hidden_layernorm(state), token_layernorm(embedding)))
     hidden = x + attention(input_layernorm(x)); hidden = hidden + mlp(post_attention_layernorm(hidden))
-    logits = lm_head(final_layernorm(hidden)); the next step is fed `final_layernorm(hidden)` in the state's place
+    logits = lm_head(final_layernorm(hidden)); the next step reads `final_layernorm(hidden)` instead of the state
 
-It was trained for one step. A server that drafts K tokens runs the same layer K times on its own output, so here it is
-trained so: K steps with one set of weights (FastMTP, arXiv 2509.18362), through EAGLE-3's training-time test. Embedding and
-head are the target's, frozen; servers share the target's own and ignore those of the file.
+The layer was published for one step. Servers run it K times on its own output, so it is trained for K steps with shared weights
+(FastMTP, arXiv 2509.18362), with EAGLE-3's training-time test. Embedding and head are the target's and frozen; servers use the
+target's own and ignore the file's.
 
-Two habits of the server are part of the layer: the embedding is zero at position 0, and rotary positions are the index's.
-MiMo trained it on the state before the target's final norm. Targets here are plain Qwen2, whose servers hand over the state
-after it; `hidden_layernorm` begins divided by that norm's weights, and training does the rest.
+As in vLLM, the embedding is zero at position 0, and rotary positions equal the index. MiMo trained the layer on the state
+before the target's final norm. Targets here are plain Qwen2 models, whose servers pass the state after the norm, so the
+weights of `hidden_layernorm` are divided by this norm's weights, and training adapts the rest.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from model_ops.speculators.training_time_test import unroll
 from model_ops.speculators.verify_mtp import MTP, is_mtp
 
 SMALLEST_NORM = 1e-3
-"""Weights of the final norm below this are not divided by; such a channel carries no information."""
+"""Weights of the final norm below this are not used as divisors; such a channel carries no information."""
 
 
 class MtpConfig(BaseModel):
-    """Everything the module's shapes and rotary positions follow from."""
+    """Config that determines the module's shapes and rotary positions."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,7 +78,7 @@ class MtpConfig(BaseModel):
 
 
 class _Attention(nn.Module):
-    """Qwen2's, with the norm before it: what it is asked with is the residual stream."""
+    """Qwen2's attention with its input norm; its input is the residual stream."""
 
     def __init__(self, config: MtpConfig):
         super().__init__()
@@ -113,11 +113,11 @@ class _Layer(BodyLayer):
 
     def reads(self, hidden: Float[Tensor, "*tokens hidden"],
               embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        """Where the residual stream begins: the projection of both inputs, each normalised."""
+        """The start of the residual stream: the projection of both inputs, each normalised."""
         return self.input_proj(torch.cat((self.hidden_layernorm(hidden), self.token_layernorm(embedding)), dim=-1))
 
     def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens hidden"]) -> Tensor:
-        """What attention's output is added to."""
+        """The tensor that attention's output is added to."""
         return x
 
 
@@ -160,7 +160,7 @@ class Mtp(RepeatedBody):
 
     @classmethod
     def for_target(cls, target: IncrementalModel, layer_of: Path) -> Mtp:
-        """The layer in the directory `layer_of`, for this target. Raises ModelError where there is none, or another model's."""
+        """The layer in the directory `layer_of`, for this target. Raises ModelError if it is missing or another model's."""
         served = target.config
         heads = served.num_attention_heads
         model = cls(MtpConfig(
@@ -186,16 +186,16 @@ class Mtp(RepeatedBody):
         return model
 
     def read_states_after(self, final_norm: Float[Tensor, " hidden"]) -> None:
-        """Lets a layer that was trained on states before the target's final norm read those after it.
+        """Adapts a layer that was trained on states before the target's final norm to states after it.
 
-        Exact where the norm's weights are all one number; else each state is scaled by how its energy lies among them.
+        Exact if all weights of the norm are equal; otherwise each state is scaled according to its energy in the channels.
         """
         scale = final_norm.pow(2).mean().sqrt()
         weight = self.midlayer.hidden_layernorm.weight
         weight.copy_(torch.where(final_norm.abs() > SMALLEST_NORM, weight * scale / final_norm, 0.0))
 
     def fuse(self, captured: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
-        """The target's state is read as it is."""
+        """The target's state, unchanged."""
         return captured
 
     def fed_back(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
@@ -203,7 +203,7 @@ class Mtp(RepeatedBody):
         return self.norm(hidden)
 
     def embed(self, tokens: Int[Tensor, "*tokens"], positions: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
-        """What the layer reads of tokens at rotary positions: nothing at 0, as servers do."""
+        """Embeddings of tokens at rotary positions; zero at position 0, as in servers."""
         return self.embed_tokens(tokens) * (positions > 0)[..., None]
 
     def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
@@ -244,14 +244,14 @@ NAMES = {
         *(f"midlayer.self_attn.{name}_proj.{kind}" for name in "qkv" for kind in ("weight", "bias")),
         "midlayer.self_attn.o_proj.weight", *(f"midlayer.mlp.{name}_proj.weight" for name in ("gate", "up", "down")))
 }
-"""The module's own name of each of the layer's tensors -> its name in files."""
+"""Name of each tensor in the module -> its name in files."""
 
 
 def read_layer(directory: Path) -> dict[str, Tensor]:
-    """The tensors of the layer in a directory's safetensors files, or in its `mtp/`. Raises ModelError where there is none."""
+    """The layer's tensors from a directory's safetensors files, or from its `mtp/`. Raises ModelError if there are none."""
     if (directory / "config.json").exists() and is_mtp(read_config(directory)):
-        raise ModelError(f"mtp_layer: {directory} is a drafter that was trained here, which reads other states than the "
-                         "base model's own layer: give it as continue_from")
+        raise ModelError(f"mtp_layer: {directory} is a drafter trained by millrace, which reads other states than the base "
+                         "model's layer: give it as continue_from")
     found: dict[str, Tensor] = {}
     for path in (*sorted(directory.glob("*.safetensors")), *sorted((directory / "mtp").glob("*.safetensors"))):
         try:
@@ -259,19 +259,19 @@ def read_layer(directory: Path) -> dict[str, Tensor]:
                 found.update({name: tensors.get_tensor(name) for name in tensors.keys()  # noqa: SIM118 (not a dict)
                               if name.startswith(LAYER)})
         except (SafetensorError, OSError) as error:
-            raise ModelError(f"mtp_layer: {path} is cut short or damaged: copy it again") from error
+            raise ModelError(f"mtp_layer: {path} is truncated or damaged: copy it again") from error
     if not found:
-        raise ModelError(f"mtp_layer: {directory} holds no tensor {LAYER}*: this model has no multi-token-prediction layer "
-                         "that is known here (MiMo-7B's is); take architecture eagle3")
+        raise ModelError(f"mtp_layer: {directory} holds no tensor {LAYER}*, so it has no supported multi-token-prediction "
+                         "layer (MiMo-7B has one); choose architecture eagle3")
     missing = sorted(set(NAMES.values()) - set(found))
     if missing:
-        raise ModelError(f"mtp_layer: {directory} lacks {missing[0]} of its multi-token-prediction layer: fetch the model "
+        raise ModelError(f"mtp_layer: {directory} lacks {missing[0]} of its multi-token-prediction layer: copy the model "
                          "again")
     return found
 
 
 def mtp_config(config: MtpConfig, dtype: torch.dtype) -> dict[str, Any]:
-    """config.json: a Qwen2 that is called MiMo and has one layer to predict with."""
+    """config.json: a Qwen2 with MiMo's architecture name and one MTP layer."""
     rope = config.rope_parameters
     return {
         **config.model_dump(exclude={"target_layers"}),

@@ -1,16 +1,16 @@
-"""The P-EAGLE draft model (AWS 2026, arXiv 2602.01469): EAGLE-3's body, and all K drafts from one pass of it.
+"""P-EAGLE draft model (AWS 2026, arXiv 2602.01469): EAGLE-3's body with all K drafts in one pass.
 
     model = PEagle(PEagleConfig.for_target(target.config, 2_000, num_layers=4, mask_token_id=8_191, num_depths=5))
 
-Draft 0 is EAGLE-3's: the body reads the target's states and the token drawn last. In place of a draft's token and of the
-body's own output for it, which EAGLE-3 would wait for, the entries of drafts 1..K-1 read two things that are learnt: the
-embedding of a mask token, and `mask_hidden`, which stands for the target's captured states and passes through `fc` as
-they do. Entry d of index j stands at rotary position j + d, sees what is known at j and the mask entries before it, and
-predicts x[j+2+d]. So a chain costs one pass over K entries, which a GPU does in about the time of one; no draft knows
-which tokens the ones before it became, so later drafts know less than EAGLE-3's.
+Draft 0 is EAGLE-3's: the body reads the target's states and the last drawn token. EAGLE-3 would wait for each draft's token
+and output; here the entries of drafts 1..K-1 read two learnt values instead: the embedding of a mask token, and `mask_hidden`,
+which replaces the target's captured states and passes through `fc`. Entry d of index j has rotary position j + d, attends to
+the entries up to j and the mask entries before it, and predicts x[j+2+d]. So a chain costs one pass over K entries, in about
+the time of one entry on a GPU. No draft depends on the tokens of earlier drafts, so later drafts are less accurate than
+EAGLE-3's.
 
-vLLM 0.32 runs it by method eagle3 with "parallel_drafting": true (v1/spec_decode/llm_base_proposer.py). It reads the mask
-token's embedding from the drafter's own table, so one id loses its embedding there: one that texts do not hold
+vLLM 0.32 runs it with method eagle3 and "parallel_drafting": true (v1/spec_decode/llm_base_proposer.py). It reads the mask
+token's embedding from the drafter's embedding table, so one id loses its own embedding; choose one that texts do not hold
 (`model_ops.speculators.draft_vocabulary.unused_token`).
 """
 
@@ -35,7 +35,7 @@ from model_ops.speculators.p_eagle_drafter import PEagleDrafter
 
 
 class PEagle(Eagle3, MaskedBody):
-    """The draft model. `mask_hidden` stands for captured states, `mask_embedding` for the embedding of mask_token_id."""
+    """The draft model. mask_hidden replaces captured states; mask_embedding is the embedding of mask_token_id."""
 
     config: PEagleConfig
 
@@ -51,22 +51,22 @@ class PEagle(Eagle3, MaskedBody):
     @classmethod
     def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"], num_layers: int, num_depths: int,
                    mask_token_id: int | None = None) -> PEagle:
-        """A new drafter for `num_depths` tokens, begun from the target. mask_token_id None: the last id of the vocabulary.
+        """A new drafter for `num_depths` tokens, initialised from the target. mask_token_id None: last id of the vocabulary.
 
         Raises ModelError for a mask token outside the target's vocabulary.
         """
         vocab = target.embedding.shape[0]
         mask = vocab - 1 if mask_token_id is None else mask_token_id
         if mask >= vocab:
-            raise ModelError(f"mask_token_id is {mask}, the target's vocabulary has {vocab}: servers look the mask up in a "
-                             "table of that size; name an id within it, or leave it out")
+            raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose an id within it, or "
+                             "leave it out")
         config = PEagleConfig.for_target(target.config, len(target_ids), num_layers=num_layers, mask_token_id=mask,
                                          num_depths=num_depths)
         return cls(config).to(target.device).begun_from(target, target_ids)
 
     def warm_start(self, embedding: Float[Tensor, "vocab hidden"], head: Float[Tensor, "vocab hidden"],
                    final_norm: Float[Tensor, " hidden"]) -> None:
-        """As EAGLE-3; the mask begins as no state and no token: small random numbers of the embedding's size."""
+        """Initialises like EAGLE-3, and the mask with small random numbers of the embedding's scale."""
         super().warm_start(embedding, head, final_norm)
         with torch.no_grad():
             size = float(embedding.std())
@@ -74,12 +74,12 @@ class PEagle(Eagle3, MaskedBody):
                 nn.init.normal_(mask, std=size)
 
     def embed(self, tokens: Int[Tensor, "*tokens"], positions: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens hidden"]:
-        """As servers look it up: a text's own token of the mask's id has the mask's embedding."""
+        """Embeddings as in servers: a token of a text with the mask's id has the mask's embedding."""
         found = self.embed_tokens(tokens)
         return torch.where((tokens == self.config.mask_token_id)[..., None], self.mask_embedding.to(found.dtype), found)
 
     def masked(self) -> tuple[Float[Tensor, "1 hidden"], Float[Tensor, "1 hidden"]]:
-        """What the first layer reads at every mask entry: (hidden, embedding)."""
+        """Input of the first layer at every mask entry: (hidden, embedding)."""
         return self.fuse(self.mask_hidden[None]), self.mask_embedding[None]
 
     def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
@@ -91,11 +91,11 @@ class PEagle(Eagle3, MaskedBody):
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
         if num_speculative_tokens > (self.config.num_depths or num_speculative_tokens):
-            raise ValueError(f"trained for {self.config.num_depths} drafts, not for {num_speculative_tokens}")
+            raise ValueError(f"trained for {self.config.num_depths} drafts: set num_speculative_tokens to at most that")
         super().save(directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
 
     def file_tensors(self) -> dict[str, Tensor]:
-        """The mask's embedding is a row of the table, as servers look it up; mask_hidden is [1, 1, captured * hidden]."""
+        """Tensors for servers: the mask's embedding is a row of the table, mask_hidden is [1, 1, captured * hidden]."""
         tensors = dict(self.state_dict())
         table = tensors["embed_tokens.weight"].clone()
         table[self.config.mask_token_id] = tensors.pop("mask_embedding")

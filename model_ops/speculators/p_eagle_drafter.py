@@ -1,10 +1,10 @@
-"""Decoding with P-EAGLE: all drafts of a round from one pass over mask entries.
+"""Decoding with P-EAGLE: all drafts of a round in one pass over mask entries.
 
     drafter = load_draft_model(directory).drafter()
     decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
 
-The cache holds entries computed from the target's own states alone, as EAGLE-3's. A round's mask entries stand after them
-and are overwritten by the next entries from states that the target has computed.
+As with EAGLE-3, only cache entries from the target's own states stay visible. Mask entries of a round come after them, and the
+next entries from the target's states overwrite them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from model_ops.speculators.masked_drafts import MaskedBody
 
 
 class PEagleDrafter(Eagle3Drafter):
-    """See `model_ops.decoding.drafters.Drafter`. At temperature 0 it proposes its argmax, else draws at that temperature:
-    each draft independently, since none sees the tokens of the others."""
+    """A `model_ops.decoding.drafters.Drafter` that proposes its argmax at temperature 0 and otherwise samples each draft
+    independently."""
 
     model: MaskedBody
 
     @torch.no_grad()
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
-        """Raises ModelError where count is more than the drafter was trained for."""
+        """Proposes `count` drafts. Raises ModelError if the drafter was trained for fewer."""
         if count > (self.model.longest_chain or count):
             raise ModelError(f"this drafter was trained for {self.model.longest_chain} tokens; set num_speculative_tokens to "
                              "at most that")

@@ -1,4 +1,4 @@
-"""Interface of drafters that run the same layers once for each draft, on their own output: EAGLE-3, P-EAGLE, MTP.
+"""Interface of drafters that run the same layers for each draft, on their own output: EAGLE-3, P-EAGLE, MTP.
 
     hidden = model.fuse(captured)                                   # step 0 reads the target's hidden states
     hidden = model.fed_back(hidden)                                 # later steps read the output of the step before
@@ -6,7 +6,7 @@
         ...
     logits = model.logits(hidden)
 
-`training_time_test` trains them and `eagle3_drafter` decodes with them, through this interface alone.
+`training_time_test` trains them and `eagle3_drafter` decodes with them; both use only this interface.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def _no_model_parallelism(mesh: MeshSettings) -> MeshSettings:
     """Refuses mesh axes that split a model's layers: drafters are small, and every process has rows of its own."""
     for axis in ("cp", "ep", "tp"):
         if getattr(mesh, axis) > 1:
-            raise ValueError(f"{axis} is {getattr(mesh, axis)}, but a drafter is a layer or a few and is trained on more "
-                             f"processes by dp_shard and dp_replicate alone: set {axis} to 1")
+            raise ValueError(f"{axis} is {getattr(mesh, axis)}, but drafters support only dp_shard and dp_replicate: set "
+                             f"{axis} to 1")
     return mesh
 
 

@@ -1,9 +1,9 @@
 """Batches for training a drafter: answers of similar length, with their hidden states.
 
-A step takes the next answers of a seeded shuffle until it holds tokens_per_step tokens, sorts them by length and cuts
-them into micro-batches of padded documents. Which rows a step holds is a function of (seed, step) alone, so a killed
-run continues with the same batches. Several processes share the rows of a step by their tokens; one that has fewer
-micro-batches than another takes silent ones, which teach nothing.
+A step takes the next answers of a seeded shuffle up to tokens_per_step tokens, sorts them by length and splits them into
+micro-batches of padded documents. The rows of a step are a function of (seed, step), so a killed run continues with the same
+batches. Several processes share the rows of a step by their tokens; a process with fewer micro-batches than another also
+computes some without targets.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from model_ops.training.packing import share
 StateSource = HiddenStates | OnlineStates
 
 MICRO_BATCH_TOKENS = 8_192
-"""Padded tokens of one micro-batch where settings.micro_batch_tokens is open; a longer document is one of its own."""
+"""Default of settings.micro_batch_tokens, in padded tokens; a longer document is a micro-batch of its own."""
 
 DRAFT_WEIGHT = 3
-"""What a drafted position keeps for the backward pass, in tokens of a prompt, of which keys and values are kept."""
+"""Activation memory of a drafted position relative to a token of a prompt, which saves only keys and values."""
 
 PADDING_ALLOWED = 1.5
-"""A micro-batch's longest document may be this many times its shortest."""
+"""Largest ratio of the longest to the shortest document of a micro-batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DraftBatch(Batch):
-    """Padded documents laid end to end, and what a drafter and its teacher read of them. A window is what is supervised of a
-    document: from `start` on, `windows` positions."""
+    """Padded documents with the inputs of drafter and teacher. A document's window, `windows` positions from `start`, is
+    supervised."""
 
     ids: Int[Tensor, "documents longest"]
     captured: Float[Tensor, "documents longest captured_hidden"]
@@ -47,13 +47,13 @@ class DraftBatch(Batch):
     final: Float[Tensor, "documents longest_window hidden"]
     """The target's last hidden state at each position of the windows."""
     last: Float[Tensor, "entries hidden"]
-    """The teacher's states of all windows, laid end to end."""
+    """The teacher's states of all windows, concatenated."""
     order: Int[Tensor, " entries"]
-    """A random rank of each of those entries."""
+    """A random rank of each entry of `last`."""
 
 
 class SpeculatorPlan:
-    """See `model_ops.batch.BatchSource`. settings are resolved."""
+    """A `model_ops.batch.BatchSource` of answers with their hidden states. settings: resolved."""
 
     def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings):
         self.rows, self.states, self.seed = rows, states, settings.seed
@@ -73,8 +73,8 @@ class SpeculatorPlan:
         return batches + [self._silent(index)] * missing if missing else batches
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> DraftBatch:
-        """This rank's micro-batch that takes most memory: by its padded tokens and, more, by what it drafts, for prompts leave
-        little to the backward pass; the longest documents decide where several weigh as much."""
+        """This rank's micro-batch with the highest estimated memory, by padded tokens and, with more weight, drafted positions;
+        ties go to the longest documents."""
         groups = [group for index in range(len(self.steps)) for group in self._groups(index, ranks)[rank]]
         if not groups:
             return self._silent(0)
@@ -87,21 +87,21 @@ class SpeculatorPlan:
         return make_batch(self.rows, self.states, max(groups, key=weight), (self.seed, 0, 0))
 
     def _groups(self, index: int, ranks: int) -> list[list[list[int]]]:
-        """For each rank, for each of its micro-batches of a step: rows, by length."""
+        """Rows of a step by rank and micro-batch, sorted by length."""
         lengths = {row: len(self.rows[row].ids) for row in self.steps[index]}
         return [micro_batches(self.rows, sorted(mine, key=lambda row: (lengths[row], row)), self.micro_batch_tokens)
                 if mine else [] for mine in share(self.steps[index], lengths, ranks)]
 
     def _silent(self, index: int) -> DraftBatch:
-        """The step's shortest row without a voice: it keeps a rank in step with others that have more micro-batches."""
+        """The step's shortest row without targets, for a rank with fewer micro-batches than others."""
         shortest = min(self.steps[index], key=lambda row: len(self.rows[row].ids))
         batch = make_batch(self.rows, self.states, [shortest])
         return replace(batch, weights=torch.zeros_like(batch.weights), row_ids=[])
 
 
 def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[list[int]]:
-    """The rows of each optimizer step. `steps` decides where it is given, else `epochs`; a last step that is less
-    than half full joins the one before it."""
+    """The rows of each optimizer step: `steps` steps if it is set, else `epochs` passes. A last step that is less than half
+    full is merged into the previous one."""
     wanted = settings.steps
     budget = settings.tokens_per_step
     total_tokens = None if wanted is not None else settings.epochs * sum(lengths)
@@ -128,7 +128,7 @@ def plan_steps(lengths: Sequence[int], settings: SpeculatorSettings) -> list[lis
 
 
 def micro_batches(rows: Sequence[AnswerRow], members: list[int], limit: int = MICRO_BATCH_TOKENS) -> list[list[int]]:
-    """Members (sorted by length) in groups of similar length whose padded size stays within `limit` tokens."""
+    """Splits members (sorted by length) into groups of similar length with at most `limit` padded tokens."""
     groups: list[list[int]] = [[]]
     for row in members:
         length, shortest = len(rows[row].ids), len(rows[groups[-1][0]].ids) if groups[-1] else 0
@@ -141,7 +141,7 @@ def micro_batches(rows: Sequence[AnswerRow], members: list[int], limit: int = MI
 
 def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int],
                drawn_by: tuple[int, int, int] = (0, 0, 0)) -> DraftBatch:
-    """One micro-batch; its `order` is drawn by (seed, step, number of the micro-batch)."""
+    """One micro-batch. drawn_by: seed of its `order`, (seed, step, number of the micro-batch)."""
     chosen = [rows[row] for row in members]
     longest = max(len(row.ids) for row in chosen)
     found = states.of(members)
@@ -170,13 +170,13 @@ def _random_order(entries: int, drawn_by: tuple[int, int, int]) -> Tensor:
 
 
 def documents_of(batch: DraftBatch) -> Documents:
-    """The batch as the training-time test reads it."""
+    """The batch as Documents for the training forward."""
     return Documents(batch.ids, batch.captured, batch.start, int(batch.windows.max()), batch.final, batch.windows)
 
 
 def chosen_anchors(windows: Tensor, order: Tensor, count: int) -> Tensor:
-    """Entries of each window at which a step drafts: `count` of them, those of the lowest `order` (a random rank of every
-    entry, windows laid end to end); all of a shorter window. [documents, longest window], bool"""
+    """Mask of the entries of each window at which a block begins: the `count` entries with the lowest random rank `order`, or
+    all of a shorter window. [documents, longest window], bool"""
     marked = torch.zeros(len(windows), int(windows.max()), dtype=torch.bool, device=windows.device)
     for document, ranks in enumerate(order.split(windows.tolist())):
         marked[document, ranks.argsort()[:count]] = True
@@ -184,10 +184,10 @@ def chosen_anchors(windows: Tensor, order: Tensor, count: int) -> Tensor:
 
 
 def supervised(windows: Tensor, step: int, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Where step k has a teacher: (entry in the padded [documents * longest window] layout, row among the teacher's).
-    anchors [documents, longest window]: the entries that count; None: all.
+    """Entries with a teacher at step k: (index in the padded [documents * longest window] layout, index of the teacher's row).
+    anchors [documents, longest window]: mask of entries to use; None: all.
 
-    At step k index a of a window predicts what index a + k predicts at step 0, so the teacher is the same one, k later.
+    At step k, index a of a window predicts the same token as index a + k at step 0, so it has the teacher of index a + k.
     """
     longest = int(windows.max())
     within = torch.arange(longest, device=windows.device)

@@ -1,7 +1,7 @@
 """Losses of a drafter against its target, per position, in float32: KL, LK-lambda, LK-alpha, TV and cross-entropy.
 
-    losses = speculator_loss("lk_lambda", draft_logits, target, eta=3.0)           # by the definitions, differentiable
-    losses, alpha, gradient = loss_and_gradient("lk_lambda", draft_logits, rows)   # by the closed forms, in place
+    losses = speculator_loss("lk_lambda", draft_logits, target, eta=3.0)           # by definition, differentiable
+    losses, alpha, gradient = loss_and_gradient("lk_lambda", draft_logits, rows)   # closed form, in place
 
 target: the target's probabilities p of the draft vocabulary's tokens, from its softmax over the FULL vocabulary (they add
 up to at most 1). q = softmax(draft_logits). With it alpha = sum min(p, q) is the exact probability that a draft is
@@ -29,13 +29,13 @@ LossKind = Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"]
 
 ETA = 3.0
 ALPHA_FLOOR = 1e-5
-"""Below it -log alpha goes on as its tangent, so that its gradient stays bounded."""
+"""Below this alpha, -log alpha is continued by its tangent, so that its gradient is bounded."""
 
 MASS_FLOOR = 1e-30
-"""Below it p has no mass in the draft vocabulary that float32 could renormalise."""
+"""Below this mass of p in the draft vocabulary, float32 cannot renormalise it, and it counts as 0."""
 
 OUTSIDE = -1
-"""The label of a token that the draft vocabulary does not hold."""
+"""Label of a token outside the draft vocabulary."""
 
 
 def acceptance(draft_logits: Float[Tensor, "*positions draft_vocab"],
@@ -46,7 +46,7 @@ def acceptance(draft_logits: Float[Tensor, "*positions draft_vocab"],
 
 def kl_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
             target: Float[Tensor, "*positions draft_vocab"]) -> Float[Tensor, "*positions"]:
-    """KL(p || q) with p renormalised over the draft vocabulary; 0 where p has no mass there."""
+    """KL(p || q) with p renormalised over the draft vocabulary; 0 if p has no mass there."""
     target = _exact(target)
     p = target / target.sum(dim=-1, keepdim=True).clamp(min=MASS_FLOOR)
     return (torch.xlogy(p, p) - p * _exact(draft_logits).log_softmax(dim=-1)).sum(dim=-1)
@@ -76,7 +76,7 @@ def lk_lambda_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
 
 def cross_entropy_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
                        labels: Int[Tensor, "*positions"]) -> Float[Tensor, "*positions"]:
-    """-log q of the label, a draft id; 0 where the label is OUTSIDE the draft vocabulary."""
+    """-log q of the label, a draft id; 0 for the label OUTSIDE."""
     chosen = _exact(draft_logits).log_softmax(dim=-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     return torch.where(labels == OUTSIDE, 0, -chosen)
 
@@ -84,8 +84,8 @@ def cross_entropy_loss(draft_logits: Float[Tensor, "*positions draft_vocab"],
 def speculator_loss(kind: LossKind, draft_logits: Float[Tensor, "*positions draft_vocab"],
                     target: Float[Tensor, "*positions draft_vocab"], labels: Int[Tensor, "*positions"] | None = None,
                     eta: float = ETA, kl_share: float | None = None) -> Float[Tensor, "*positions"]:
-    """The loss by its definition. labels (draft ids or OUTSIDE) are read by cross_entropy alone, which needs them; eta and
-    kl_share by lk_lambda."""
+    """The loss by its definition. labels (draft ids or OUTSIDE) are for cross_entropy, eta and kl_share for lk_lambda. Raises
+    ValueError for an unknown loss."""
     match kind:
         case "kl":
             return kl_loss(draft_logits, target)
@@ -97,7 +97,7 @@ def speculator_loss(kind: LossKind, draft_logits: Float[Tensor, "*positions draf
             return lk_lambda_loss(draft_logits, target, eta, kl_share)
         case "cross_entropy":
             return cross_entropy_loss(draft_logits, _needed(labels))
-    raise ValueError(f"there is no loss {kind!r} of a drafter")
+    raise ValueError(f"unknown loss {kind!r} of a drafter")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class TargetRows:
 
     @classmethod
     def of(cls, target: Float[Tensor, "positions draft_vocab"], labels: Int[Tensor, " positions"] | None = None) -> TargetRows:
-        """From probabilities, which stay as they are."""
+        """From probabilities, which are not changed."""
         target = _exact(target)
         return cls(target, target.sum(-1, keepdim=True), torch.xlogy(target, target).sum(-1, keepdim=True), labels)
 
@@ -126,7 +126,8 @@ def loss_and_gradient(kind: LossKind, draft_logits: Float[Tensor, "positions dra
                       ) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"], Tensor | None]:
     """(loss, alpha, scale * d loss / d draft_logits) by the closed forms above; draft_logits are overwritten.
 
-    All gradients are c_q q + c_p p + c_A q 1[A], less 1 at the label for cross-entropy: few passes over the vocabulary.
+    All gradients have the form c_q q + c_p p + c_A q 1[A], minus 1 at the label for cross-entropy, which needs few passes over
+    the vocabulary.
     """
     p, z = target.probabilities, draft_logits
     highest = z.amax(-1, keepdim=True)
@@ -146,7 +147,7 @@ def loss_and_gradient(kind: LossKind, draft_logits: Float[Tensor, "positions dra
     buffer = torch.minimum(p, q, out=z)
     alpha = buffer.sum(-1, keepdim=True)
     if kind in ("tv", "lk_alpha", "lk_lambda"):
-        in_a = torch.lt(q, p, out=buffer).mul_(q)  # q where it is below p
+        in_a = torch.lt(q, p, out=buffer).mul_(q)  # q if it is below p, else 0
         mass_a = in_a.sum(-1, keepdim=True)
     match kind:
         case "kl":
@@ -185,10 +186,10 @@ def _negative_log(alpha: Tensor) -> Tensor:
 
 def _needed(labels: Tensor | None) -> Tensor:
     if labels is None:
-        raise ValueError("cross_entropy needs the tokens that the target generated")
+        raise ValueError("cross_entropy needs labels: the tokens that the target generated")
     return labels
 
 
 def _exact(values: Tensor) -> Tensor:
-    """Float32 at least; float64 stays, for checks by finite differences."""
+    """The values in float32, or unchanged in float64 for checks by finite differences."""
     return values if values.dtype == torch.float64 else values.float()

@@ -1,16 +1,15 @@
-"""A small language model as the drafter, trained to be accepted: the distilled student, or any model of the target's tokenizer.
+"""Trains a small language model as a drafter: the distilled student, or any model with the target's tokenizer (DistillSpec).
 
     model = StandaloneModel.from_directory(directory)
     hidden = model.unroll(documents, steps=1)
 
-It reads only the text, none of the target's states, and is served next to the target (vLLM's method `draft_model`,
-SGLang's STANDALONE).
-Training goes over the target's own answers, against the target's distribution, as for every other drafter: distillation
-on what will be served, for acceptance itself (Zhou et al. 2023, DistillSpec, arXiv 2310.08461, with the losses of
-`model_ops.speculators.speculator_losses`). At index j of a document its state at x[j+1] predicts x[j+2]. Draft k is fed
-the true tokens before it, so it is what draft 0 is k tokens later, and one step of training is all there is.
+It reads only tokens, no hidden states of the target, and servers run it next to the target (vLLM's method `draft_model`,
+SGLang's STANDALONE). As for every drafter, training uses the target's own answers and its distribution, with the losses of
+`model_ops.speculators.speculator_losses` (Zhou et al. 2023, DistillSpec, arXiv 2310.08461). At index j of a document its state
+at x[j+1] predicts x[j+2]. Draft k reads the true tokens before it and equals draft 0 at index j + k, so training has a single
+draft step.
 
-Its directory is a plain Hugging Face model with the target's digests in config.json, which is how it is told from one.
+Its directory is a plain Hugging Face model with the target's digests in config.json, which mark it as a drafter.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_model import DraftModel
 
 PREFIX = "language_model."
-"""Of the names of the model's tensors in this module's own state."""
+"""Prefix of the language model's tensors in this module's state dict."""
 
 
 class StandaloneConfig(BaseModel):
@@ -70,7 +69,7 @@ class StandaloneModel(DraftModel):
         return cls(load_model(directory, attention="sdpa"), directory)
 
     def unroll(self, documents: Documents, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-        # padding is on the right, which a causal model's real tokens do not see
+        # padding is on the right, which causal attention does not read
         states = self.language_model.model(input_ids=documents.ids, use_cache=False).last_hidden_state
         first = documents.start[:, None] + torch.arange(documents.window, device=states.device) + 1
         last, width = states.shape[1] - 1, states.shape[2]
@@ -103,11 +102,10 @@ def check_draft_model(directory: Path, target: Path) -> None:
     """Checks that a language model can draft for a target in a server. Raises ModelError with the reason if not."""
     config, served = read_config(directory), read_config(target)
     if config.get("quantization_config") is not None:
-        raise ModelError(f"draft_model: {directory} is quantized, and its weights are to be trained: give the model that it "
-                         "was quantized from")
+        raise ModelError(f"draft_model: {directory} is quantized and cannot be trained: give the model that it was quantized "
+                         "from")
     if config["model_type"] not in MODEL_TYPES:
-        raise ModelError(f"draft_model: {directory} is a {config['model_type']}; drafting is known for "
-                         f"{', '.join(MODEL_TYPES)}")
+        raise ModelError(f"draft_model: {directory} is a {config['model_type']}; choose one of {', '.join(MODEL_TYPES)}")
     if target_digest(directory) == target_digest(target):
         raise ModelError(f"draft_model: {directory} holds the target's own weights: drafting would cost as much as answering; "
                          "give a smaller model")
@@ -124,7 +122,7 @@ def check_draft_model(directory: Path, target: Path) -> None:
 
 
 def _parameters(directory: Path) -> int:
-    """Weights of a directory's files, scales of quantized ones and a second copy of a tied head apart."""
+    """Number of weights in a directory's files, without quantization scales and a second copy of a tied head."""
     tied = read_config(directory).get("tie_word_embeddings", False)
     return sum(math.prod(shape) for name, shape in headers(directory).items()
                if not name.endswith("_scale") and not (tied and name == "lm_head.weight"))

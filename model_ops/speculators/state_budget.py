@@ -1,11 +1,11 @@
 """Decides whether the target's hidden states are cached on disk or computed with each batch.
 
-    choice = choose_states(settings, rows, captured=3, hidden_size=4096, folder=work)      # raises where over budget
+    choice = choose_states(settings, rows, captured=3, hidden_size=4096, folder=work)      # ModelError if over budget
     choice.mode, choice.reason
 
-A cache costs 2 * hidden * (captured + 1) bytes a token and is read once an epoch; online costs a forward of the target
-an epoch. `auto` takes the cache where rows are read more than once and it fits, since a read is then cheaper than a
-forward (measured: docs/speculators.md).
+A cache takes 2 * hidden * (captured + 1) bytes per token and is read once per epoch; `online` costs a forward pass of the
+target in every epoch. `auto` uses the cache if rows are read more than once and it fits, since reading is then cheaper than a
+forward pass (measured: docs/speculators.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from model_ops.wording import counted
 
 GIB = 2**30
 DISK_SHARE = 0.8
-"""How much of the free disk a cache may take where the settings give no budget."""
+"""Share of the free disk space that a cache may take if the settings give no budget."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class StateChoice:
 
 def choose_states(settings: SpeculatorSettings, rows: Sequence[AnswerRow], captured: int, hidden_size: int, folder: Path,
                   there: int = 0) -> StateChoice:
-    """settings are resolved; captured: boundary states a token; there: bytes of the cache that lie in `folder` already.
+    """Chooses between cache and online. settings: resolved. captured: boundary states per token. there: bytes of the cache that
+    exist in `folder` already.
 
-    Raises ModelError where a cache is asked for that is over its budget, or over the disk's.
+    Raises ModelError if the settings require a cache that exceeds its budget or the disk.
     """
     if settings.hidden_states == "online":
         return StateChoice("online", "asked for")
@@ -75,7 +76,7 @@ def reads(settings: SpeculatorSettings, rows: Sequence[AnswerRow]) -> float:
 
 
 def fitting(rows: Sequence[AnswerRow], captured: int, hidden_size: int, budget: float) -> int:
-    """How many of the answers, in their order, a cache of `budget` bytes holds."""
+    """Number of answers, in their order, that fit into a cache of `budget` bytes."""
     count = 0
     for row in rows:
         budget -= bytes_of(row, captured, hidden_size)

@@ -1,7 +1,7 @@
 """Records in a drafter's config.json which target it was trained for: target_digest and target_vocabulary_digest.
 
-    stamp(directory, target)                       # writes both into config.json, and into that of the speculators layout
-    sentences = mismatches(config, target)         # [] where the drafter belongs to these very weights
+    stamp(directory, target)                       # writes both into config.json, also in the speculators layout
+    sentences = mismatches(config, target)         # [] if the drafter was trained for these weights
 
 Servers ignore the two fields. A drafter of another revision of its target loads without an error and drafts badly.
 """

@@ -1,12 +1,12 @@
-"""The target's output distribution as the drafter's teacher, computed from its last hidden states in pieces.
+"""The target's output distribution as the drafter's teacher, computed from its last hidden states in chunks.
 
     teacher = Teacher(head.weight, model.target_ids)
     piece = teacher.logits(last[:200])            # logits of the draft vocabulary, and the full vocabulary's normaliser
     piece.rows(slice(0, 32))                      # TargetRows: float32 probabilities, for a loss
 
-Last hidden states are those after the final norm. The softmax is over the full vocabulary: a probability that the draft
-vocabulary lacks is acceptance that no draft can have, so rows add up to at most 1. The full vocabulary's logits are never
-held: they pass in chunks, of which the draft vocabulary's columns and a running log-sum-exp remain.
+Last hidden states are after the final norm. The softmax is over the full vocabulary, so the probabilities of the draft
+vocabulary sum to at most 1; tokens outside it are never accepted. The full vocabulary's logits are computed in chunks, of
+which only the draft vocabulary's columns and a running log-sum-exp are kept.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from torch import Tensor
 from model_ops.speculators.speculator_losses import OUTSIDE, TargetRows
 
 FULL_LOGITS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Logits of the full vocabulary held at once, by kind of device."""
+"""Most logits of the full vocabulary in a chunk, by kind of device."""
 
 
 @dataclass(frozen=True)
 class TeacherLogits:
-    """Logits of a piece of positions. normaliser: log-sum-exp over the full vocabulary; None for a full draft vocabulary."""
+    """Logits of a chunk of positions. normaliser: log-sum-exp over the full vocabulary; None for a full draft vocabulary."""
 
     logits: Float[Tensor, "positions draft_vocab"]
     normaliser: Float32[Tensor, "positions 1"] | None
     labels: Int[Tensor, " positions"] | None
 
     def rows(self, which: slice) -> TargetRows:
-        """Probabilities of some of its positions, in float32."""
+        """Probabilities of a slice of the chunk, in float32."""
         logits = self.logits[which].float()
         labels = None if self.labels is None else self.labels[which]
         highest = logits.amax(-1, keepdim=True)
@@ -49,7 +49,7 @@ class TeacherLogits:
 
 
 class Teacher:
-    """The target's head, and which of its tokens can be drafted (ascending ids)."""
+    """The target's head and the ascending ids of the draft vocabulary."""
 
     def __init__(self, head: Float[Tensor, "vocab hidden"], target_ids: Int[Tensor, " draft_vocab"]):
         self.head = head.detach()
@@ -61,14 +61,14 @@ class Teacher:
         return len(self.target_ids)
 
     def draft_labels(self, tokens: Int[Tensor, " positions"]) -> Int[Tensor, " positions"]:
-        """The draft ids of target tokens; OUTSIDE for a token that cannot be drafted."""
+        """Draft ids of target tokens; OUTSIDE for a token outside the draft vocabulary."""
         place = torch.searchsorted(self.target_ids, tokens).clamp(max=self.draft_vocab_size - 1)
         return torch.where(self.target_ids[place] == tokens, place, OUTSIDE)
 
     @torch.no_grad()
     def logits(self, last: Float[Tensor, "positions hidden"],
                labels: Int[Tensor, " positions"] | None = None) -> TeacherLogits:
-        """Teacher logits of a piece of positions, in the head's dtype. labels are draft ids."""
+        """Teacher logits of a chunk of positions, in the head's dtype. labels: draft ids."""
         last, vocab = last.to(self.head.dtype), self.head.shape[0]
         with torch.autocast(last.device.type, enabled=False):
             if self.whole:

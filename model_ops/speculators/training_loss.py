@@ -50,7 +50,7 @@ FOLLOWED = 0.9
 class SpeculatorLoss:
     """The trainer's loss: the sum over draft steps of their weight times the loss at every supervised index.
 
-    The count is that of step 0, so a later draft step, which has fewer indices, weighs less.
+    The sum is divided by step 0's count, so a later draft step, which has fewer indices, weighs less.
     """
 
     def __init__(self, teacher: Teacher, settings: SpeculatorSettings):
@@ -81,7 +81,7 @@ class SpeculatorLoss:
         chains = whole_chains(result, drafts)
         entries = {f"alpha_{step}": alpha for step, alpha in enumerate(result.alphas)}
         entries |= {"expected_tau": expected_acceptance_length(chains), "draft_mass": result.mass}
-        heard = int(bool(batch.row_ids))  # a silent batch goes the same way through the model, and counts for nothing
+        heard = int(bool(batch.row_ids))  # a batch without targets runs through the model, but counts 0
         return LossOutput({"loss": Mean(heard * result.total, heard * int(windows.sum()))},
                           {name: Mean(heard * values.sum(), heard * len(values)) for name, values in entries.items()})
 
@@ -118,8 +118,8 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
 
 def drafts_of(model: DraftModel, batch: DraftBatch, steps: int, shares: Sequence[float] = (),
               anchors: int | None = None) -> list[Draft]:
-    """What each draft step's head reads at every supervised index, and the teacher's position of each. shares: at a sample
-    of these indices; anchors: at so many of each window's; both drawn by batch.order."""
+    """Inputs of each draft step's head at every supervised index, with the teacher's positions. shares: share of the indices to
+    sample; anchors: number of them per window; batch.order decides both samples."""
     windows, documents, drafts = batch.windows, documents_of(batch), []
     of_a_sample = anchors is not None or any(share < 1 for share in shares)
     if anchors is not None:
@@ -142,17 +142,17 @@ def drafts_of(model: DraftModel, batch: DraftBatch, steps: int, shares: Sequence
 
 
 def _stands_for(supervised_of: Tensor, answer: Tensor, by_answer: bool) -> Tensor:
-    """How many supervised positions each of a sample stands for: where anchors were chosen in every answer, of its own answer,
-    for a long one has as many as a short one; else of all."""
+    """Importance weight of each sampled position. With anchors it is computed per answer, because each answer has the same
+    number of anchors; otherwise over all positions."""
     if not by_answer:
         supervised_of, answer = supervised_of.sum()[None], torch.zeros_like(answer)
     return (supervised_of / answer.bincount(minlength=len(supervised_of)))[answer]
 
 
 def whole_chains(result: ChainLoss, drafts: list[Draft]) -> Tensor:
-    """alpha of every step [chains, steps] of the chains that no window's end cuts short.
+    """alpha of every step, [chains, steps], for the chains that fit into their window.
 
-    A chain begins at the index whose step k has the teacher k later; the chains that are whole are those of the last step.
+    The chain of index j has the teacher of index j + k at step k. A chain is complete if its last step has a teacher.
     """
     last = drafts[-1].rows - (len(drafts) - 1)
     return torch.stack([alpha[torch.searchsorted(draft.rows, last + step)]

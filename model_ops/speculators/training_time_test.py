@@ -1,14 +1,14 @@
-"""The training-time test of EAGLE-3: several draft steps in training, each fed the layer's own output.
+"""Training-time test of EAGLE-3: several draft steps in training, each reading the layer's own output.
 
     hidden = unroll(drafter, batch_of_documents, steps=4)         # one [documents, window, hidden] per step
 
-Step k at index j is fed the true token x[j+1+k] and the body's own output of step k-1 at j (not detached), stands at
-rotary position j + k, and predicts x[j+2+k]. It attends to every step-0 entry i <= j of its document and to exactly
-one entry of each later step, its own at j: the sequence a server sees after k drafts (arXiv 2503.01840, section 3.2).
+Step k at index j reads the true token x[j+1+k] and the body's own output of step k-1 at j (not detached), has rotary position
+j + k, and predicts x[j+2+k]. It attends to every step-0 entry i <= j of its document and to one entry of each later step, its
+own at j. This is the sequence of a server after k drafts (arXiv 2503.01840, section 3.2).
 
-Only the window of an answer needs outputs: in the last layer, entries of the prompt give keys and values and nothing else,
-so its queries and MLP, and all logits, are computed inside the window alone. Documents lie end to end while they are
-computed: their padding costs nothing. Attention takes memory linear in length (`model_ops.speculators.draft_attention`).
+Only the window of an answer needs outputs. In the last layer, entries of the prompt only give keys and values, so queries, MLP
+and logits are computed inside the window. Documents are concatenated without padding. Attention has memory linear in length
+(`model_ops.speculators.draft_attention`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def unroll(model: RepeatedBody, documents: Documents, steps: int) -> list[Float[
 
 @dataclass(frozen=True)
 class Lines:
-    """Documents end to end, each up to its window's end. row, place: of every step-0 entry; of_query: which of these are
-    in a window; index: j of those."""
+    """Concatenated documents, each up to its window's end. row, place: of every step-0 entry. of_query: indices of the entries
+    in a window. index: their j."""
 
     documents: Documents
     layout: WindowLayout
@@ -89,13 +89,13 @@ class Lines:
         return tuple(table[0].to(dtype)[:, None] for table in model.rotary(torch.empty(0, device=device), places))
 
     def following(self, model: RepeatedBody, entries: Tensor, step: int) -> Float[Tensor, "entries hidden"]:
-        """Embeddings of x[j+1+step] at some of the entries."""
+        """Embeddings of x[j+1+step] at the given entries."""
         tokens = self.documents.ids
         at = (self.place[entries] + 1 + step).clamp(max=tokens.shape[1] - 1)
         return model.embed(tokens[self.row[entries], at], self.place[entries] + step)
 
     def padded(self, output: Float[Tensor, "queries hidden"], at: Tensor | None = None) -> Float[Tensor, "rows window hidden"]:
-        """Outputs at the windows' entries (or at some, by their place among these) as the loss finds them; else zeros."""
+        """Scatters outputs of the windows' entries (or of some of them) into [documents, window, hidden]; zeros elsewhere."""
         rows, window = self.documents.ids.shape[0], self.documents.window
         where = self.in_padded if at is None else self.in_padded[at]
         return output.new_zeros(rows * window, output.shape[-1]).index_copy(0, where, output).view(rows, window, -1)
@@ -103,9 +103,9 @@ class Lines:
 
 def first_step(model: RepeatedBody, lines: Lines, cos: Tensor, sin: Tensor,
                ) -> tuple[Float[Tensor, "queries hidden"], list[tuple[Tensor, Tensor]]]:
-    """Step 0, from the target's states: the body's output inside the windows, and each layer's keys and values of all
-    entries. Layers before the last are computed at every entry, since the next one's keys are made of their outputs."""
-    of_key = lines.row * lines.documents.ids.shape[1] + lines.place  # in the padded documents
+    """Step 0, from the target's states: outputs of the body inside the windows, and each layer's keys and values of all
+    entries. Layers before the last are computed at every entry, because the next layer's keys need their outputs."""
+    of_key = lines.row * lines.documents.ids.shape[1] + lines.place  # index in the padded documents
     hidden = model.fuse(lines.documents.captured.flatten(0, 1)[of_key].to(model.fc.weight.dtype))
     embedding = lines.following(model, torch.arange(len(lines.row), device=lines.row.device), 0)
     streams = []

@@ -1,10 +1,10 @@
-"""Checks a saved DFlash drafter as vLLM 0.32 and SGLang read it, including errors that load and only cost acceptance.
+"""Checks a saved DFlash drafter for vLLM 0.32 and SGLang, including errors that do not prevent loading but cost acceptance.
 
-target_layer_ids are layers whose output is read, and both servers add 1; aux_hidden_state_layer_ids of the speculators
-layout are boundaries. vLLM reads a top-level eagle_aux_hidden_state_layer_ids first, as boundaries, and an eagle_config over
-both; it takes a sliding layer, `causal` or `is_causal` for a causal block, and rotates in another order by is_neox_style.
-SGLang counts the target's layers by num_target_layers, the drafter's own where that is missing, and a block by block_size,
-16 where that is. The mask token's embedding is the target's: another id is another input, and nothing says so.
+target_layer_ids are layers whose output is read (both servers add 1); aux_hidden_state_layer_ids of the speculators layout are
+boundaries. In vLLM a top-level eagle_aux_hidden_state_layer_ids (boundaries) takes precedence, and eagle_config over both. A
+sliding layer, `causal` or `is_causal` makes vLLM's blocks causal, and is_neox_style changes the rotary order. SGLang takes the
+number of target layers from num_target_layers, or else from the drafter's own layers, and the block length from block_size, or
+else 16. The mask token's embedding is the target's, so a wrong id gives wrong inputs without an error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Checks a saved EAGLE-3 or P-EAGLE drafter, including errors that load and only cost acceptance.
+"""Checks a saved EAGLE-3 or P-EAGLE drafter, including errors that do not prevent loading but cost acceptance.
 
-Layer ids name boundaries in one place and blocks in another (one apart); d2t is an offset; a short
-max_position_embeddings ruins long answers; a flag left out means different things to different servers; a flag that
-the weights were not trained with (EAGLE-3.1's norm_output leaves no tensor behind) is served all the same. A P-EAGLE whose
-mask token is named twice, differently, is served with the one and was trained with the other; one without a mask token is
-taken for an EAGLE-3 and drafts badly.
+Such errors: layer ids that are boundaries in one field and blocks in another (one apart); a d2t that is not an offset; a short
+max_position_embeddings, which makes drafts of long answers bad; a missing flag, whose default differs between servers; a flag
+that the weights were not trained with (EAGLE-3.1's norm_output has no tensor); a P-EAGLE with two different mask tokens; a
+P-EAGLE without a mask token, which servers run as EAGLE-3.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ def verify_eagle3_in_speculators_layout(config: Mapping[str, Any], tensors: Mapp
     if kind == "peagle" or mask_token(config) is not None:
         problems = _verify_mask(config, layer["vocab_size"], ("mask_token_id",))
         if kind != "peagle":
-            problems.append(Problem("config.json", "a mask token is named and speculators_model_type is eagle3: vLLM would "
-                                                   "draft one token after the other, as it was not trained to; it is peagle"))
+            problems.append(Problem("config.json", "a mask token is given, but speculators_model_type is eagle3, with which "
+                                                   "vLLM drafts one token after the other: set it to peagle"))
         problems += [Problem("config.json", f"{flag} is true; vLLM does not read it of a peagle config")
                      for flag in ("fc_norm", "norm_output") if config.get(flag)]
     problems += compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
@@ -69,17 +68,18 @@ def verify_eagle3_in_speculators_layout(config: Mapping[str, Any], tensors: Mapp
     problems += verify_trained_with(config, tensors)
     for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
         if not isinstance(config.get(flag), bool):
-            problems.append(Problem("config.json", f"{flag} is not written as true or false, and servers differ in "
-                                                   "what they assume"))
+            problems.append(Problem("config.json", f"{flag} is not true or false, and defaults of servers differ: "
+                                                   "write it"))
         elif config[flag] and flag.startswith("norm_before"):
-            problems.append(Problem("config.json", f"{flag} is true, these weights were trained without it"))
+            problems.append(Problem("config.json", f"{flag} is true, but these weights were trained without it"))
     problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
     problems += verify_proposals(config) or _verify_drafts(config)
     return problems + verify_rope(layer) + verify_against_target(layer, target)
 
 
 def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: str) -> Shapes:
-    """Every tensor of an EAGLE-3 head. head: what holds draft_vocab_size and the flags; layer: the first one's name."""
+    """Shape of every tensor of an EAGLE-3 head. head: config with draft_vocab_size and flags. layer: name of the first
+    layer."""
     hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     kv = config["num_key_value_heads"] * head_dim
@@ -111,7 +111,7 @@ def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: s
 
 
 def _verify_mask(config: Mapping[str, Any], vocab_size: int, names: tuple[str, ...]) -> list[Problem]:
-    """A P-EAGLE's mask token: one id within the vocabulary, whatever the field that a server reads."""
+    """Problems of a P-EAGLE's mask token: it must be one id within the vocabulary, equal in all fields that servers read."""
     found = {name: config[name] for name in names if config.get(name) is not None}
     problems = [Problem("config.json", f"{name} is {token!r}, no id of the vocabulary of {vocab_size}")
                 for name, token in found.items() if type(token) is not int or not 0 <= token < vocab_size]
@@ -126,7 +126,7 @@ def _verify_mask(config: Mapping[str, Any], vocab_size: int, names: tuple[str, .
 
 
 def _verify_drafts(config: Mapping[str, Any]) -> list[Problem]:
-    """A P-EAGLE's drafts are mask entries: of those past num_depths it has learnt nothing."""
+    """A problem if a P-EAGLE is to draft more tokens than num_depths, for which it was trained."""
     tokens, depths = config["speculators_config"]["proposal_methods"][0]["speculative_tokens"], config.get("num_depths")
     if type(depths) is not int or tokens <= depths:
         return []

@@ -1,4 +1,4 @@
-"""Checks saved MEDUSA heads and MLP speculators as vLLM and TGI read them.
+"""Checks saved MEDUSA heads and MLP speculators for vLLM and TGI.
 
 vLLM takes any key of a MEDUSA config that holds `num` and `heads` or `layers` for the number of heads or of residual
 layers. vLLM 0.32 loads no draft vocabulary of MEDUSA heads. vLLM refuses an MLP speculator's config whose
@@ -63,13 +63,13 @@ def verify_mlp(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
 
 
 def drafted_ids(tensors: Mapping[str, TensorHeader]) -> np.ndarray:
-    """The target's ids of MEDUSA's draft vocabulary; none where token_map is of another dtype than servers read."""
+    """The target's ids of MEDUSA's draft vocabulary; empty if token_map has a dtype that servers do not read."""
     stored = tensors["token_map"]
     return np.frombuffer(stored.read(), "<i8") if stored.dtype == "I64" else np.empty(0, np.int64)
 
 
 def verify_ids(ids: np.ndarray, stored: TensorHeader, vocab_size: int, target: Mapping[str, Any] | None) -> list[Problem]:
-    """A draft vocabulary given as absolute ids: within the target's, distinct, and able to end an answer."""
+    """Problems of a draft vocabulary of absolute ids: they must be distinct ids of the target, with its eos ids."""
     file = stored.file.name
     if not len(ids):
         return [Problem(file, f"token_map is {stored.dtype}; servers read I64")]
@@ -80,7 +80,7 @@ def verify_ids(ids: np.ndarray, stored: TensorHeader, vocab_size: int, target: M
 
 
 def verify_ends(ids: np.ndarray, file: str, target: Mapping[str, Any] | None) -> list[Problem]:
-    """The target's ends of text are among the ids that can be drafted: else every answer's last draft is rejected."""
+    """A problem for each eos id of the target outside the draft vocabulary; the last draft of answers would be rejected."""
     ends = target.get("eos_token_id") if isinstance(target, Mapping) else None
     ends = [end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int]
     return [Problem(file, f"the draft vocabulary does not hold {end}, an end of text of the target: no draft can end an "
@@ -103,7 +103,7 @@ def _medusa_shapes(config: Mapping[str, Any], drafted: int) -> Shapes:
 
 
 def _mlp_shapes(config: Mapping[str, Any], inner: int) -> tuple[Shapes, set[str]]:
-    """(every tensor, those that tied steps need not have)."""
+    """(shape of every tensor, names that are optional with tied steps)."""
     vocab, steps, tied = config["vocab_size"], config["n_predict"], config.get("tie_weights", False)
     shapes: Shapes = {}
     for step in range(steps):

@@ -1,6 +1,6 @@
-"""Checks that all drafters made of decoder layers share: positions, the target, and the speculators layout.
+"""Checks common to all drafters with decoder layers: positions, target, and the speculators layout.
 
-Its positions are the target's: base and length. The speculators layout names the target and the number of drafts.
+RoPE base and length must be the target's. The speculators layout must name the target and the number of drafts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ NUMBERS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attenti
            "max_position_embeddings")
 
 SPECULATORS_LAYOUT = "speculators"
-"""Folder, inside a drafter's directory, of its second form: the speculators layout."""
+"""Folder of the speculators layout inside a drafter's directory."""
 
 TRAINED_WITH = "trained_with"
-"""Header field of the weights' file: config values that they were trained with and no tensor shows, as JSON."""
+"""Header field of the weights' file: config values of training that no tensor's shape shows, as JSON."""
 
 
 def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
-    """What a config says (`found`) against what the weights' file says they were trained with.
+    """Problems of a config (`found`) that differs from the config of training in the weights' file.
 
-    A false flag may be left out of `found`. Files by other tools do not say what they were trained with, and pass.
+    A false flag may be missing from `found`. Files of other tools lack the field and pass.
     """
     for file in {tensor.file for tensor in tensors.values()}:
         try:
@@ -40,7 +40,7 @@ def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHe
 
 
 def verify_rope(config: Mapping[str, Any]) -> list[Problem]:
-    """Rotary base and scaling stand in two places, for servers with transformers 4 and 5; the places must agree."""
+    """Problems of RoPE base and scaling, which two fields hold for servers with transformers 4 and 5; they must agree."""
     modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
     if legacy is None or modern.get("rope_theta", legacy) != legacy:
         return [Problem("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
@@ -90,7 +90,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def verify_same_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
                            target: Mapping[str, Any] | None = None) -> list[Problem]:
-    """A language model that drafts for another one: both servers refuse vocabularies of two sizes."""
+    """Problems of a language model that drafts for another: vLLM and SGLang require vocabularies of equal size."""
     if not isinstance(target, Mapping) or config.get("vocab_size") == target.get("vocab_size"):
         return []
     return [Problem("config.json", f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "

@@ -1,7 +1,7 @@
-"""Checks a saved multi-token-prediction layer as vLLM 0.32 reads MiMo's.
+"""Checks a saved multi-token-prediction (MTP) layer in MiMo's format for vLLM 0.32.
 
-vLLM takes the layer's sizes, rotary base and quantization from the target's config, not from this directory's: what differs
-is another layer than the one that was trained, and a target that is quantized must say that this layer is not.
+vLLM takes the layer's sizes, RoPE base and quantization from the target's config, so this directory's must agree with it, and a
+quantized target must exclude this layer from quantization.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SIZES = ("intermediate_size", "num_attention_heads", "num_key_value_heads")
 
 def verify_mtp(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
                target: Mapping[str, Any] | None = None) -> list[Problem]:
-    """Config against tensors, and the target if known.
+    """Problems of config against tensors, and against the target if known.
 
-    vLLM wants embedding and head in the file, though it then shares the target's.
+    vLLM requires embedding and head in the file, although it uses the target's.
     """
     problems = missing_numbers(config, NUMBERS)
     if problems:

@@ -1,1 +1,1 @@
-"""How weights are trained: documents, batches, the loop, its losses and checkpoints."""
+"""Training: tokenized documents, packing, the loop, optimizers, checkpoints, recovery."""

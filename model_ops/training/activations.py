@@ -1,19 +1,18 @@
-"""What a step keeps of its forward pass: everything, the results of products only, or the inputs of blocks only.
+"""Activation checkpointing and offloading of a model's blocks.
 
-    keep_less(model, "full", offload=False)    # before training; model.forward and the names of weights stay as they are
+    keep_less(model, "full", offload=False)    # before training; does not change model.forward or names of weights
 
-- none: autograd keeps what it needs. Fastest, largest.
-- selective: of each block the results of matrix products and of fused attention are kept, what is cheap (norms,
-  rotations, activation functions, copies) is computed again in the backward pass (arXiv 2205.05198's idea, by kind of
-  operation instead of by module).
-- full: of each block only its input is kept; the backward pass runs the block forward once more (arXiv 1604.06174).
+- none: autograd saves what it needs. Fastest, most memory.
+- selective: saves the results of matrix products and fused attention; recomputes cheap operations (norms, rotations,
+  activation functions, copies) in the backward pass (after arXiv 2205.05198, by kind of operation instead of by module).
+- full: saves only the input of each block; the backward pass runs the block forward again (arXiv 1604.06174).
 
-Offload moves those kept block inputs to pinned host memory while later blocks run, and fetches each one while the block
-after it goes backward. It needs checkpointing, and does something on CUDA only: elsewhere the inputs are in host memory
-already, which `keep_less` says.
+Offloading moves the saved block inputs to pinned host memory while later blocks run, and fetches each input during the backward
+pass of the next block. It needs checkpointing and works on CUDA only; elsewhere the inputs are in host memory anyway, and
+`keep_less` says so.
 
-Gradients are the same in all cases: the same operations on the same values. Blocks may have trained weights, frozen ones
-or adapters; documents stay apart, since a block is called again with the arguments it was called with.
+Gradients are the same in all cases. Blocks may have trained weights, frozen weights or adapters. Recomputation calls a block
+with the same arguments, so packed documents stay separate.
 """
 
 from __future__ import annotations
@@ -39,18 +38,19 @@ KEPT_OPERATIONS = frozenset(
                  "_flash_attention_forward", "_efficient_attention_forward")
     if hasattr(torch.ops.aten, name)
 )
-"""What `selective` does not compute twice. Batched products are attention scores of short documents: large and cheap."""
+"""Operations that `selective` does not recompute. Batched products (attention scores of short documents) are large and cheap,
+so they are recomputed."""
 
 
 def keep_less(model: nn.Module, checkpointing: ActivationCheckpointing, offload: bool = False) -> str | None:
-    """Lets every block of `model` keep less of its forward pass. Returns a sentence where a wish does nothing here.
+    """Switches on checkpointing and offloading for every block. Returns a sentence if offloading has no effect here.
 
-    Blocks are the modules of the model's list of layers. Calling it again replaces what an earlier call set.
-    Raises ModelError where the model has no such list, or offload is asked for without checkpointing.
+    Blocks are the modules of the model's list of layers. Another call replaces the earlier setting. Raises ModelError if the
+    model has no such list, or for offload without checkpointing.
     """
     if offload and checkpointing == "none":
-        raise ModelError("offload_activations moves the kept inputs of blocks: set activation_checkpointing to full or "
-                         "selective, or leave it off")
+        raise ModelError("offload_activations needs activation checkpointing: set activation_checkpointing to full or "
+                         "selective, or offload_activations to false")
     blocks = [] if checkpointing == "none" and not _changed(model) else blocks_of(model)
     on_cuda = any(parameter.device.type == "cuda" for parameter in model.parameters())
     moved = OffloadedInputs(torch.cuda.Stream()) if offload and on_cuda else None
@@ -64,8 +64,8 @@ def keep_less(model: nn.Module, checkpointing: ActivationCheckpointing, offload:
 
 
 class _Checkpointed:
-    """A block's forward that keeps less. It stands in the block's own __dict__, inside the hooks of the module call:
-    sharded weights are gathered before it runs, in the backward pass too."""
+    """A block's forward with checkpointing. It is set on the module itself, so it runs inside the hooks of the module call:
+    sharded weights are gathered before it runs, also in the backward pass."""
 
     def __init__(self, block: nn.Module, checkpointing: ActivationCheckpointing, moved: OffloadedInputs | None):
         self._block = weakref.ref(block)
@@ -80,7 +80,7 @@ class _Checkpointed:
             return checkpoint(self._forward, *arguments, use_reentrant=False, **self._contexts, **named)
 
     def _forward(self, *arguments: Any, **named: Any) -> Any:
-        """Without autocast's memory of weights it has cast: it would hold a copy of every block's until the loss."""
+        """Runs the block without autocast's weight cache, which would hold a copy of every block's weights until the loss."""
         block = self._block()
         kind = next(block.parameters()).device.type
         if not torch.is_autocast_enabled(kind):
@@ -97,11 +97,10 @@ def _keep_products() -> tuple[AbstractContextManager, AbstractContextManager]:
 
 
 class OffloadedInputs:
-    """Block inputs in host memory from their use forward to their use backward, copied beside the computation.
+    """Moves block inputs to host memory between their forward and backward use, in parallel with the computation.
 
-    Checkpointing saves the inputs of a block, and nothing else, through the hooks that are set around it. `stream` does
-    the copies (None: the caller's own, for tests). The last input kept is the first one needed, so when one is asked for
-    the one before it is fetched ahead.
+    Checkpointing saves only the inputs of a block through the hooks around it. stream: CUDA stream of the copies (None: the
+    caller's stream, for tests). Inputs are needed in reverse order, so using one starts fetching the one before it.
     """
 
     def __init__(self, stream: torch.cuda.Stream | None):
@@ -109,7 +108,7 @@ class OffloadedInputs:
         self._kept: list[_Kept] = []
 
     def hooks(self) -> AbstractContextManager:
-        """Around the call of a checkpointed block."""
+        """The hooks to set around the call of a checkpointed block."""
         return saved_tensors_hooks(self._put_away, self._fetch)
 
     def _put_away(self, tensor: Tensor) -> _Kept | Tensor:
@@ -144,7 +143,7 @@ class _Kept:
         tensor.record_stream(stream)
 
     def fetch(self) -> None:
-        """Begins to copy it back."""
+        """Starts to copy the tensor back to its device."""
         if self._back is not None:
             return
         if self._stream is None:

@@ -1,7 +1,8 @@
-"""AdamW with its moments in 8 bits: bitsandbytes' optimizer with what a run here needs. Importing this needs bitsandbytes.
+"""AdamW with moments in 8 bits: adapts the optimizer of bitsandbytes, which importing this file needs.
 
-A group with in_8_bits=False keeps 32 bits. bitsandbytes has a registry for that, but one for the whole process, by the
-addresses of parameters. Its count of steps may come back from a checkpoint as a tensor, which its kernels do not take.
+Parameter groups with in_8_bits=False have 32-bit moments; the registry of bitsandbytes for this is global to the process and
+indexed by addresses of parameters. A step count from a checkpoint may be a tensor, which its kernels do not accept, so it is
+converted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 
 
 class AdamW8bit(bitsandbytes.optim.AdamW8bit):
-    """See bitsandbytes.optim.AdamW8bit."""
+    """bitsandbytes.optim.AdamW8bit with 32-bit moments for chosen groups."""
 
     def get_config(self, gindex: int, pindex: int, group: dict[str, Any]) -> dict[str, Any]:
         config = super().get_config(gindex, pindex, group)

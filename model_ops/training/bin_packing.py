@@ -1,18 +1,18 @@
-"""Lengths into as few rows as can be found quickly.
+"""Packs document lengths into few rows of bounded length (bin packing).
 
     rows = pack([120, 64, 200, 900], capacity=1024)
-    len(rows), rows[0]                              # how many, and the documents of the first
+    len(rows), rows[0]                              # number of rows; indices of the documents in the first row
 
-1. Best-fit decreasing (arXiv 2404.10830): longest first, each into the fullest row that it still fits.
-2. Where that needs more rows than a lower bound (Martello and Toth's L2, 1990) rows are filled one after the other
-   instead: the longest document left, and those lengths that leave least of the row free (minimum bin slack, Gupta and
-   Ho 1999). A search that fills every row to the brim uses up the short documents and leaves a tail of lengths that fit
-   nothing, so each row may waste its share of what may be wasted (Fleszar and Hindi 2002); the number of rows aimed at
-   is moved between the bound and the best found until they meet or ATTEMPTS are over.
+1. Best-fit decreasing (arXiv 2404.10830): longest first, each into the fullest row with space for it.
+2. If that needs more rows than a lower bound (Martello and Toth's L2, 1990), rows are filled one after the other: the longest
+   remaining document, then the lengths that leave the least free space (minimum bin slack, Gupta and Ho 1999). Filling every
+   row completely uses up the short documents and leaves lengths that fit nothing, so each row may waste an equal share of the
+   total slack (Fleszar and Hindi 2002). The target number of rows moves between the bound and the best result until they
+   meet, at most ATTEMPTS times.
 
-The fewest rows of all win, so there are never more than best fit makes. All of it works on how many documents there are
-of each length and counts its work instead of its time: a million lengths take about a second, and the same lengths give
-the same rows on any machine. Among equal lengths the documents given first go into the rows made first.
+The result with the fewest rows is used, so it is never worse than best fit. The search works on the number of documents of each
+length and is limited by counted work, not time: a million lengths take about a second, and the same lengths give the same rows
+on any machine. Documents of equal length are assigned in their given order.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 from jaxtyping import Int
 
 ATTEMPTS = 4
-"""How often rows are filled anew, at most."""
+"""Most attempts to fill the rows again."""
 
 WORK = 15_000_000
-"""Lengths tried in one attempt, beside those that each row is allowed: about a fifth of a second."""
+"""Lengths tried in one attempt, in addition to each row's allowance: about a fifth of a second."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Rows(Sequence):
 def pack(lengths: Sequence[int] | Int[np.ndarray, " documents"], capacity: int) -> Rows:
     """Rows of document indices, no row longer than `capacity` tokens, every document in exactly one of them.
 
-    Raises ValueError for a document that is longer than a row: cutting is for the one who can count it.
+    Raises ValueError for a document that is longer than a row; callers cut documents, because they count the cuts.
     """
     from model_ops.training.packing_kernels import best_fit, fill_rows  # loads numba
 
@@ -67,7 +67,7 @@ def pack(lengths: Sequence[int] | Int[np.ndarray, " documents"], capacity: int) 
         raise ValueError(f"document {too_long[0]} has {lengths[too_long[0]]} tokens, a row holds {capacity}")
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]
-    room = int(min(capacity, ordered.sum()))  # no row can hold more, so no table needs to be longer
+    room = int(min(capacity, ordered.sum()))  # no row can hold more, which bounds the tables
     row_of, rows = best_fit(ordered, room)
     positive = ordered[ordered > 0]
     fewest = max(min(1, rows), fewest_rows(positive, capacity))
@@ -85,10 +85,11 @@ def pack(lengths: Sequence[int] | Int[np.ndarray, " documents"], capacity: int) 
 
 
 def fewest_rows(lengths: Int[np.ndarray, " documents"], capacity: int) -> int:
-    """A number of rows that no packing is below: Martello and Toth's L2 (Knapsack Problems, 1990, section 8.3).
+    """Lower bound of the number of rows: Martello and Toth's L2 (Knapsack Problems, 1990, section 8.3).
 
-    For every short length K: documents that leave no room for K are alone, those above half a row are one to a row, and
-    what documents from K to half a row need beyond the room beside the latter needs rows of its own.
+    For every length K up to half a row: documents above capacity - K each need a row of their own, since nothing of length K
+    fits with them; other documents above half a row need one row each; documents from K to half a row fill the space left in
+    these rows, and the remainder needs further rows.
     """
     if not len(lengths):
         return 0

@@ -1,6 +1,6 @@
-"""A dataset of chats as one model reads it: documents to train on, documents to validate on, and what became of the rows.
+"""Reads a dataset of chats for one model: training documents, validation documents, and counts of the rows.
 
-    chats = read_chats(dataset, model_directory, settings)      # ModelError where dataset and model do not fit
+    chats = read_chats(dataset, model_directory, settings)      # ModelError if dataset and model do not fit
     validate = validation_of(model, chats.validation, settings.precision)
 """
 
@@ -23,12 +23,12 @@ from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.training.settings import TrainingSettings
 
 VALIDATION_TOKENS = 50_000
-"""Validation during training looks at the first rows up to this many tokens; evaluate looks at all of them."""
+"""Validation during training uses the first rows up to this many tokens; the operation `evaluate` uses all rows."""
 
 
 @dataclass(frozen=True)
 class Chats:
-    """What a stage learns from: documents of the training rows, some of the validation rows, what became of the rows."""
+    """Documents of the training rows, documents of some validation rows, and counts of the rows."""
 
     tokenizer: PreTrainedTokenizerBase
     documents: Sequence[Document]
@@ -37,8 +37,8 @@ class Chats:
 
 
 def read_chats(dataset: Path, model: Path, settings: TrainingSettings) -> Chats:
-    """A dataset as the model in `model` reads it. Raises ModelError where the two do not fit, or no token is to be learnt;
-    no weight is loaded for that."""
+    """Tokenizes a dataset for the model in directory `model`, without loading weights. Raises ModelError if they do not fit or
+    no token has a loss."""
     tokenizer = load_tokenizer(model)
     refuse_misfit(model, tokenizer)
     documents, counts = read_documents(dataset, "train", tokenizer, settings.max_length, settings.overflow)
@@ -50,16 +50,15 @@ def read_chats(dataset: Path, model: Path, settings: TrainingSettings) -> Chats:
 
 
 def refuse_nothing_to_learn(documents: Sequence[Document], counts: dict[str, int]) -> None:
-    """Raises ModelError where no row of the dataset has a token to predict."""
+    """Raises ModelError if no row of the dataset has a token to predict."""
     if not documents:
-        raise ModelError(f"no row of the dataset holds a token to predict: of {counts['rows']} rows none has an assistant's "
-                         f"answer that is to be learnt within max_length ({counts['cut_rows']} were cut, "
-                         f"{counts['too_long_rows']} left out for their length); look at roles, weights, max_length and what "
-                         "the chat template shows of answers")
+        raise ModelError(f"no row of the dataset holds a token to predict: none of {counts['rows']} rows has an assistant "
+                         f"message with weight 1 within max_length ({counts['cut_rows']} were cut, {counts['too_long_rows']} "
+                         "left out for their length); check roles, weights, max_length and the chat template")
 
 
 def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Document]:
-    """The first validation rows up to VALIDATION_TOKENS tokens; none where the dataset has no such split."""
+    """The first validation rows up to VALIDATION_TOKENS tokens; [] if the dataset has no such split."""
     if not (dataset / "validation.parquet").exists():
         return []
     documents, _ = read_documents(dataset, "validation", tokenizer, max_length)
@@ -73,14 +72,14 @@ def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_
 
 
 def validation_of(model: nn.Module, documents: Sequence[Document], precision: str) -> Callable[[], dict[str, float]] | None:
-    """What the trainer calls to validate: the held-out loss of `documents`; None where there are none."""
+    """The validation function for the trainer: the held-out loss of `documents`; None without documents."""
     if not documents:
         return None
     return lambda: {"validation_loss": mean_loss(held_out_loss(model, documents, precision=precision))}
 
 
 def refuse_long_documents(directory: Path, documents: Sequence[Document]) -> None:
-    """Raises ModelError naming the longest document where it is longer than the model's context."""
+    """Raises ModelError with the longest document if it exceeds the model's context."""
     config = read_config(directory)
     context = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
     lengths = documents.lengths if isinstance(documents, Documents) else [len(document) for document in documents]
@@ -89,6 +88,6 @@ def refuse_long_documents(directory: Path, documents: Sequence[Document]) -> Non
     longest = documents[int(np.argmax(lengths))]
     if len(longest) > context:
         too_long = int((np.asarray(lengths) > context).sum())
-        raise ModelError(f"row {longest.row_id} has {len(longest)} tokens, the model's context holds {context} "
-                         f"(max_position_embeddings); {too_long} rows are longer: set max_length to at most {context}, and "
-                         "they are cut and counted, or leave them out of the dataset")
+        raise ModelError(f"row {longest.row_id} has {len(longest)} tokens, but the model's context holds {context} "
+                         f"(max_position_embeddings); {too_long} rows are too long: set max_length to at most {context} to cut "
+                         "them, or remove them from the dataset")

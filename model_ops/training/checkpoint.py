@@ -1,23 +1,22 @@
-"""Checkpoints of a training run: written behind its back, whole or not at all, read on any number of processes.
+"""Asynchronous checkpoints of a training run: complete or absent, readable on any number of processes.
 
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
-    first, state = checkpoints.load()                      # 0 and {} where there is nothing to continue from
-    with checkpoints:                                      # waits for the save in flight
+    first, state = checkpoints.load()                      # 0 and {} without a checkpoint
+    with checkpoints:                                      # waits for the save in progress
         if checkpoints.after_step(done, state, stop=progress.stop_requested):
-            raise Stopped                                  # all processes stop after the same step; it is saved
+            raise Stopped                                  # all processes stop after the same step, which is saved
 
-    <work>/checkpoints/step-00000050/shard-00000.safetensors   what each process held: weights and optimizer state
-                                     tensors.json              which part of which tensor lies where
+    <work>/checkpoints/step-00000050/shard-00000.safetensors   weights and optimizer state of each process
+                                     tensors.json              index: file and offset of every part of every tensor
                                      state.json                written last: without it the checkpoint does not exist
 
-Saved are the parameters that are trained (of a LoRA run: the adapters) and what the optimizer keeps for them. The step is
-the position of schedule and data alike, since both are functions of it, and so is all randomness: the trainer seeds every
-generator with (seed, step). state.json holds the step, the run's settings, the state of the recovery policy, of a loss that
-learns and of a source of batches that has one, versions, and length and digest of every file. Before a checkpoint is used
-all of it is compared; one that is torn or changed is named and the one before it is taken. No file is ever unpickled.
+A checkpoint holds the trained parameters (of a LoRA run the adapters) and their optimizer state. Schedule, data and randomness
+are functions of the step: the trainer seeds every generator with (seed, step). state.json holds the step, the run's settings,
+the state of the recovery policy and of a loss or batch source with state, versions, and length and digest of every file. All
+of it is checked before a checkpoint is used; a damaged checkpoint is reported and the previous one used. Nothing is unpickled.
 
-Saving costs the run a look at its tensors: a thread writes them while the next step computes, and what is not written when
-the next update begins is copied then (model_ops.training.shards). One save is in flight at most; a due one waits for it.
+A thread writes the tensors while the next step computes; tensors that are not written when the next update begins are copied
+first (model_ops.training.shards). At most one save is in progress; the next one waits for it.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.tensor import DTensor
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
@@ -46,17 +46,17 @@ from model_ops.training.settings import TrainingSettings
 from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage
 
 FORMAT = 2
-"""Of the files: 1 was weights.safetensors and optimizer.safetensors without digests."""
+"""Version of the file format; 1 was weights.safetensors and optimizer.safetensors without digests."""
 WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
-"""Module names that compiling or wrapping puts into a parameter's name; a checkpoint is the same without them."""
+"""Module names that compiling or wrapping adds to a parameter's name; checkpoints leave them out."""
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")
 
 
 class Checkpoints:
-    """The checkpoints of one run, under `work`. Every process of `world` makes one and calls the same methods alike.
+    """The checkpoints of one run, under `work`. Every process of `world` creates one and makes the same calls.
 
-    `run` says what the run is (its phase, settings and number of steps): another run's checkpoint is refused.
+    run: phase, settings and number of steps; a checkpoint with another `run` is refused.
     """
 
     def __init__(self, work: Path, model: nn.Module, optimizer: torch.optim.Optimizer, run: dict[str, Any],
@@ -76,9 +76,9 @@ class Checkpoints:
         self._hook = optimizer.register_step_pre_hook(lambda *_: self._detach())
 
     def load(self) -> tuple[int, dict[str, Any]]:
-        """Restores the newest whole checkpoint: how many steps it had finished and the state it was saved with.
+        """Restores the newest complete checkpoint; returns its number of finished steps and the saved state.
 
-        (0, {}) where there is none. Raises ModelError when it was written by another run, or for another model.
+        (0, {}) if there is none. Raises ModelError if another run wrote it, or if it is for another model.
         """
         found = self._newest_whole() if self.world.leads else -1
         step = int(self.world.greatest([found])[0])
@@ -89,7 +89,7 @@ class Checkpoints:
         differing = _differing(saved["run"], self.run)
         if differing:
             raise ModelError(f"checkpoint {folder} was written with other {', '.join(differing)}; "
-                             "remove it to start anew")
+                             "delete it to start again")
         reader = ShardReader(folder)
         self._refuse_other_parameters(folder, reader)
         targets = {f"weights.{name}": parameter.detach() for name, parameter in self.parameters.items()}
@@ -111,10 +111,10 @@ class Checkpoints:
         return step, saved["state"]
 
     def after_step(self, done: int, state: dict[str, Any], stop: bool = False) -> bool:
-        """Saves after `done` steps where one is due; True when the run is to stop here, saved.
+        """Saves after `done` steps if a save is due; returns True if the run should stop now, after saving.
 
-        A save is due every `checkpoint_every` steps, and when the last one is `checkpoint_seconds` ago. A stop that one
-        process was asked for is one of all of them. Raises ModelError when an earlier save failed.
+        A save is due every `checkpoint_every` steps and `checkpoint_seconds` after the last one. A stop that one process
+        received stops all of them. Raises ModelError if an earlier save failed.
         """
         late = time.monotonic() - self._saved_at_s >= self.settings.checkpoint_seconds
         stop, late, failed = self.world.greatest([stop, self.world.leads and late, self._error is not None])
@@ -133,9 +133,9 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Waits for the save in flight; raises ModelError when it failed, unless the run ended with an error of its own.
+        """Waits for the save in progress; raises ModelError if it failed, unless the run itself failed.
 
-        After one, several processes do not wait: a save needs all of them, and the error is to be told."""
+        After an error of the run, several processes do not wait: a save needs all of them, and the error must be reported."""
         if kind is None:
             self.wait()
         elif self._saving is not None and self.world.size == 1:
@@ -145,7 +145,7 @@ class Checkpoints:
     def _save(self, step: int, state: dict[str, Any]) -> None:
         self.wait()
         tensors, numbers = self._tensors()
-        state = json.loads(json.dumps(state))  # of this moment: the thread that writes it runs beside the next steps
+        state = json.loads(json.dumps(state))  # a copy: the thread writes it during the next steps
         described = {"format": FORMAT, "step": step, "run": self.run, "state": state, "numbers": numbers,
                      "processes": self.world.size, "versions": {"torch": str(torch.__version__)}}
         self._snapshot = Snapshot(tensors)
@@ -159,16 +159,14 @@ class Checkpoints:
         try:
             dcp.save(tensors, storage_writer=writer, planner=DefaultSavePlanner(flatten_state_dict=False),
                      process_group=self._group, no_dist=self._group is None)
-        except BaseException as error:  # the thread's boundary: it is raised by the run's own thread
+        except BaseException as error:  # the thread's boundary: the run's own thread raises it
             self._error = error
 
     def _publish(self, folder: Path, described: dict[str, Any], files: dict[str, dict[str, Any]]) -> None:
-        """The checkpoint begins to exist; those that it makes superfluous end."""
+        """Completes the checkpoint by writing state.json, and deletes checkpoints beyond `keep_checkpoints`."""
         described = {**described, "files": files}
-        beside = folder / ".state.json"
-        beside.write_text(json.dumps({**described, "xxh3": _digest(described)}, indent=1))
-        _flush(beside)
-        beside.replace(folder / "state.json")
+        with renamed_when_complete(folder / "state.json", flush=True) as temporary:
+            temporary.write_text(json.dumps({**described, "xxh3": _digest(described)}, indent=1))
         for directory in (folder, self.folder, self.folder.parent):
             _flush(directory)
         others = sorted(path for path in self.folder.glob("step-*") if path != folder)
@@ -176,11 +174,11 @@ class Checkpoints:
         kept = whole[max(0, len(whole) - self.settings.keep_checkpoints + 1):]
         for old in others:
             if old not in kept:
-                (old / "state.json").unlink(missing_ok=True)  # first: half a folder is not to be taken for a whole one
+                (old / "state.json").unlink(missing_ok=True)  # first, so that a partly deleted folder does not count
                 shutil.rmtree(old)
 
     def wait(self) -> None:
-        """Waits for the save in flight; raises ModelError when it failed."""
+        """Waits for the save in progress; raises ModelError if it failed."""
         if self._saving is not None:
             self._saving.join()
             self._saving = self._snapshot = None
@@ -191,23 +189,23 @@ class Checkpoints:
         error, self._error = self._error, None
         step = self._saved_step
         if error is None:
-            raise ModelError(f"the checkpoint of step {step} could not be written by another process of this run")
-        raise ModelError(f"the checkpoint of step {step} could not be written: {_cause(error)}; checkpoints before it are "
-                         "kept, see to the disk and run again") from error
+            raise ModelError(f"the checkpoint of step {step} could not be written by another process; see its error")
+        raise ModelError(f"the checkpoint of step {step} could not be written: {_cause(error)}; check the disk and run again, "
+                         "earlier checkpoints are kept") from error
 
     def _detach(self) -> None:
         if self._snapshot is not None:
             self._snapshot.detach()
 
     def _newest_whole(self) -> int:
-        """The step of the newest checkpoint that is whole, -1 for none; those after it are named."""
+        """The step of the newest complete checkpoint, -1 for none; warns about damaged ones after it."""
         folders = sorted(self.folder.glob("step-*"), reverse=True)
         for folder in folders:
             problem = _problem(folder)
             if problem is None:
                 return read_state(folder)["step"]
             self._broken.add(folder)
-            self._warn(f"checkpoint {folder.name} is passed over: {problem}")
+            self._warn(f"checkpoint {folder.name} is ignored: {problem}")
         if folders:
             self._warn("no checkpoint is whole: the run starts anew")
         return -1
@@ -216,14 +214,14 @@ class Checkpoints:
         self.progress.event("warning", phase=self.run["phase"], message=message)
 
     def _tensors(self) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """What is saved: tensors by name, and what the optimizer keeps as plain numbers."""
+        """The content of a checkpoint: tensors by name, and optimizer state that is plain numbers."""
         tensors, numbers = {f"weights.{name}": parameter.detach() for name, parameter in self.parameters.items()}, {}
         for name, parameter in self.parameters.items():
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     if isinstance(parameter, DTensor) and value.ndim and not isinstance(value, DTensor):
-                        raise ModelError(f"{type(self.optimizer).__name__} keeps {key} of {name} apart in each process; "
-                                         "such a run cannot be saved: choose another optimizer or one process")
+                        raise ModelError(f"{type(self.optimizer).__name__} has a different {key} of {name} in each process, "
+                                         "which a checkpoint cannot hold: choose another optimizer or one process")
                     tensors[f"optimizer.{key}.{name}"] = value.detach()
                 elif isinstance(value, int | float):
                     numbers[f"{key}.{name}"] = value
@@ -233,7 +231,7 @@ class Checkpoints:
         return tensors, numbers
 
     def _empty(self, name: str, key: str, entry: dict[str, Any]) -> Tensor:
-        """A tensor to read one entry of the optimizer's state into: cut like its parameter where it has its shape."""
+        """An empty tensor for one entry of the optimizer's state, sharded like its parameter if it has the same shape."""
         parameter = self.parameters[name]
         dtype, shape = ShardReader.dtype(entry), tuple(entry["shape"])
         if shape == tuple(parameter.shape):
@@ -248,11 +246,11 @@ class Checkpoints:
         mine = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
         odd = sorted(name for name in saved.keys() | mine.keys() if saved.get(name) != mine.get(name))
         if odd:
-            raise ModelError(f"checkpoint {folder} and the model disagree on parameter {odd[0]}; remove it to start anew")
+            raise ModelError(f"checkpoint {folder} and the model disagree on parameter {odd[0]}; delete it to start again")
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """state.json of a checkpoint. Raises ValueError where it is not what was written."""
+    """state.json of a checkpoint. Raises ValueError if it was changed or damaged."""
     state = json.loads((folder / "state.json").read_text())
     if not isinstance(state, dict) or state.pop("xxh3", None) != _digest(state):
         raise ValueError("state.json is not what was written")
@@ -293,7 +291,7 @@ def _digest(state: dict[str, Any]) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The first process's own error; DCP wraps those of all of them, with their tracebacks, into one."""
+    """The first line of the first process's error; DCP wraps the errors of all processes into one exception."""
     failures = getattr(error, "failures", None)
     if failures:
         error = next(iter(failures.values()))[0]

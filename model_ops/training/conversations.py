@@ -1,11 +1,11 @@
-"""Conversations into tokens, with a mark on every token the assistant wrote.
+"""Tokenizes conversations and marks the assistant's tokens as targets.
 
     rows = read_rows(dataset, "train")                              # Parquet: row_id, messages, tools, ...
     documents, counts = tokenize(rows, tokenizer, max_length=2048)  # for model_ops.training.packing
 
-The marks come from the chat template's {% generation %} blocks. A template without them is rendered turn by turn and
-each answer is what it adds; a template that rewrites earlier turns is refused, since then no mark would be right. The
-end-of-turn token belongs to the answer. An assistant message with `"weight": 0` is context, not a target.
+The marks come from the chat template's {% generation %} blocks. A template without them is rendered turn by turn, and each
+answer is the text that its turn adds; this fails for a template that rewrites earlier turns, which is refused. The end-of-turn
+token belongs to the answer. An assistant message with `"weight": 0` is context, not a target.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 @dataclass(frozen=True)
 class Row:
-    """One conversation: OpenAI-shaped messages and the tools that were offered. Or, with no messages, a text that is
-    learnt as it stands, or token ids with their labels (the id itself, or IGNORED where nothing is learnt)."""
+    """One conversation: messages and tools in OpenAI's form. Without messages: a text whose tokens are all targets, or token
+    ids with their labels (the id itself, or IGNORED)."""
 
     row_id: str
     messages: list[dict[str, Any]]
@@ -53,10 +53,10 @@ class Row:
 
 @dataclass(frozen=True)
 class TokenizeCounts:
-    """What became of the rows: rows = documents - split_pieces + split_rows + dropped_rows + too_long_rows.
+    """Counts of the rows: rows = documents - split_pieces + split_rows + dropped_rows + too_long_rows.
 
-    dropped_rows have nothing to predict; too_long_rows were left out for their length (overflow "drop"); cut_rows lost
-    cut_tokens at their end ("truncate"); split_rows became split_pieces ("split").
+    dropped_rows have no target; too_long_rows were left out for their length (overflow "drop"); cut_rows lost cut_tokens at
+    their end ("truncate"); split_rows became split_pieces ("split").
     """
 
     rows: int = 0
@@ -71,15 +71,15 @@ class TokenizeCounts:
 
 
 def read_rows(dataset: Path, split: Split) -> list[Row]:
-    """The rows of one split. Raises ModelError where the file, a column or a row's JSON is not as it should be."""
+    """The rows of one split. Raises ModelError if the file or a column is missing, or a row's JSON is invalid."""
     return list(iterate_rows(dataset, split))
 
 
 def iterate_rows(dataset: Path, split: Split) -> Iterator[Row]:
-    """The rows of one split, a few at a time; see `read_rows`."""
+    """Yields the rows of one split, reading a few at a time; see `read_rows`."""
     path = Path(dataset) / f"{split}.parquet"
     if not path.exists():
-        raise ModelError(f"dataset {dataset} has no {split}.parquet")
+        raise ModelError(f"dataset {dataset} has no {split}.parquet; give the directory of a dataset with this split")
     try:
         with pq.ParquetFile(path) as file:
             for column in ("row_id", "messages"):
@@ -117,11 +117,10 @@ def tokenize(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length
              overflow: Overflow = "truncate") -> tuple[Documents, TokenizeCounts]:
     """Documents with assistant tokens as targets; rows without one are dropped and counted.
 
-    `overflow` says what becomes of a row of more than max_length tokens: "truncate" cuts its end off; "split" makes
-    several documents of it, each of them with the row's id; "drop" leaves it out. Rows are looked at a few hundred at a
-    time, and what is kept of them is five bytes a token.
-    Raises ModelError where the tokenizer has no chat template or the template refuses a row or rewrites its turns, and
-    where a row's token ids are not this tokenizer's.
+    overflow, for a row of more than max_length tokens: "truncate" cuts off its end; "split" makes several documents with the
+    row's id; "drop" leaves it out. Rows are processed a few hundred at a time; documents take five bytes per token.
+    Raises ModelError if the tokenizer has no chat template, the template refuses a row or rewrites its turns, or a row's token
+    ids are outside this tokenizer's vocabulary.
     """
     if not tokenizer.is_fast:
         raise ModelError("the tokenizer has no tokenizer.json; convert it to the tokenizers format first")
@@ -136,7 +135,7 @@ def tokenize(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length
 
 def _documents(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, overflow: Overflow,
                counts: Counter[str]) -> Iterator[Document]:
-    """The documents of the rows; what became of each row is added to `counts`."""
+    """The documents of the rows; updates `counts`."""
     for row_id, input_ids, targets in _tokenized(rows, tokenizer):
         counts["rows"] += 1
         length, cut = len(input_ids), max_length
@@ -159,10 +158,10 @@ def _documents(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_leng
 
 
 def split_document(document: Document, max_length: int) -> list[Document]:
-    """A document in pieces of at most max_length tokens, every one of its targets predicted in exactly one of them.
+    """Splits a document into pieces of at most max_length tokens; every target is predicted in exactly one piece.
 
-    A piece begins with the last token of the piece before it, since a first token cannot be predicted: it needs one that
-    precedes it. Positions begin anew in each piece, and a piece does not see the ones before it.
+    A piece begins with the last token of the piece before it, because the first token of a piece is never predicted. Positions
+    start from 0 in each piece, and a piece does not attend to earlier ones.
     """
     starts = range(0, max(1, len(document) - 1), max_length - 1)
     return [Document(document.row_id, document.input_ids[start:start + max_length], document.targets[start:start + max_length],
@@ -171,7 +170,7 @@ def split_document(document: Document, max_length: int) -> list[Document]:
 
 
 def _tokenized(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Row id, tokens and which of them are learnt, a few hundred rows at a time."""
+    """(row id, tokens, mask of targets), processing a few hundred rows at a time."""
     rest = iter(rows)
     while part := list(islice(rest, ROWS_AT_ONCE)):
         texts, spans = [], []
@@ -180,7 +179,7 @@ def _tokenized(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase) -> Itera
                 continue
             if row.text is None and not isinstance(tokenizer.chat_template, str):
                 held = "several chat templates" if tokenizer.chat_template else "no chat template"
-                raise ModelError(f"the tokenizer has {held}; put a chat_template.jinja beside it")
+                raise ModelError(f"the tokenizer has {held}; put a chat_template.jinja into its directory")
             text, answered = (row.text, None) if row.text is not None else render_with_answers(row, tokenizer)
             texts.append(text)
             spans.append(answered)
@@ -190,8 +189,8 @@ def _tokenized(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase) -> Itera
 
 
 def _encode(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
-    """The texts' tokens and the characters each of them stands for, white space included: a post-processor that trims it
-    from the offsets (its other work, special tokens, is not asked for) would leave tokens of spaces alone without any."""
+    """Encodes texts with offsets that include white space. The post-processor is skipped, because one that trims offsets would
+    give tokens of spaces an empty range."""
     backend = tokenizer.backend_tokenizer
     kept, backend.post_processor = backend.post_processor, None
     try:
@@ -201,7 +200,7 @@ def _encode(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[Any]:
 
 
 def _marked(encoding: Any, answered: list[Span] | None) -> tuple[np.ndarray, np.ndarray]:
-    """A text's tokens and which of them are learnt: those inside the answers; all where there are no answers to tell."""
+    """A text's tokens and the mask of targets: tokens inside the answers; all tokens if `answered` is None."""
     input_ids = np.array(encoding.ids, dtype=np.int32)
     if answered is None:
         return input_ids, np.ones(len(input_ids), dtype=bool)
@@ -214,19 +213,19 @@ def _marked(encoding: Any, answered: list[Span] | None) -> tuple[np.ndarray, np.
 
 
 def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
-    """A pre-tokenized row as it stands. Raises ModelError where it cannot be of this tokenizer."""
+    """Tokens and targets of a pre-tokenized row. Raises ModelError if an id is outside this tokenizer's vocabulary."""
     input_ids = _integers(row, "token_ids", row.token_ids)
     strange = input_ids[(input_ids < 0) | (input_ids >= len(tokenizer))]
     if len(strange):
         raise ModelError(f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of {len(tokenizer)}; "
-                         "pre-tokenized rows have to be made with the tokenizer of the model that learns them")
+                         "make pre-tokenized rows with the tokenizer of the model that is trained")
     labels = input_ids if row.labels is None else _integers(row, "labels", row.labels)
     if len(labels) != len(input_ids):
-        raise ModelError(f"row {row.row_id}: {len(input_ids)} token ids, but {len(labels)} labels")
+        raise ModelError(f"row {row.row_id}: {len(input_ids)} token ids, but {len(labels)} labels; give one label for each id")
     other = np.flatnonzero((labels != input_ids) & (labels != IGNORED))
     if len(other):
         raise ModelError(f"row {row.row_id}: label {labels[other[0]]} at position {other[0]} is neither that position's token "
-                         f"({input_ids[other[0]]}) nor {IGNORED}; labels are not shifted here")
+                         f"({input_ids[other[0]]}) nor {IGNORED}; give labels that are not shifted")
     return input_ids.astype(np.int32), labels != IGNORED
 
 
@@ -234,24 +233,24 @@ def _integers(row: Row, name: str, values: list[int]) -> np.ndarray:
     try:
         return np.array(values, dtype=np.int64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ModelError(f"row {row.row_id}: {name} holds something that is no integer") from error
+        raise ModelError(f"row {row.row_id}: {name} holds a value that is not an integer") from error
 
 
 def render(row: Row, tokenizer: PreTrainedTokenizerBase, add_generation_prompt: bool = False) -> str:
-    """The row's text by the tokenizer's template. Raises ModelError naming the row where the template refuses it."""
+    """The row's text by the tokenizer's chat template. Raises ModelError with the row if the template refuses it."""
     return _render(row, row.messages, tokenizer, add_generation_prompt=add_generation_prompt)[0]
 
 
 def render_with_answers(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[Span]]:
-    """The row's text and where in it (characters) the answers stand that are to be learnt.
+    """The row's text and the character ranges of the answers that are targets.
 
-    Raises ModelError for an answer that is to be learnt and says nothing, which would teach to end at once, and for a
-    weight other than 0 and 1."""
+    Raises ModelError for an empty answer with weight 1, which would train the model to end at once, and for a weight other
+    than 0 and 1."""
     for index, message in enumerate(row.messages):
         if message.get("role") != "assistant":
             continue
         if message.get("weight") not in (None, 0, 1):
-            raise ModelError(f"row {row.row_id}: message {index} has a weight that is neither 0 (context) nor 1 (learnt)")
+            raise ModelError(f"row {row.row_id}: message {index} has a weight that is neither 0 (context) nor 1 (target)")
         if message.get("weight") != 0 and _says_nothing(message):
             raise ModelError(f"row {row.row_id}: message {index} is an empty assistant turn (no content, no tool call); leave "
                              'the row out, or give the message "weight": 0')
@@ -275,28 +274,29 @@ def _says_nothing(message: dict[str, Any]) -> bool:
 
 
 def end_of_turn_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The special token that the template puts at the end of an answer, if it does: generation must stop there. None
-    where the tokenizer has no template, or one that refuses a single question and answer."""
+    """Ids of the special token that the template puts at the end of an answer, where generation must stop; [] if there is none,
+    no template, or a template that refuses a single question and answer."""
     if not isinstance(tokenizer.chat_template, str):
         return []
     row = Row("probe", [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
     try:
         text, spans = render_with_answers(row, tokenizer)
-    except ModelError:  # rows of this template look otherwise; what can be said of their end, it does not say here
+    except ModelError:  # the template needs rows of another form, so its end of turn is unknown
         return []
     ids = tokenizer.encode(text[:spans[-1][1]], add_special_tokens=False) if spans else []
     return [ids[-1]] if ids and tokenizer.convert_ids_to_tokens(ids[-1]) in special_tokens(tokenizer) else []
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Every token that is no text: those with a role (bos, eos, ...) and those that are only marked as special, as
-    Llama 3's <|eot_id|> is in its base models."""
+    """All special tokens: those with a role (bos, eos, ...) and those only marked as special, such as <|eot_id|> in Llama 3's
+    base models."""
     added = tokenizer.added_tokens_decoder.values()
     return list(dict.fromkeys([*tokenizer.all_special_tokens, *(token.content for token in added if token.special)]))
 
 
 def _answers_by_prefix(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, list[Span]]:
-    """Answer i is what rendering message i adds after the generation prompt; only sound if earlier turns stay."""
+    """Answers by rendering prefixes: an answer is the text that its message adds after the generation prompt. Valid only if the
+    template does not rewrite earlier turns."""
     text, _ = _render(row, row.messages, tokenizer)
     spans = []
     for index, message in enumerate(row.messages):
@@ -312,13 +312,13 @@ def _answers_by_prefix(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[st
 
 
 def _end_of_answer(text: str, begin: int, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Behind the last special token of the answer, or at the end of its text where the template adds none."""
+    """Index after the last special token of the answer, or after its text if the template adds none."""
     ends = [place + len(token) for token in special_tokens(tokenizer) if (place := text.rfind(token, begin)) >= 0]
     return max(ends) if ends and not text[max(ends):].strip() else len(text.rstrip("\n"))
 
 
 def _with_end_of_turn(text: str, span: Span, tokenizer: PreTrainedTokenizerBase) -> Span:
-    """Some templates close their generation block before the end-of-turn token; it is learnt all the same."""
+    """Extends an answer by its end-of-turn token, for templates that close the generation block before it."""
     begin, end = span
     specials = special_tokens(tokenizer)
     if not text[begin:end].endswith(tuple(specials)):
@@ -337,10 +337,10 @@ def _render(row: Row, messages: list[dict], tokenizer: PreTrainedTokenizerBase, 
             **tokenizer.special_tokens_map,
         )
     except jinja2.TemplateSyntaxError as error:
-        raise ModelError(f"the chat template is no valid Jinja: line {error.lineno}: {error.message}") from error
+        raise ModelError(f"the chat template is not valid Jinja, line {error.lineno}: {error.message}") from error
     except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
         said = str(error) if str(error) and str(error) in tokenizer.chat_template else type(error).__name__
         raise ModelError(f"row {row.row_id}: the chat template cannot render its messages ({said}); check their roles and "
-                         "fields") from error  # what a template says in words of its own quotes no row
+                         "fields") from error  # a template's own error text quotes no row
     return rendered[0], [tuple(span) for span in spans[0]] if marked else []
 

@@ -1,4 +1,4 @@
-"""Documents: what a model is trained on, one at a time, a million held in a few arrays, or laid end to end as a batch.
+"""Tokenized documents: a single one, many in compact arrays, and their concatenation into a batch.
 
     documents = Documents.gather([Document("row-1", input_ids, targets), ...])
     documents.lengths, documents[0], len(documents)
@@ -25,9 +25,9 @@ AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 @dataclass(frozen=True)
 class Document:
-    """One document: its tokens, which of them are to be predicted, and any further streams of one value per token.
+    """One document: its tokens, the mask of targets, and any further streams with one value per token.
 
-    `streams` are aligned with `input_ids`: a batch has them where its class declares streams of these names.
+    `streams` are aligned with `input_ids`; a batch contains a stream if its class declares a field of that name.
     """
 
     row_id: str
@@ -40,12 +40,12 @@ class Document:
 
     @property
     def target_tokens(self) -> int:
-        """Tokens that are predicted: the first token of a document never is, nothing precedes it."""
+        """Number of targets; the first token of a document never counts, because nothing precedes it."""
         return int(self.targets[1:].sum())
 
 
 class Documents(Sequence[Document]):
-    """Many documents without further streams: five bytes a token and a row id each. A document is made when it is asked for."""
+    """Many documents without further streams, in arrays of five bytes per token. Indexing creates a Document."""
 
     def __init__(self, row_ids: list[str], lengths: Int[np.ndarray, " documents"], input_ids: Int[np.ndarray, " tokens"],
                  targets: Bool[np.ndarray, " tokens"]):
@@ -54,7 +54,7 @@ class Documents(Sequence[Document]):
 
     @classmethod
     def gather(cls, documents: Iterable[Document]) -> Documents:
-        """The documents in the order given, each let go of once it is copied."""
+        """Collects documents in the given order; each is freed after it is copied."""
         row_ids: list[str] = []
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, bool))]
         rest = iter(documents)
@@ -83,14 +83,14 @@ class Documents(Sequence[Document]):
 
     @property
     def target_tokens(self) -> Int[np.ndarray, " documents"]:
-        """Tokens of each document that are predicted; see Document.target_tokens."""
+        """Number of targets of each document; see Document.target_tokens."""
         before = np.concatenate([[0], np.cumsum(self.targets, dtype=np.int64)])
         first = np.where(self.lengths > 0, self.starts[:-1] + 1, self.starts[:-1])
         return before[self.starts[1:]] - before[first]
 
 
 def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, " documents"], Int[np.ndarray, " documents"]]:
-    """Tokens, and tokens that are predicted, of each document."""
+    """Numbers of tokens and of targets of each document."""
     if isinstance(documents, Documents):
         return documents.lengths, documents.target_tokens
     return (np.array([len(document) for document in documents], dtype=np.int64),
@@ -98,7 +98,7 @@ def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, 
 
 
 def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> AnyBatch:
-    """Documents end to end, labels shifted so that labels[t] is what position t predicts; `kind` declares their streams."""
+    """Concatenates documents into a batch of class `kind`, with labels shifted so that position t predicts labels[t]."""
     lengths = [len(document) for document in documents]
     input_ids = np.concatenate([document.input_ids for document in documents]).astype(np.int64)
     labels = np.full(len(input_ids), IGNORED, dtype=np.int64)

@@ -1,10 +1,10 @@
-"""Before the first step the heaviest micro-batch goes forward and backward, so that memory fails at once, not at step 900.
+"""Runs the heaviest micro-batch before the first step, so that a lack of memory shows at once and not at step 900.
 
-    dry_run(model, plan, loss, optimizer, settings, world)     # nothing is changed, or ModelError
+    dry_run(model, plan, loss, optimizer, settings, world)     # changes nothing; ModelError if memory does not suffice
 
-No step is made: gradients are dropped, buffers and generators put back, so a run has the same losses with and without it,
-to the bit. What the optimizer will hold from its first step on is kept free meanwhile (on an accelerator; a CPU's memory is
-only taken when it is written to). A plan says which of its micro-batches is the heaviest; one that cannot is not tried.
+Gradients are dropped and buffers and generators restored, so losses are bit-identical with and without it. On an accelerator,
+memory of the future optimizer state stays reserved meanwhile (on a CPU memory is taken only when it is written to). The plan
+names its heaviest micro-batch; nothing is run for a plan that cannot.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from model_ops.training.settings import TrainingSettings
 
 @runtime_checkable
 class WeighedPlan(Protocol):
-    """A BatchSource that knows which of its micro-batches takes most memory."""
+    """A BatchSource that knows its micro-batch with the highest memory."""
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
-        """Of data rank `rank` of `ranks`. Every rank gets one."""
+        """The micro-batch of data rank `rank` of `ranks`; every rank gets one."""
 
 
 def dry_run(model: nn.Module, plan: BatchSource, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings,
             world: World) -> Batch | None:
-    """Forward and backward of the heaviest micro-batch, which is returned; None where the plan cannot say which it is.
+    """Runs the heaviest micro-batch forward and backward and returns it; None if the plan does not know it.
 
-    Raises ModelError, naming what the micro-batch holds and what would make it lighter, where memory does not suffice.
+    Raises ModelError, with the size of the micro-batch and remedies, if memory does not suffice.
     """
     if not isinstance(plan, WeighedPlan):
         return None
@@ -46,7 +46,7 @@ def dry_run(model: nn.Module, plan: BatchSource, loss: Loss, optimizer: torch.op
         with torch.random.fork_rng(devices=devices):
             model.train()
             _forward_and_backward(model, batch.to(world.device), loss, optimizer, settings, world)
-    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError; the CPU's has no type of its own
+    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError; on the CPU it is a plain one
         if not _out_of_memory(error):
             raise
         raise ModelError(_does_not_fit(batch, world)) from error

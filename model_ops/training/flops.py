@@ -1,14 +1,14 @@
-"""Floating-point operations that a training step needs: counted from the model's matrices and the rows it was given.
+"""Counts the floating-point operations (FLOPs) that a training step needs, from the model's matrices and its rows.
 
     work = matrix_work(model)
     needed_flops(work, document_lengths=[900, 1_100], head_rows=640)
 
-Needed means: what any exact implementation has to compute, so that running a block twice (activation checkpointing),
-padding, or a head over rows without a label raise the time and not the count. Per weight of a matrix and token: 2
-forward, 2 for the gradient of its input, 2 for its own gradient where it is trained; hence 6N of full fine-tuning and
-4N of adapters on a frozen base. The head is counted for rows that have a label. Attention: of each document the causal
-half of two products forward and four backward, 6 x length^2 x heads x head_dim a layer, less where a window ends it.
-Norms, rotations and softmax are left out, as everywhere (arXiv 2204.02311, appendix B).
+Only operations that every exact implementation computes are counted: recomputation (activation checkpointing), padding, and
+the head on rows without a label add time but no FLOPs. Per weight of a matrix and token: 2 forward, 2 for the gradient of the
+input, 2 for the gradient of the weight if it is trained; hence 6N for full fine-tuning and 4N for adapters on a frozen base.
+The head counts for rows with a label. Attention, per layer and document: the causal part of two products forward and four
+backward, 6 x length^2 x heads x head_dim, less with a window. Norms, rotations and softmax are left out, as is usual (arXiv
+2204.02311, appendix B).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = 2, 2, 2
 
 @dataclass(frozen=True)
 class MatrixWork:
-    """What a model multiplies by: weights that each token meets, the head's, and its attention by window.
+    """Sizes of a model's matrix products: weights per token, weights of the head, and attention by window.
 
     attention holds (heads x head_dim, window or None) of every layer.
     """
@@ -38,7 +38,7 @@ class MatrixWork:
 
 
 def needed_flops(work: MatrixWork, document_lengths: Iterable[int], head_rows: int) -> float:
-    """Operations of one forward and backward pass over these documents, `head_rows` of whose tokens have a label."""
+    """Operations of one forward and backward pass over these documents. head_rows: number of tokens with a label."""
     lengths = list(document_lengths)
     passed = FORWARD + INPUT_GRADIENT
     total = sum(lengths) * ((passed + WEIGHT_GRADIENT) * work.trained + passed * work.frozen)
@@ -49,7 +49,7 @@ def needed_flops(work: MatrixWork, document_lengths: Iterable[int], head_rows: i
 
 
 def matrix_work(model: nn.Module) -> MatrixWork | None:
-    """The matrices of a causal language model in the Hugging Face form; None for any other module."""
+    """Sizes of the matrix products of a Hugging Face causal language model; None for any other module."""
     config = getattr(model, "config", None)
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if config is None or head is None:
@@ -64,7 +64,7 @@ def matrix_work(model: nn.Module) -> MatrixWork | None:
 
 
 def attention_widths(config: Any) -> tuple[tuple[int, int | None], ...]:
-    """(heads x head_dim, window) of every layer, from a config in the Hugging Face form."""
+    """(heads x head_dim, window) of every layer, from a Hugging Face config."""
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     window = getattr(config, "sliding_window", None)
@@ -76,14 +76,14 @@ def attention_widths(config: Any) -> tuple[tuple[int, int | None], ...]:
 
 
 def _pairs(length: int, window: int | None) -> float:
-    """Half of a document's query-key square: the pairs that causal attention looks at."""
+    """Number of query-key pairs of causal attention in a document, where the diagonal counts half."""
     if window is None or length <= window:
         return length * length / 2
     return length * window - window * window / 2
 
 
 def _matrices(model: nn.Module, skip: nn.Module, config: Any) -> Iterator[tuple[float, bool]]:
-    """(weights a token is multiplied with, whether they are trained) of every matrix but the embedding and `skip`."""
+    """(weights that a token is multiplied with, whether they are trained) of every matrix except the embedding and `skip`."""
     experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
     share = getattr(config, "num_experts_per_tok", 0) / experts if experts else 1.0
     for name, module in model.named_modules():
@@ -94,7 +94,7 @@ def _matrices(model: nn.Module, skip: nn.Module, config: Any) -> Iterator[tuple[
             yield inputs * outputs, False
         for parameter in module.parameters(recurse=False):
             is_linear = inputs is not None and outputs is not None
-            if parameter.ndim == 3:  # experts side by side, of which a token meets few
+            if parameter.ndim == 3:  # stacked experts, of which a token uses a few
                 yield parameter.numel() * share, parameter.requires_grad
             elif is_linear and parameter is getattr(module, "weight", None):  # 4-bit weights have a shape of their own
                 yield inputs * outputs * (share if ".experts." in name else 1.0), parameter.requires_grad

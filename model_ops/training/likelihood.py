@@ -1,9 +1,9 @@
-"""Held-out likelihood: how surprised a model is by answers it never saw, row by row.
+"""Held-out negative log-likelihood of a model, row by row.
 
     rows = held_out_loss(model, documents)      # [RowLoss(row_id, nll_sum in nats, tokens), ...]
-    mean_loss(rows)                             # nats per target token over all of them
+    mean_loss(rows)                             # nats per target token over all rows
 
-The model is one loaded with attention="packed". Log-probabilities are float32 whatever the weights are.
+The model must be loaded with attention="packed". Log-probabilities are float32 for any dtype of the weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
 @dataclass(frozen=True)
 class RowLoss:
-    """Sum of the negative log-likelihood (nats) of a row's target tokens, and how many there are."""
+    """Sum of the negative log-likelihood (nats) of a row's target tokens, and their number."""
 
     row_id: str
     nll_sum: float
@@ -33,7 +33,7 @@ class RowLoss:
 def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS,
                   precision: str = "float32", progress: Progress | None = None,
                   phase: str = "held-out loss") -> list[RowLoss]:
-    """The loss of each document, in the order given. `precision` is that of products: float32 or bfloat16."""
+    """The loss of each document, in the given order. precision: of matrix products, float32 or bfloat16."""
     model.eval()
     device = next(model.parameters()).device
     found: dict[str, RowLoss] = {}
@@ -56,6 +56,6 @@ def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens:
 
 
 def mean_loss(rows: Sequence[RowLoss]) -> float:
-    """Nats per target token over all rows together; nan where there is no target token."""
+    """Nats per target token over all rows; nan without any target token."""
     tokens = sum(row.tokens for row in rows)
     return sum(row.nll_sum for row in rows) / tokens if tokens else float("nan")

@@ -1,4 +1,4 @@
-"""How much memory a run has taken at most."""
+"""Peak memory of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """Peak memory in MiB: of the accelerator where there is one, else of this process."""
+    """Peak memory in MiB: of the accelerator if there is one, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     memory = psutil.Process().memory_info()

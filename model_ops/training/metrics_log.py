@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON line per optimizer step, beside the weights it led to."""
+"""Writes metrics.jsonl: one JSON line per optimizer step, in the directory of the weights."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import json
 import math
 from pathlib import Path
 
+from model_ops.atomic_files import renamed_when_complete
+
 
 class MetricsLog:
-    """metrics.jsonl: each step of a phase once, however often the run was killed."""
+    """metrics.jsonl with each step of a phase once, also if the run was killed and continued."""
 
     def __init__(self, path: Path | None, phase: str, first: int):
-        """`path` None: nowhere, for processes that do not lead."""
+        """path: None writes nothing, for processes other than the first. first: step from which the run continues."""
         self.path, self.phase = path, phase
         if path is None:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
         kept = []
         if path.exists():
             for line in path.read_text().splitlines():
                 try:
                     record = json.loads(line)
-                except ValueError:  # the line a kill cut short
+                except ValueError:  # a line that was cut short when the run was killed
                     continue
                 if record["phase"] != phase or record["step"] <= first:
                     kept.append(line)
-        beside = path.with_name(f".{path.name}")
-        beside.write_text("".join(f"{line}\n" for line in kept))
-        beside.replace(path)
+        with renamed_when_complete(path) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in kept))
 
     def losses(self) -> list[float]:
-        """The loss of every step of the phase that was taken, this process's and those of runs before it."""
+        """The losses of all steps of the phase that were not skipped, including steps before the run was continued."""
         if self.path is None or not self.path.exists():
             return []
         records = (json.loads(line) for line in self.path.read_text().splitlines())
@@ -38,7 +38,7 @@ class MetricsLog:
                 if record["phase"] == self.phase and "skipped" not in record and record.get("loss") is not None]
 
     def write(self, record: dict[str, float | str]) -> None:
-        """Adds a step's line; a number that is not finite is null, as JSON knows none."""
+        """Appends a step's line. Numbers that are not finite become null, because JSON has none."""
         if self.path is None:
             return
         record = {key: None if isinstance(value, float) and not math.isfinite(value) else value

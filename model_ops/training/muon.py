@@ -1,14 +1,14 @@
-"""Muon for matrices and AdamW for everything else, as one optimizer.
+"""Optimizer with Muon for matrices and AdamW for all other parameters.
 
     optimizer = Muon([{"params": matrices, "matrices": True, "weight_decay": 0.1}, {"params": rest}], lr=2e-5)
 
-A matrix moves by its momentum's nearest semi-orthogonal matrix (Keller Jordan 2024, kellerjordan.github.io/posts/muon;
-Newton-Schulz iterations in bfloat16), scaled to the size of AdamW's updates, 0.2 sqrt(max(rows, columns)) (Moonlight,
-arXiv 2502.16982), so that one learning rate and one decay serve both halves. The same update as torch.optim.Muon's with
-adjust_lr_fn="match_rms_adamw", and for more shapes: a stack of matrices [experts, rows, columns] moves matrix by matrix.
+The update of a matrix is the semi-orthogonal matrix nearest to its momentum (Keller Jordan 2024,
+kellerjordan.github.io/posts/muon; Newton-Schulz iterations in bfloat16), scaled by 0.2 sqrt(max(rows, columns)) to the size of
+AdamW's updates (Moonlight, arXiv 2502.16982), so that Muon and AdamW share learning rate and weight decay. It equals
+torch.optim.Muon with adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].
 
-The update needs whole matrices. A sharded one (DTensor) is gathered in every step, on every process, each of which then
-keeps its part; only stacks of experts that are sharded by expert stay where they are.
+The update needs whole matrices: in every step, every process gathers a sharded matrix (DTensor) and keeps its own part of the
+update. Stacks of experts that are sharded by expert need no gathering.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SMALLEST_NORM = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """Groups with matrices=True hold 2-D parameters or 3-D stacks of them; all others get torch's fused AdamW."""
+    """Muon for groups with matrices=True (2-D parameters or 3-D stacks); torch's fused AdamW for all other groups."""
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.95),
                  eps: float = 1e-8, momentum: float = 0.95, weight_decay: float = 0.0):
@@ -38,11 +38,11 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if group["matrices"] and parameter.ndim not in (2, 3):
-                    raise ValueError(f"Muon moves matrices and stacks of them, not a tensor of shape {tuple(parameter.shape)}")
+                    raise ValueError(f"Muon takes matrices and stacks of matrices, not shape {tuple(parameter.shape)}")
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """One update of every parameter that has a gradient."""
+        """Updates every parameter that has a gradient."""
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if group["matrices"]:
@@ -76,7 +76,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*stack rows columns"]:
-    """Of each matrix U S V^T about U V^T (singular values between 0.7 and 1.2), sharded as it was."""
+    """Approximates U V^T for each matrix U S V^T (singular values between 0.7 and 1.2); keeps the sharding."""
     if not isinstance(matrix, DTensor):
         return _newton_schulz(matrix)
     if matrix.ndim == 3 and all(placement.is_replicate() or placement == Shard(0) for placement in matrix.placements):
@@ -87,7 +87,8 @@ def orthogonal(matrix: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*
 
 
 def _newton_schulz(matrix: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*stack rows columns"]:
-    """ITERATIONS times X <- a X + (b A + c A A) X with A = X X^T, on the wide side, from X of Frobenius norm 1."""
+    """Newton-Schulz: ITERATIONS times X <- a X + (b A + c A A) X with A = X X^T, from X with Frobenius norm 1. Tall matrices
+    are transposed first."""
     a, b, c = COEFFICIENTS
     tall = matrix.shape[-2] > matrix.shape[-1]
     x = matrix.bfloat16().reshape(-1, *matrix.shape[-2:])

@@ -1,14 +1,14 @@
-"""The optimizer of a run, built from its settings: which weights are trained, how, and which of them decay.
+"""Builds the optimizer of a run from its settings, with parameter groups and weight decay.
 
     optimizer = build_optimizer(model, settings)
 
 - adamw: torch's fused AdamW.
-- adamw_8bit: the same with both moments in 8 bits, in blocks (bitsandbytes, arXiv 2110.02861): 2 bytes a weight for
-  8. Tensors below 4,096 elements, and embeddings, whose rows are touched at very different rates, keep 32 bits.
-- muon: Muon (model_ops.training.muon) for the matrices of the blocks, routers, adapters and experts among them, expert
-  by expert; AdamW for embeddings, head, norms, biases and whatever is no matrix.
+- adamw_8bit: AdamW with both moments in 8 bits, quantized by block (bitsandbytes, arXiv 2110.02861): 2 bytes per weight instead
+  of 8. Tensors below 4,096 elements, and embeddings, whose rows are updated at very different rates, have 32-bit moments.
+- muon: Muon (model_ops.training.muon) for the matrices of the blocks, including routers, adapters and single experts; AdamW for
+  embeddings, head, norms, biases and all other parameters.
 
-Norms, biases and embeddings do not decay; a head that is the embedding is one.
+Norms, biases and embeddings have no weight decay; neither has a head that is tied to the embedding.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from model_ops.training.settings import TrainingSettings
 
 
 def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """The optimizer over the parameters that are trained. `settings` are resolved.
+    """The optimizer of the trained parameters. settings: resolved.
 
-    Raises ModelError where adamw_8bit cannot be had: bitsandbytes is not installed, or weights are sharded.
+    Raises ModelError for adamw_8bit if bitsandbytes is not installed or weights are sharded.
     """
     groups = parameter_groups(model, settings)
     common = {"lr": settings.learning_rate, "betas": (settings.beta1, settings.beta2), "eps": settings.epsilon}
@@ -42,9 +42,9 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Trained parameters by what is done with them: weight_decay, matrices (of blocks), embeddings; decaying ones first.
+    """Groups of trained parameters by weight_decay, matrices (of blocks) and embeddings; groups with decay come first.
 
-    Parameters that are sharded over different meshes are in groups of their own, since no kernel takes both.
+    Parameters that are sharded over different meshes are in different groups, since no kernel takes both.
     """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     head = {id(module.weight) for module in _heads(model)}
@@ -66,8 +66,8 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
 
 
 def reserve_state(optimizer: torch.optim.Optimizer) -> None:
-    """Makes AdamW's moments before the first step: where they do not fit, the run ends before any work is lost, and what
-    lives as long as the run does not lie scattered among the holes that a step leaves behind."""
+    """Allocates AdamW's moments before the first step, so that a lack of memory shows before any work is lost, and long-lived
+    memory is not fragmented by the temporary memory of a step."""
     if type(optimizer) is not torch.optim.AdamW:
         return
     for group in optimizer.param_groups:
@@ -81,7 +81,7 @@ def reserve_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
-    """Bytes on this process that the optimizer's state will take once it has made its first step."""
+    """Bytes of the optimizer's state in this process after its first step."""
     found = 0
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -91,7 +91,7 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> int:
 
 
 def _heads(model: nn.Module) -> list[nn.Module]:
-    """The modules that turn the last hidden states into logits, those of a drafter's steps among them."""
+    """The modules that compute logits, including the heads of a drafter."""
     heads = [module for name, module in model.named_modules() if _is_head(*("", *name.split("."))[-2:])]
     named = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     return [module for module in [*heads, named] if isinstance(getattr(module, "weight", None), nn.Parameter)]
@@ -114,7 +114,7 @@ def _adamw_8bit(groups: list[dict[str, Any]], common: dict[str, Any]) -> torch.o
         raise ModelError('optimizer adamw_8bit needs bitsandbytes; install "millrace[qlora]" or choose optimizer: '
                          "adamw") from error
     if any(isinstance(parameter, DTensor) for group in groups for parameter in group["params"]):
-        raise ModelError("optimizer adamw_8bit cannot keep the state of sharded weights; choose optimizer: adamw, whose state "
-                         "is sharded with them, or a mesh that does not shard")
+        raise ModelError("optimizer adamw_8bit does not support sharded weights; choose optimizer: adamw, or a mesh that does "
+                         "not shard")
     return AdamW8bit([{"params": group["params"], "weight_decay": group["weight_decay"], "in_8_bits": not group["embeddings"]}
                       for group in groups], **common)

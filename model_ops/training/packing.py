@@ -1,18 +1,18 @@
-"""Documents into rows, rows into steps: what a training run sees, and when.
+"""Packs documents into rows and assigns rows to optimizer steps.
 
     plan = PackedPlan(documents, settings)         # a BatchSource (model_ops.batch)
     plan.step(0)                                   # the micro-batches of the first step
     to_batches(documents)                          # every document once, for an evaluation
 
-Which documents share a row (model_ops.training.bin_packing) is decided once, by their lengths: documents of a row do
-not see each other, so a row decides only which documents meet in a step. Three things keep steps from being alike:
+Documents are assigned to rows once, by length (model_ops.training.bin_packing). Attention stays within a document, so rows only
+decide which documents share a step. Steps vary as follows:
 
-- Rows are shuffled anew in every pass, by a generator of (seed, pass), so step i is a function of i and the settings.
-- In every pass documents of the same length change places at random. The rows stay as full as they were, but neighbours
-  in the dataset, which are often alike, do not stay neighbours, and documents do not meet the same others every time.
-- Rows that begin with a long document get the short ones that fit beside it. Where short documents abound the rows made
-  last hold only those, so the target tokens of a step vary most where tokens_per_step is a row or two; the gradient is
-  divided by the targets of its own step, so such steps weigh their tokens more or less. Eight rows a step even it out.
+- Rows are shuffled in every pass with a generator of (seed, pass), so step i is a function of i and the settings.
+- In every pass documents of the same length swap places at random. Rows stay as full as before, similar documents that are
+  neighbours in the dataset are separated, and documents share rows with different ones in each pass.
+- Rows that begin with a long document are filled with short ones. With many short documents the last rows hold only short ones,
+  so the number of targets varies between steps if tokens_per_step is one or two rows. The gradient is divided by the targets of
+  its own step, so tokens of such steps have different weights. Eight rows per step even this out.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from model_ops.training.documents import Document, lengths_and_targets, to_batch
 from model_ops.training.settings import TrainingSettings
 
 MICRO_BATCH_TOKENS = 4_096
-"""Where settings.micro_batch_tokens is open, rows of a step are laid together up to this many tokens: large products are
-faster, documents stay apart anyway."""
+"""Default of settings.micro_batch_tokens: rows of a step are concatenated up to this many tokens, because large products are
+faster."""
 
 
 def to_batches(documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS) -> list[Batch]:
-    """Every document once, similar lengths together, no batch above `batch_tokens` unless one document is."""
+    """Every document once, batched by similar length. A batch has at most `batch_tokens` tokens, or one longer document."""
     lengths = lengths_and_targets(documents)[0].tolist()
     order = sorted(range(len(documents)), key=lambda i: (lengths[i], i))
     return [to_batch([documents[i] for i in part]) for part in _by_tokens(order, lengths, batch_tokens)]
 
 WEIGHED_ROWS = 100_000
-"""The heaviest micro-batch is looked for among the steps of the first so many rows: other passes hold the same rows."""
+"""The heaviest micro-batch is searched among the steps of this many first rows; other passes hold the same rows."""
 TARGET_WEIGHT = 1 / 8
-"""Memory that a target takes, beside that of a token: its last hidden state and the gradient of it, and a share of a chunk
-of logits, for a dozen and more such vectors in every layer that a token keeps for the backward pass."""
+"""Memory of a target relative to a token: a target adds its last hidden state, the gradient of it, and a share of a chunk of
+logits; a token has a dozen or more such vectors in every layer for the backward pass."""
 
 
 class PackedPlan:
-    """A BatchSource over packed documents: `steps` of them, or `epochs` passes; tokens_per_step is met on average."""
+    """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average."""
 
     def __init__(self, documents: Sequence[Document], settings: TrainingSettings):
         self.documents = documents
@@ -71,7 +71,7 @@ class PackedPlan:
         return self.steps
 
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[Batch]:
-        """This rank's rows of step `index`, laid together into micro-batches; see BatchSource."""
+        """This rank's rows of step `index`, concatenated into micro-batches; see BatchSource."""
         cut = self._positions(index, ranks)
         batches = [self._batch(part) for part in cut[rank]]
         missing = max(len(parts) for parts in cut) - len(batches)
@@ -79,8 +79,8 @@ class PackedPlan:
         return batches + [self._batch(silent).silenced()] * missing
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
-        """This rank's micro-batch that takes most memory: by its tokens and, a little, its targets; the longest document
-        decides where both are equal, since attention takes more the longer a document is."""
+        """This rank's micro-batch with the highest estimated memory, by tokens and, with less weight, targets; ties go to the
+        longest document, which needs most memory for attention."""
         steps = min(self.steps, max(1, WEIGHED_ROWS // self.rows_per_step))
         parts = {(index, place): part for index in range(steps)
                  for place, part in enumerate(self._positions(index, ranks)[rank])}
@@ -97,7 +97,7 @@ class PackedPlan:
         return self._batch(parts[max(near, key=weight)])
 
     def _positions(self, index: int, ranks: int) -> list[list[list[int]]]:
-        """Of step `index`, for each rank, for each of its micro-batches: places in the endless sequence of rows."""
+        """Rows of step `index` by rank and micro-batch, as positions in the endless sequence of shuffled rows."""
         if not 0 <= index < self.steps:
             raise IndexError(index)
         first = index * self.rows_per_step
@@ -115,7 +115,7 @@ class PackedPlan:
         return self._in_pass(position // len(self.rows))[self.rows[self._row_at(position)]].tolist()
 
     def _exchanged(self, number: int) -> Int[np.ndarray, " documents"]:
-        """Which document stands in for which in pass `number`: one of the same length."""
+        """The permutation of documents of equal length in pass `number`."""
         keys = np.random.default_rng((self.seed, number, 1)).random(len(self.lengths))
         stand_ins = np.empty(len(self.lengths), dtype=np.int64)
         stand_ins[self._by_length] = np.lexsort((keys, self.lengths))
@@ -123,7 +123,7 @@ class PackedPlan:
 
 
 def share(items: Sequence[int], tokens: Sequence[int] | dict[int, int], ranks: int) -> list[list[int]]:
-    """Items over ranks so that each holds about as many tokens: longest first, each to the rank that has least."""
+    """Distributes items over ranks with about equal tokens: longest first, each to the rank with the fewest tokens."""
     if ranks == 1:
         return [list(items)]
     shares: list[list[int]] = [[] for _ in range(ranks)]
@@ -141,7 +141,7 @@ def _order(rows: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def _by_tokens(indices: Sequence[int], tokens: Sequence[int] | dict[int, int], limit: int) -> list[list[int]]:
-    """Consecutive runs of indices whose tokens stay within the limit; a single one may be above it."""
+    """Splits indices into consecutive groups of at most `limit` tokens; a single item may exceed it."""
     parts: list[list[int]] = []
     held = 0
     for index in indices:

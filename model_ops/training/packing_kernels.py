@@ -1,7 +1,7 @@
-"""The loops of `model_ops.training.bin_packing`, as machine code. Import this inside functions only: it loads numba.
+"""numba kernels of bin packing (`model_ops.training.bin_packing`). Import inside functions only, since it loads numba.
 
-A `tree` tells which of the numbers 0 to size - 1 are present, in tree[size:]; each node above tells whether anything
-below it is. Neighbours among a hundred thousand numbers are found in 17 steps up and down.
+A `tree` is a set of numbers from 0 to size - 1: tree[size:] marks the members, and each inner node whether its subtree has any.
+Finding the nearest member takes log2(size) steps up and down.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _remove(tree, number):
 
 @compiled
 def _at_least(tree, number):
-    """The smallest number present that is not below `number`; -1 where there is none."""
+    """The smallest member >= `number`; -1 if there is none."""
     size = len(tree) // 2
     node = number + size
     if tree[node]:
@@ -57,7 +57,7 @@ def _at_least(tree, number):
 
 @compiled
 def _at_most(tree, number):
-    """The largest number present that is not above `number`; -1 where there is none."""
+    """The largest member <= `number`; -1 if there is none."""
     size = len(tree) // 2
     node = number + size
     if tree[node]:
@@ -76,7 +76,7 @@ def _at_most(tree, number):
 
 @compiled
 def best_fit(lengths, capacity):
-    """The row of each document: each into the fullest row that has room for it. Also how many rows there are."""
+    """Best fit: (row of each document, number of rows), each document in the fullest row with space for it."""
     tree = _empty_tree(capacity + 1)
     oldest = np.full(capacity + 1, -1, dtype=np.int64)  # free space -> the rows that have it, as a queue
     newest = np.full(capacity + 1, -1, dtype=np.int64)
@@ -122,15 +122,15 @@ def _give_back(tree, left, length):
 
 @compiled
 def fill_rows(lengths, capacity, wanted_rows, sharing, work):
-    """The row of each document (lengths positive, descending), one row after the other; and how many rows there are.
+    """Minimum bin slack: (row of each document, number of rows). lengths: positive, descending.
 
-    A row begins with the longest document left and takes the lengths that leave least of it free: a search in depth,
-    longest first, that ends at a row free of at most what each row may waste if there are to be `wanted_rows`
-    (`sharing`; otherwise at one that is full). All searches together try `work` lengths, and 64 a row above that.
+    Rows are filled one after the other. A row begins with the longest remaining document; a depth-first search, longest first,
+    finds the lengths that leave the least free space. It ends at a full row, or with `sharing` at a row whose free space is at
+    most its equal share of the slack of `wanted_rows` rows. All searches together try `work` lengths, plus 64 per row.
     """
     tree = _empty_tree(capacity + 1)
     left = np.zeros(capacity + 1, dtype=np.int64)
-    following = np.zeros(capacity + 1, dtype=np.int64)  # length -> the first document of it that has no row
+    following = np.zeros(capacity + 1, dtype=np.int64)  # length -> its first document without a row
     for document in range(len(lengths) - 1, -1, -1):
         length = lengths[document]
         following[length] = document

@@ -1,14 +1,14 @@
-"""What becomes of a step that went wrong: its numbers are not finite, or far above what they were.
+"""Policy for bad steps: loss or gradient is not finite, or far above earlier steps (a spike).
 
-    recovery = Recovery(settings, world, progress, state)          # state: of the checkpoint the run continues from
+    recovery = Recovery(settings, world, progress, state)          # state: from the checkpoint
     if recovery.takes("sft step 812", loss, grad_norm, rows):      # before the update; False: the step is skipped
         optimizer.step()
 
-A loss or gradient that is no finite number stops the run or has its step skipped (`on_bad_step`). A spike is a loss or a
-gradient norm above median + spike_deviations x 1.4826 MAD of the last `spike_window` steps (MAD: the median distance from
-the median; 1.4826 of it is the standard deviation where values are normal), and by default only named (`on_spike`). Both
-say which rows the step held, by id. A skipped step changes neither weights nor what the optimizer keeps. All processes
-decide alike, and what has been seen is part of the checkpoint, so a run that was killed decides as it would have.
+With a loss or gradient that is not finite, the run stops or skips the step (`on_bad_step`). A spike is a loss or gradient norm
+above median + spike_deviations x 1.4826 MAD of the last `spike_window` steps, by default only reported (`on_spike`). MAD is the
+median absolute deviation; 1.4826 MAD estimates the standard deviation of normal values. Both report the ids of the step's rows.
+A skipped step changes neither weights nor optimizer state. All processes decide alike, and the history is part of the
+checkpoint, so a continued run decides as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from model_ops.progress import Progress
 from model_ops.training.settings import TrainingSettings
 
 SPIKE_HISTORY = 20
-"""Steps that must have been seen before one can be a spike."""
+"""Number of earlier steps that are needed to detect a spike."""
 LEAST_DEVIATION = {"loss": 0.02, "grad_norm": 0.2}
-"""A deviation is at least this share of the median: a very even stretch does not make every bump a spike."""
+"""Least deviation as a share of the median, so that small changes after very even steps are no spikes."""
 SKIPS_IN_A_ROW = 10
-"""So many skipped steps on end stop the run: it has diverged, and would go through the data for nothing."""
+"""This many skipped steps in a row stop the run, because it has diverged."""
 SPIKE, GRADIENT_NOT_FINITE, LOSS_NOT_FINITE = 1, 2, 3
 
 
 class Recovery:
-    """The policy of one run and what it has seen so far."""
+    """The policy of one run, with the history of its losses and gradient norms."""
 
     def __init__(self, settings: TrainingSettings, world: World, progress: Progress, state: dict[str, Any] | None = None):
         self.settings, self.world, self.progress = settings, world, progress
@@ -44,14 +44,14 @@ class Recovery:
         self._in_a_row: int = state.get("in_a_row", 0)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the last losses and gradient norms, and how many steps were skipped."""
+        """The state for a checkpoint: last losses and gradient norms, and the number of skipped steps."""
         return {**{name: list(values) for name, values in self._seen.items()},
                 "skipped": self.skipped, "in_a_row": self._in_a_row}
 
     def takes(self, name: str, loss: float, grad_norm: float, rows: Callable[[], list[str]]) -> bool:
-        """Whether the step's update is to be made. `rows` gives the ids of this process's suspicious rows.
+        """Whether to apply the step's update. rows: returns the ids of this process's suspicious rows.
 
-        Raises ModelError naming the step `name` and the rows where the policy is to stop.
+        Raises ModelError with the step's `name` and the rows if the policy is to stop.
         """
         numbers = {"loss": loss, "grad_norm": grad_norm}
         spikes = self._spikes(numbers)
@@ -75,7 +75,7 @@ class Recovery:
             kind = "loss" if finding == LOSS_NOT_FINITE else "gradient"
             problem = f"{name}: the {kind} is not a finite number {where}"
         if policy == "stop":
-            raise ModelError(f"{problem}; lower learning_rate, look at these rows, or set "
+            raise ModelError(f"{problem}; lower learning_rate, check these rows, or set "
                              f"{'on_spike' if finding == SPIKE else 'on_bad_step'}: skip")
         if policy == "warn":
             self._in_a_row = 0
@@ -89,7 +89,7 @@ class Recovery:
         return False
 
     def _spikes(self, numbers: dict[str, float]) -> dict[str, float]:
-        """Which of the numbers are spikes, and the bounds they passed."""
+        """The numbers that are spikes -> the bounds that they exceed."""
         if self.settings.on_spike == "ignore":
             return {}
         bounds = {}
@@ -110,6 +110,6 @@ class Recovery:
 
 
 def some(row_ids: list[str]) -> str:
-    """The first five row ids, and how many more there are."""
+    """The first five row ids, and the number of further ones."""
     shown = ", ".join(row_ids[:5])
     return shown if len(row_ids) <= 5 else f"{shown} and {len(row_ids) - 5} more"

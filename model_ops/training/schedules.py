@@ -1,8 +1,8 @@
-"""Learning rates: a pure function of the step, so that a resumed run needs to store none of it.
+"""Learning rate schedules: a pure function of the step, so that checkpoints need not store them.
 
     learning_rate_at(step, steps, settings)     # step 0 is the first, steps - 1 the last
 
-All begin with a linear warm-up over `warmup_share` of the steps. Then, with the floor final_learning_rate_share:
+All schedules begin with a linear warm-up over `warmup_share` of the steps. The floor is final_learning_rate_share:
 
 - cosine: half a cosine wave down to the floor.
 - wsd: flat, then down to the floor over the last `decay_share` of the steps (arXiv 2404.06395), as a line, as
@@ -33,7 +33,7 @@ def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float
             factor = _decayed(_share(step, warmup, steps), floor, "linear")
         case "wsd":
             decay_begins = max(warmup, steps - max(1, round(settings.decay_share * steps)))
-            # The step before the decay is its share 0, so every step of the decay is below the peak
+            # the step before the decay has share 0, so every step of the decay is below the peak
             factor = _decayed(_share(step, decay_begins - 1, steps), floor, settings.decay_shape)
         case "multi_step":
             factor = settings.milestone_factor ** sum(step >= milestone * steps for milestone in settings.milestones)
@@ -43,12 +43,12 @@ def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float
 
 
 def _share(step: int, begins: int, steps: int) -> float:
-    """How much of the way from step `begins` to the last one is behind: 0 up to `begins`, 1 at the last step."""
+    """Progress from step `begins` to the last one: 0 up to `begins`, 1 at the last step."""
     return max(0.0, (step - begins) / max(1, steps - 1 - begins))
 
 
 def _decayed(share: float, floor: float, shape: DecayShape) -> float:
-    """From 1 at share 0 down to `floor` at share 1."""
+    """Factor on the learning rate: 1 at share 0, down to `floor` at share 1."""
     match shape:
         case "cosine":
             left = 0.5 * (1 + math.cos(math.pi * share))

@@ -1,4 +1,4 @@
-"""Settings of a training run, and how presets fill what is left open. Importing this module imports no torch."""
+"""Settings of a training run, with presets for missing values. Importing this module imports no torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ActivationCheckpointing = Literal["none", "selective", "full"]
 
 SAME_RESULTS = frozenset({"mesh", "dry_run", "activation_checkpointing", "offload_activations", "checkpoint_every",
                           "checkpoint_seconds", "keep_checkpoints"})
-"""Training settings that say where and how a step is computed or kept, not what comes of it."""
+"""Training settings that change where and how a step is computed or saved, but not its result."""
 
 
 class TrainingSettings(Settings):
-    """Keys that every training stage takes. What is left out comes from the preset."""
+    """Keys of every training stage. The preset fills missing values."""
 
     preset: Preset = Field("balanced", description="Fills every key that is left out")
     steps: int | None = Field(
@@ -112,7 +112,7 @@ class TrainingSettings(Settings):
         "steps": "epochs say how long", "epochs": "steps say how long",
         "micro_batch_tokens": "chosen by the longest row",
     }
-    """Fields that may still be None in resolved settings, and why."""
+    """Fields that may be None in resolved settings."""
 
     @model_validator(mode="after")
     def _shares_add_up(self):
@@ -128,7 +128,7 @@ class TrainingSettings(Settings):
         return self
 
     def resolved(self):
-        """The same settings with every open value filled from the preset, but for those in STAY_OPEN."""
+        """The settings with every missing value filled from the preset, except for fields in STAY_OPEN."""
         values = {**self.COMMON, **self.PRESETS[self.preset]}
         if self.steps is not None:
             values.pop("epochs", None)

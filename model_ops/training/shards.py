@@ -1,17 +1,17 @@
-"""The files of a checkpoint: each process writes what it holds as safetensors, from live tensors, behind the run's back.
+"""Files of a checkpoint: a background thread of each process writes its part of live tensors as safetensors.
 
-    snapshot = Snapshot({"weights.embed.weight": tensor, ...})     # nothing is copied yet
+    snapshot = Snapshot({"weights.embed.weight": tensor, ...})     # copies nothing yet
     dcp.save(tensors, storage_writer=ShardWriter(folder, snapshot, publish), planner=...)      # in a thread
-    snapshot.detach()                                              # before the tensors change: copies what is not written
+    snapshot.detach()                                              # before the tensors change: copies unwritten tensors
     dcp.load(tensors, storage_reader=ShardReader(folder))
 
-torch.distributed.checkpoint (DCP) plans which process writes and reads which part of a tensor; how bytes become files is
-decided here. Its own formats were tried: FileSystemWriter's index is a pickle, and HuggingFaceStorageWriter makes each
-file in memory first, three times the size of what it saves. Here a tensor goes to disk 16 MiB at a time, its digest
-(XXH3, 128 bits: it guards against accidents, not against forgery) is computed on the way, and nothing is ever unpickled.
+torch.distributed.checkpoint (DCP) plans which process writes and reads each part of a tensor; this file defines the format. The
+formats of DCP do not fit: FileSystemWriter pickles its index, and HuggingFaceStorageWriter builds each file in memory, at three
+times its size. Here tensors are written 16 MiB at a time with a digest (128-bit XXH3, against accidents, not against forgery),
+and nothing is unpickled.
 
-    shard-00000.safetensors, ...    one a process: parts of tensors, in the format's own header and layout
-    tensors.json                    which part of which tensor lies in which file
+    shard-00000.safetensors, ...    one per process: parts of tensors as safetensors
+    tensors.json                    index: the file of every part of every tensor
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ DTYPES = {name: dtype for dtype, name in SAFETENSORS_NAMES.items()}
 
 
 class Snapshot:
-    """Tensors as they are at this moment, for a thread that reads them slowly while this one goes on.
+    """The values of tensors at one moment, for a thread that reads them while training continues.
 
-    On the CPU nothing is copied until `detach`, which copies what has not been read by then: where the reader is done
-    first, a snapshot costs neither time nor memory. On an accelerator the copies start at once on a stream of their own,
-    and `detach` makes the device, not the program, wait for them.
+    On the CPU nothing is copied until `detach`, which copies tensors that the reader has not read yet; if it has read all, the
+    snapshot costs neither time nor memory. On an accelerator the copies start at once on a separate stream, and `detach` makes
+    the device wait for them, not the program.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]):
@@ -68,7 +68,7 @@ class Snapshot:
             self._copy_beside_the_run()
 
     def detach(self) -> None:
-        """From here on the tensors may change. Called before every update; all but the first call are free."""
+        """Allows the tensors to change. Called before every update; only the first call costs time."""
         if self._copied_at is not None:
             torch.cuda.current_stream().wait_event(self._copied_at)
             return
@@ -79,15 +79,15 @@ class Snapshot:
         self._detached = True
 
     def keep(self, names: Iterable[str]) -> None:
-        """Lets go of all tensors but these: other processes write the rest."""
+        """Frees all tensors except these; other processes write the rest."""
         kept = set(names)
         with self._lock:
             self._live = {name: tensor for name, tensor in self._live.items() if name in kept}
 
     def chunks(self, name: str) -> Iterator[memoryview]:
-        """The bytes of this process's part of a tensor, CHUNK_BYTES at a time; afterwards the snapshot lets go of it.
+        """The bytes of this process's part of a tensor, CHUNK_BYTES at a time; afterwards the snapshot frees it.
 
-        A chunk is valid until the next one is asked for.
+        A chunk is valid until the next one is requested.
         """
         if self._copied_at is not None:
             self._copied_at.synchronize()
@@ -110,33 +110,33 @@ class Snapshot:
         with torch.cuda.stream(stream):
             for name, tensor in self._live.items():
                 if tensor.is_cuda:
-                    tensor.record_stream(stream)  # one made contiguous for this is not to be given to others before
+                    tensor.record_stream(stream)  # its memory must not be reused before the copy ends
                 self._live[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
                 self._live[name].copy_(tensor, non_blocking=True)
             self._copied_at = stream.record_event()
 
 
 class ShardWriter(StorageWriter):
-    """DCP's writer of one checkpoint: this process's parts into one file; the coordinator publishes at the end.
+    """StorageWriter of DCP for one checkpoint: writes this process's parts into one file; the coordinator publishes at the end.
 
-    `publish(files)` is called on the coordinating process alone, after every process's file is on disk; files maps their
-    names to {"bytes": ..., "xxh3": ...}.
+    publish(files) is called on the coordinator after the files of all processes are on disk. files: name -> {"bytes": ...,
+    "xxh3": ...}.
     """
 
     def __init__(self, folder: Path, snapshot: Snapshot, publish: Callable[[dict[str, dict[str, Any]]], None]):
         self.folder, self.snapshot, self.publish = folder, snapshot, publish
 
     def reset(self, checkpoint_id: object = None) -> None:
-        """Nothing is kept between checkpoints: each has a writer of its own."""
+        """Does nothing: each checkpoint has its own writer."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nothing to set up; the folder is made once all processes have agreed on the plan."""
+        """Does nothing: prepare_global_plan creates the folder."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """On the coordinator, before anyone writes: an empty folder, a file name for each process."""
+        """On the coordinator, before any process writes: creates an empty folder and names a file for each process."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True)
@@ -144,7 +144,7 @@ class ShardWriter(StorageWriter):
                 for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Writes this process's parts and sees them onto the disk."""
+        """Writes this process's parts and flushes them to the disk."""
         items = [item for item in plan.items if item.tensor_data.chunk.sizes.numel()]
         items.sort(key=lambda item: -item.tensor_data.properties.dtype.itemsize)  # keeps every tensor aligned in the file
         self.snapshot.keep(item.index.fqn for item in items)
@@ -169,7 +169,7 @@ class ShardWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On the coordinator: the index of all parts, then what makes the checkpoint exist."""
+        """On the coordinator: writes the index of all parts, then calls `publish`."""
         index: dict[str, Any] = {}
         files = {}
         for result in (result for of_rank in results for result in of_rank):
@@ -195,7 +195,7 @@ class ShardWriter(StorageWriter):
 
 
 class ShardReader(StorageReader):
-    """DCP's reader of a checkpoint whose files were found whole (`damage`): any process reads any part of any tensor."""
+    """StorageReader of DCP for a checkpoint that `damage` has checked: any process reads any part of any tensor."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -204,11 +204,11 @@ class ShardReader(StorageReader):
 
     @staticmethod
     def dtype(entry: Mapping[str, Any]) -> torch.dtype:
-        """Of an entry of `index`."""
+        """The dtype of an entry of `index`."""
         return DTYPES[entry["dtype"]]
 
     def reset(self, checkpoint_id: object = None) -> None:
-        """A reader is for one checkpoint."""
+        """Does nothing: each checkpoint has its own reader."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         found = {}
@@ -222,7 +222,7 @@ class ShardReader(StorageReader):
         return Metadata(found)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Everything was read by read_metadata."""
+        """Does nothing: read_metadata has read everything."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
@@ -231,7 +231,7 @@ class ShardReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Copies the wanted regions straight into the tensors of the run."""
+        """Copies the requested regions directly into the tensors of the run."""
         wanted: dict[str, list] = {}
         for request in plan.items:
             wanted.setdefault(self._files[request.storage_index], []).append(request)
@@ -255,7 +255,7 @@ class ShardReader(StorageReader):
 
 
 def damage(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """What is wrong with a checkpoint's files, in words, by their lengths and digests; None where they are whole."""
+    """A sentence on what is wrong with a checkpoint's files by their lengths and digests; None if they are complete."""
     for name, expected in files.items():
         path = folder / name
         if not path.is_file():
@@ -280,7 +280,7 @@ def _write(path: Path, header: dict[str, Any], chunks: Iterator[memoryview]) -> 
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     digest, size = xxhash.xxh3_128(), 0
-    # Small tensors are gathered: each call of the system gives the interpreter away, and 5 ms to get it back.
+    # Small tensors are written together: each system call releases the GIL, and getting it back takes up to 5 ms.
     with path.open("wb", buffering=1 << 20) as file:
         for piece in (struct.pack("<Q", len(text)), text):
             file.write(piece)

@@ -1,9 +1,9 @@
-"""Whether a processor multiplies bfloat16 slower than float32, as those do that only emulate it or lack tiles for it.
+"""Detects CPUs that multiply bfloat16 slower than float32, because they emulate it or lack AMX.
 
-    sentence = slow_bfloat16(settings.precision, device)        # None where there is nothing to say
+    sentence = slow_bfloat16(settings.precision, device)        # None if bfloat16 is not slow
 
-A recipe's `precision: bfloat16` is right for accelerators and for processors with AMX; on others the same run in float32 may
-be faster. Weights and optimizer are float32 in both; what is kept for the backward pass takes more memory.
+`precision: bfloat16` suits accelerators and CPUs with AMX; on other CPUs the same run in float32 may be faster. Weights and
+optimizer are float32 in both cases; with float32, activations take more memory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import time
 import torch
 
 SIDE = 768
-"""Of the square matrices that are multiplied: out of the small caches, and done in 0.02 s on one slow core."""
+"""Rows and columns of the square matrices in the measurement: larger than small caches; 0.02 s on one slow core."""
 
 WORTH_SAYING = 0.8
-"""From this rate of bfloat16 over float32's downwards a training feels it: only about half of its time is products."""
+"""A warning is given below this speed of bfloat16 relative to float32; only about half of training time is products."""
 
 
 def slow_bfloat16(precision: str, device: torch.device) -> str | None:
-    """What to tell whoever runs a training in bfloat16 here, if its products are slower than those in float32."""
+    """A sentence for the user if training in bfloat16 is slower than in float32 on this CPU; otherwise None."""
     if precision != "bfloat16" or device.type != "cpu":
         return None
     share = product_seconds(torch.float32) / product_seconds(torch.bfloat16)
@@ -30,7 +30,7 @@ def slow_bfloat16(precision: str, device: torch.device) -> str | None:
 
 
 def product_seconds(dtype: torch.dtype) -> float:
-    """The best of three products of two square matrices, after one that nobody measures."""
+    """Seconds of the fastest of three products of two square matrices, after a warm-up."""
     matrix = torch.ones(SIDE, SIDE, dtype=dtype)
     found = []
     for _ in range(4):

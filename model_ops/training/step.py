@@ -1,4 +1,4 @@
-"""One optimizer step: all its micro-batches forward and backward, one division by the global count, one update."""
+"""One optimizer step: forward and backward of all micro-batches, division by the global count, one update."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from model_ops.training.settings import TrainingSettings
 def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, optimizer: torch.optim.Optimizer,
                    settings: TrainingSettings, world: World, name: str,
                    recovery: Recovery | None = None) -> dict[str, float]:
-    """One update from all micro-batches; returns the step's loss, grad_norm and metrics, and loss_<term> of several terms.
+    """One update from all micro-batches; returns the step's loss, grad_norm and metrics, and loss_<term> if there are several.
 
-    The gradient is that of the sum over terms of (sum of all sums) / (sum of all counts), clipped to `settings.gradient_clip`.
-    Where loss or gradient are not finite, or a spike, `recovery` decides before any weight changes: a skipped step has
-    "skipped" among its numbers, else it raises ModelError naming `name` and the rows (what no `recovery` does as well).
+    The objective is the sum over terms of (sum of all sums) / (sum of all counts); its gradient is clipped to
+    `settings.gradient_clip`. If loss or gradient are not finite, or a spike, `recovery` decides before any weight changes: it
+    skips the step, whose numbers then have "skipped", or raises ModelError with `name` and the rows. Without `recovery`, a loss
+    or gradient that is not finite raises ModelError.
     """
     device = micro_batches[0].input_ids.device
     optimizer.zero_grad(set_to_none=True)
@@ -46,10 +47,9 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     if max(counts.values()) <= 0:
         mine = [row for batch in micro_batches for row in batch.row_ids]
         rows = dict.fromkeys(row for rows in world.gather(mine) for row in rows)
-        raise ModelError(f"{name}: rows {some(list(rows))} hold no token to predict")
+        raise ModelError(f"{name}: rows {some(list(rows))} hold no token to predict; remove them from the dataset")
     if known is not None and any(not math.isclose(counts[term], known[term], rel_tol=1e-5) for term in known):
-        raise ModelError(f"{name}: the loss divides its terms by {known} and counted {counts}: its counts() are not those of "
-                         "its terms")
+        raise ModelError(f"{name}: counts() of the loss returned {known}, but its terms counted {counts}; make both agree")
     divisor = 1.0 if known is not None else next(iter(counts.values()))  # several terms were divided before the backward pass
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     norm = world.norm(gradients) / divisor
@@ -70,14 +70,14 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
 
 
 class Totals:
-    """Sums and counts of named means, added up over micro-batches in the precision that they come in."""
+    """Sums and counts of named means over micro-batches, added in the precision of the inputs."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor | float] = {}
         self.counts: dict[str, Tensor | float] = {}
 
     def add(self, means: Mapping[str, Mean], double: bool = False) -> None:
-        """`double`: sums are added in double precision."""
+        """Adds a micro-batch. double: add sums in double precision."""
         for name, mean in means.items():
             value = mean.sum.detach() if isinstance(mean.sum, Tensor) else mean.sum
             value = value.double() if double and isinstance(value, Tensor) else value
@@ -86,7 +86,7 @@ class Totals:
 
 
 def _counts_of_terms(loss: Loss, micro_batches: list[Batch], world: World) -> dict[str, float] | None:
-    """The step's count of each term of a loss of several, before anything is computed; None for a loss of one term."""
+    """The step's count of each term of a loss with several terms, before the forward pass; None for a loss with one term."""
     if not isinstance(loss, LossOfTerms):
         return None
     counts: dict[str, float] = {}
@@ -97,15 +97,15 @@ def _counts_of_terms(loss: Loss, micro_batches: list[Batch], world: World) -> di
 
 
 def _objective(output: LossOutput, known: Mapping[str, float] | None) -> Float[Tensor, ""]:
-    """What a micro-batch goes backward from: a single term's sum, to be divided after the last backward pass; of several terms
-    the sum of their parts, each divided by its step's count. Raises ModelError where the terms are others than their counts."""
+    """The tensor to differentiate: the sum of a single term, divided after the last backward pass; for several terms their sum,
+    each divided by its step's count. Raises ModelError if the terms and their counts have different names."""
     if known is None:
         if len(output.terms) != 1:
-            raise ModelError(f"the loss has the terms {', '.join(output.terms)} and no method counts(): with several terms it "
-                             "needs one (model_ops.loss.LossOfTerms)")
+            raise ModelError(f"the loss has the terms {', '.join(output.terms)} and no method counts(); add one "
+                             "(model_ops.loss.LossOfTerms)")
         return next(iter(output.terms.values())).sum
     if output.terms.keys() != known.keys():
-        raise ModelError(f"the loss has the terms {', '.join(output.terms)}, its counts() those of {', '.join(known)}")
+        raise ModelError(f"the loss has the terms {', '.join(output.terms)}, but its counts() has {', '.join(known)}")
     return sum(mean.sum / known[term] if known[term] else mean.sum * 0.0 for term, mean in output.terms.items())
 
 
@@ -126,16 +126,16 @@ def _mean(total: float, count: float) -> float:
 
 
 def _refuse_broken_weights(model: nn.Module, world: World, name: str) -> None:
-    """Raises ModelError naming the first weight that is no finite number: no row is to blame then, and none can be skipped."""
+    """Raises ModelError with the first weight that is not finite, because then skipping rows does not help."""
     mine = next((of for of, weight in model.named_parameters()
                  if weight.is_floating_point() and not torch.isfinite(local_part(weight)).all()), None)
     broken = next((of for of in world.gather(mine) if of is not None), None)
     if broken is not None:
-        raise ModelError(f"{name}: weight {broken} of the model holds values that are no finite numbers, so every row's loss "
-                         "is none either; get the model again")
+        raise ModelError(f"{name}: weight {broken} of the model holds values that are not finite, so every loss is not finite; "
+                         "copy the model again")
 
 
 def _suspicious(micro_batches: list[Batch], totals: Float64[Tensor, " micro_batches"], loss: float) -> list[str]:
-    """Ids of this process's rows whose loss is not finite; of all its rows where the loss of the whole step is."""
+    """Ids of this process's rows with a loss that is not finite; of all its rows if the step's loss is finite."""
     wanted = torch.ones_like(totals) if math.isfinite(loss) else ~torch.isfinite(totals)
     return [row for batch, so in zip(micro_batches, wanted.tolist(), strict=True) if so for row in batch.row_ids]

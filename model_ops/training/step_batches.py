@@ -1,12 +1,11 @@
-"""A run's batches on their device, one step after another, and how long the step had to wait for them.
+"""Loads the batches of each step onto the device, prefetching on accelerators, and measures the waiting time.
 
     steps = StepBatches(plan, world, first=0)
     data = steps.take(index)        # data.batches, data.tokens, data.waited_s
 
-On an accelerator the next step's batches are made by a thread while this step computes: of a source without state a step is a
-function of its index alone, so that changes nothing but the time. On a CPU the same cores would do both, and one more step's
-batches would be held; there they are made when they are asked for. So are those of a source with state everywhere, since they
-may depend on the weights that this step updates.
+On an accelerator, a thread makes the next step's batches while this step computes. This changes only the time, because a step
+of a source without state is a function of its index. On a CPU batches are made on demand, since the same cores would do both.
+A source with state is never asked ahead of time, since its batches may depend on the weights that this step updates.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from model_ops.parallel.world import World
 
 @dataclass(frozen=True)
 class StepData:
-    """This rank's micro-batches of one step, what they hold, and the seconds the step waited for them."""
+    """This rank's micro-batches of one step, their token counts, and the seconds that the step waited for them."""
 
     batches: list[Batch]
     tokens: int
@@ -33,7 +32,7 @@ class StepData:
 
 
 class StepBatches:
-    """Takes steps in order; `ahead` (open: on accelerators) makes one step more than was asked for."""
+    """Batches of the steps in order. ahead: make the next step's batches in advance; None: only on accelerators."""
 
     def __init__(self, plan: BatchSource, world: World, first: int, ahead: bool | None = None):
         self._plan, self._world = plan, world
@@ -43,7 +42,7 @@ class StepBatches:
             self._begin(first)
 
     def take(self, index: int) -> StepData:
-        """Step `index`. Raises whatever the plan raised when it made it."""
+        """The batches of step `index`. Raises any error of the source."""
         began_s = time.perf_counter()
         if not self._ahead:
             made = self._make(index)
@@ -54,7 +53,7 @@ class StepBatches:
             if index + 1 < len(self._plan):
                 self._begin(index + 1)
         batches = [batch.to(self._world.device) for batch in made]
-        said = [batch for batch in made if batch.row_ids]  # silent ones only keep ranks in step
+        said = [batch for batch in made if batch.row_ids]  # others have no labels and only keep ranks in step
         return StepData(
             batches, tokens=sum(batch.tokens for batch in said),
             target_tokens=sum(int((batch.labels != IGNORED).sum()) for batch in said),
@@ -69,7 +68,7 @@ class StepBatches:
             try:
                 made.set_result(self._make(index))
             except BaseException as error:
-                made.set_exception(error)  # raised again by the step that takes it
+                made.set_exception(error)  # `take` raises it again
 
         self._next = (index, made)
         threading.Thread(target=make, name=f"batches of step {index}", daemon=True).start()

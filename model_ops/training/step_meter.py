@@ -1,4 +1,4 @@
-"""What metrics.jsonl says of a step beside its loss: tokens, speed, utilisation, waiting, memory.
+"""Measures each step for metrics.jsonl: tokens, speed, MFU, waiting time, memory.
 
     meter = StepMeter(model, world, precision="bfloat16")
     numbers = meter.numbers(data, seconds)
@@ -7,7 +7,7 @@ tokens, target_tokens    of all processes that hold different rows
 tokens_per_second
 mfu                      model FLOPs utilisation: needed operations (model_ops.training.flops) over what the devices could
                          do in that time; only where the device's peak is known and products are bfloat16
-data_wait_share          of the step's time, what it waited for its batches
+data_wait_share          share of the step's time spent waiting for batches
 peak_memory_mb           of this process so far
 """
 
@@ -24,7 +24,7 @@ from model_ops.training.step_batches import StepData
 
 
 class StepMeter:
-    """Measures the steps of one run. Make it when the weights to be trained are known."""
+    """Measures the steps of one run. Create it after trained and frozen weights are chosen."""
 
     def __init__(self, model: nn.Module, world: World, precision: str, peak_flops: float | None = None):
         if peak_flops is None and world.device.type == "cuda" and precision == "bfloat16":
@@ -34,7 +34,7 @@ class StepMeter:
         self._work = matrix_work(model) if peak_flops else None
 
     def numbers(self, data: StepData, seconds: float) -> dict[str, float]:
-        """The numbers of a step that took `seconds`, in every process the same but for its own waiting and memory."""
+        """The numbers of a step that took `seconds`; equal in all processes, except for waiting time and memory."""
         flops = needed_flops(self._work, data.document_lengths, data.target_tokens) if self._work else 0.0
         held = torch.tensor([data.tokens, data.target_tokens, flops], dtype=torch.float64)
         if self._world.size > 1:

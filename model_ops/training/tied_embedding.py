@@ -1,11 +1,11 @@
-"""The gradient of an embedding that is also the head: the head's part is dense, the rows that were looked up are few.
+"""Saves memory in the gradient of a tied embedding by using sparse gradients for the lookup.
 
     with few_rows_added(model, world):
         ...                                # training steps
 
-torch would make a second dense gradient of [vocab, hidden] for the lookup, zeros almost everywhere, only to add it to
-the head's: at a vocabulary of 151,936 a quarter of a small model's memory. Asked for a sparse one, it adds the rows that
-were looked up to the head's gradient in place. The sum is the same.
+By default torch makes a second dense gradient [vocab, hidden] for the lookup, almost all zeros, and adds it to the head's
+gradient; with a vocabulary of 151,936 that is a quarter of a small model's memory. With a sparse gradient, torch adds only the
+rows that were looked up, in place. The sum is the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from model_ops.parallel.world import World
 
 @contextmanager
 def few_rows_added(model: nn.Module, world: World) -> Iterator[None]:
-    """Within it a tied embedding's lookups have sparse gradients. Cut models, and untied ones, stay as they are."""
+    """Context manager: lookups of a tied embedding have sparse gradients. Does nothing for sharded or untied models."""
     embedding = _tied_embedding(model) if world.mesh is None else None
     if embedding is None:
         yield

@@ -1,13 +1,13 @@
-"""The training loop. It knows no algorithm: a source gives the batches of a step, a loss says what to minimise.
+"""The training loop, independent of the objective: a source gives the batches of a step, a loss computes what to minimise.
 
     result = train(model, plan, loss, settings, work=output / ".work", progress=progress, phase="sft")
 
-- A run that was killed continues and ends with the same weights, bit for bit, as one that was not: a source of batches is a
-  pure function of the step's index, or a checkpoint keeps its state (model_ops.batch.StatefulSource).
-- A loss returns named terms, each with its own sum and count (model_ops.loss). Both are added over all micro-batches of a
-  step before the division, so the gradient does not depend on how a step is cut into micro-batches.
-- Master weights, gradients and the optimizer are float32; products run in `settings.precision`.
-- metrics.jsonl (beside the work folder) gets one line a step; checkpoints lie under `work`.
+- A killed run continues and ends with bit-identical weights: a source of batches is a pure function of the step's index, or its
+  state is part of the checkpoint (model_ops.batch.StatefulSource).
+- A loss returns named terms, each with its own sum and count (model_ops.loss). Both are added over all micro-batches of a step
+  before the division, so the gradient does not depend on the number of micro-batches.
+- Master weights, gradients and optimizer are float32; products run in `settings.precision`.
+- metrics.jsonl (next to the work folder) gets one line per step; checkpoints are under `work`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from model_ops.batch import BatchSource, StatefulSource
 from model_ops.errors import ModelError
 from model_ops.heap import give_back_memory
 from model_ops.loss import LearningLoss, Loss
-from model_ops.models.lean_layers import make_lean
+from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import keep_less
@@ -46,15 +46,15 @@ from model_ops.training.step_meter import StepMeter
 from model_ops.training.tied_embedding import few_rows_added
 
 MAY_CHANGE = {*SAME_RESULTS, "on_bad_step"}
-"""Settings that a run may continue with others of. A run that was to stop at a bad step has not met what it now may skip."""
+"""Settings that may differ when a run continues. on_bad_step is safe: a run that stopped at a bad step has not skipped any."""
 DRAWS_APART = 2_654_435_761
-"""Between the seeds of processes that hold different tokens: generators look at 32 bits, over which its multiples spread."""
+"""Distance between the seeds of processes with different tokens; its multiples spread over the 32 bits that generators use."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a finished run was. `loss` is the mean over the last tenth of its steps, whoever ran them; skipped steps
-    (Recovery) are counted over the whole run, and are in no loss."""
+    """Results of a finished run. loss: mean over the last tenth of its steps, also across restarts, without skipped steps.
+    Skipped steps (Recovery) are counted over the whole run."""
 
     steps: int
     resumed_from: int
@@ -67,14 +67,14 @@ class TrainingResult:
     skipped_steps: int = 0
 
     def metrics(self, counts: Mapping[str, float | int]) -> dict[str, float | int]:
-        """What an operation that trained reports: the run's numbers, validation, and `counts` of its own.
+        """Metrics of a training operation: the run's numbers, validation, and the operation's own `counts`.
 
-        Raises ValueError where two of them share a name."""
+        Raises ValueError if two of them share a name."""
         numbers = asdict(self)
         numbers.update(numbers.pop("validation"))
         taken = numbers.keys() & counts.keys()
         if taken:
-            raise ValueError(f"two metrics share the names {', '.join(sorted(taken))}")
+            raise ValueError(f"two metrics share the names {', '.join(sorted(taken))}; rename one of them")
         return {**numbers, **counts}
 
 
@@ -92,19 +92,18 @@ def train(
 ) -> TrainingResult:
     """Trains `model` in place through every step of `batches`, continuing from the newest checkpoint under `work`.
 
-    In a `world` of several processes each of them calls this with its part of the model and takes its share of rows.
-    `settings` are resolved (nothing open). `validate` runs every `validate_every` steps (open: four times in all) and
-    after the last step; its numbers are logged and the last ones returned.
-    A run that begins tries its heaviest micro-batch first (model_ops.training.dry_run), unless settings say otherwise.
-    Raises Stopped after saving when a stop was asked for, ModelError when a step's numbers are not finite and
-    `on_bad_step` does not let it be skipped.
+    In a `world` of several processes, each calls this with its part of the model and takes its share of the rows.
+    settings: resolved. validate: runs every `validate_every` steps (None: four times in total) and after the last step; its
+    numbers are logged and the last ones returned. A new run tries its heaviest micro-batch first (model_ops.training.dry_run),
+    unless settings say otherwise. Raises Stopped after saving if a stop was requested, and ModelError if a step's numbers are
+    not finite and `on_bad_step` is not skip.
     """
     steps = len(batches)
     if steps == 0:
-        raise ModelError(f"{phase}: there is nothing to train on; no row holds a token to predict")
+        raise ModelError(f"{phase}: no row holds a token to predict, so there is nothing to train on; check the dataset")
     world = world or World.alone(next(model.parameters()).device)
     device = world.device
-    make_lean(model)
+    use_memory_efficient_layers(model)
     idle = keep_less(model, settings.activation_checkpointing, settings.offload_activations)
     slow = slow_bfloat16(settings.precision, device) if world.leads else None
     for said in (idle, slow):
@@ -175,7 +174,7 @@ def train(
 
 
 def _seed_all(seed: int) -> None:
-    """Every generator a loss or a model may draw from; randomness is a function of seed, step and place on the mesh."""
+    """Seeds every generator that a loss or a model may use; randomness is a function of seed, step and mesh position."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -1,15 +1,15 @@
-"""Which weights of a model are trained, and what is saved afterwards: all of them, or adapters beside frozen ones.
+"""Loads a model for full fine-tuning, LoRA or QLoRA, and saves the result.
 
     model, numbers = load_to_tune(base, settings, device)     # settings: model_ops.training.tuning_settings
     ...train...
     numbers |= save_tuned(model, tokenizer, base, settings, output)
 
 - full: float32 master weights.
-- lora: frozen weights in the precision of the products (no float32 copy of them), float32 adapters.
-- qlora: the same, with the weights under adapters in 4 bits.
+- lora: frozen weights in the precision of the products (no float32 copy), float32 adapters.
+- qlora: lora with the weights under adapters in 4 bits.
 
-Adapters are merged into the output's weights, so that whatever comes next takes an ordinary model, and lie in its
-adapter/ in PEFT's form. With `merge: false` the output is the adapter alone (with the tokenizer it was trained with).
+Adapters are merged into the output's weights, so that later stages get an ordinary model, and are also in its adapter/ in
+PEFT's format. With `merge: false` the output is the adapter and the tokenizer only.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ ADAPTER = "adapter"
 
 
 def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> tuple[PreTrainedModel, dict[str, float | int]]:
-    """The model in `base` with the parameters that are trained, and numbers that say how many there are.
+    """Loads the model in `base` and marks its trained parameters; also returns their counts.
 
-    Raises ModelError where the base is quantized or a LoRA target matches nothing.
+    Raises ModelError if the base is quantized or a LoRA target matches nothing.
     """
     scheme = read_config(base).get("quantization_config")
     if scheme is not None:
         raise ModelError(f"{base} is quantized ({scheme.get('quant_method', 'unknown')}); {settings.method} fine-tuning starts "
-                         "from plain weights: give the model it was made of" +
+                         "from unquantized weights: give the model before quantization" +
                          ("" if settings.method == "full" else ", method: qlora quantizes it by itself"))
     if settings.method == "full":
         model = load_model(base, device=device)
         return model, {"trained_parameters": sum(parameter.numel() for parameter in model.parameters())}
     kind = {"kind": nf4_layers()} if settings.method == "qlora" else {}
     if kind and torch.device(device).type == "meta":
-        device = torch.device("cpu")  # 4-bit codes are made of values: every process makes its own
+        device = torch.device("cpu")  # every process quantizes the values itself
     held = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
     model = load_model(base, dtype=held, device=device)
     counts = add_adapters(model, settings.lora, settings.seed, **kind)
@@ -61,9 +61,9 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
 
 def save_tuned(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: TuningSettings,
                output: Path) -> dict[str, float]:
-    """Writes what was trained; the weights of a merged model come last. Numbers say what merging rounded away.
+    """Writes the trained model, a merged model's weights last. Returns the rounding error of merging.
 
-    Of adapters that lie on several processes, all of them call this; the first gathers them onto the base, read anew."""
+    With several processes all of them call this; the first one gathers the adapters and merges them into a newly read base."""
     if settings.method == "full":
         save_model(model, tokenizer, output)
         return {}

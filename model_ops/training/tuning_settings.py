@@ -1,4 +1,4 @@
-"""Settings of a stage that trains every weight, or adapters with the weights frozen. Importing this file imports no torch."""
+"""Settings of full fine-tuning, LoRA and QLoRA. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from model_ops.training.settings import TrainingSettings
 
 
 class TuningSettings(TrainingSettings):
-    """Which weights are trained, and with adapters of which shape."""
+    """The method of fine-tuning, and the shape of adapters."""
 
     method: Literal["full", "lora", "qlora"] = Field(
         "full", description="full: train every weight. lora: train adapters, weights frozen. qlora: the same with the "
@@ -29,7 +29,7 @@ class TuningSettings(TrainingSettings):
         return self
 
     def resolved(self):
-        """Open values from the preset; for adapters its learning rate times ten, and the defaults of LoraSettings."""
+        """Missing values from the preset; with adapters its learning rate times ten and the defaults of LoraSettings."""
         filled = super().resolved()
         if self.method == "full":
             return filled

@@ -164,9 +164,10 @@ def _depth(recipe: Recipe, base: Base | None) -> list[Finding]:
     wanted = recipe.student.layers
     if not recipe.student.enabled or depth is None or wanted < 1:
         return []
-    if wanted >= depth:
-        return [problem("student", f"student.layers is {wanted:g}, and the base model has {depth} layers",
-                        f"give fewer than {depth}, or a share below 1")]
+    try:
+        recipe.student.depth(depth)
+    except ValueError as error:
+        return [problem("student", *str(error).split("; ", 1))]
     return [ok("student", f"{wanted:g} of {depth} layers")]
 
 

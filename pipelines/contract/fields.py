@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.operations.evaluate_settings import EvaluationSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
@@ -112,7 +112,8 @@ class RecipeFields(Settings):
     quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
     speculator: AnySpeculatorSettings = Field(
         default_factory=Eagle3Settings, description="Draft model for speculative decoding")
-    evaluation: EvaluateSettings = Field(default_factory=EvaluateSettings, description="Measurements that the gates use")
+    evaluation: EvaluationSettings = Field(
+        default_factory=EvaluationSettings, description="Measurements that the gates use")
     release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
     automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
     threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")

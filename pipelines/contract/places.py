@@ -107,10 +107,12 @@ def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:
     """Reports a student with more layers than its teacher. A Hub id's layers are unknown until it is fetched."""
     student, has = recipe.student, recipe.tiny.layers if recipe.base_model == "tiny" else _layers_of(recipe.base_model)
-    if has is not None and student.enabled and student.layers > has:
-        whose = "tiny.layers" if recipe.base_model == "tiny" else "base_model"
-        yield "student.layers", (f"a student of {student.layers:g} layers cannot come from a teacher of {has} ({whose}); give "
-                                 f"at most {has}, or a share below 1")
+    if has is None or not student.enabled:
+        return
+    try:
+        student.depth(has)
+    except ValueError as error:
+        yield "student.layers", str(error)
 
 
 def _layers_of(directory: str) -> int | None:

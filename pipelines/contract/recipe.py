@@ -19,11 +19,13 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.check import placed, problems_in
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.places import absolute_places, settle_places
 from pipelines.contract.problems import RecipeError
+from pipelines.contract.retired_keys import contradicted, without_retired_keys
 from pipelines.contract.rules import broken_rules
 from pipelines.contract.text import RecipeText, parse_text, parse_values, read_text
 
@@ -42,19 +44,21 @@ class Recipe(RecipeFields):
     def _agrees_with_itself(self):
         if problems := list(broken_rules(self)):
             raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})
-        self.evaluation.num_speculative_tokens = self.speculator.num_speculative_tokens  # evaluation measures what is served
         self.evaluation.temperatures = sorted({*self.evaluation.temperatures, self.speculator.answers.measured_at})
         if self.speculator.enabled and ARCHITECTURES[self.speculator.architecture].unquantized_layer:
             self.quantize.mtp_layer = True
         return self
 
     @property
+    def evaluate_settings(self) -> EvaluateSettings:
+        """Settings of the evaluation job: `evaluation`, and the draft length that is served."""
+        return EvaluateSettings(**self.evaluation.model_dump(),
+                                num_speculative_tokens=self.speculator.num_speculative_tokens)
+
+    @property
     def unneeded(self) -> list[tuple[str, str]]:
         """Keys that were given, are still accepted, and should be removed: (key, why)."""
-        given = self._content.get("evaluation") or {}
-        if "num_speculative_tokens" not in given:
-            return []
-        return [("evaluation.num_speculative_tokens", "it is always speculator.num_speculative_tokens")]
+        return [(key.dotted, f"it is always {key.replaced_by}") for key, _ in without_retired_keys(self._content)[1]]
 
     def as_text(self) -> str:
         """The recipe as JSON that can be read from any folder: the given keys, with absolute paths. Reading it gives the same
@@ -79,13 +83,14 @@ def read_recipe(recipe: str | Mapping[str, Any], base: Path, origin: str = UNNAM
 
 def _validated(text: RecipeText, home: Path, origin: Path | str) -> Recipe:
     recipe, error = None, None
+    content, retired = without_retired_keys(text.content)
     try:
-        recipe = Recipe.model_validate(text.content)
+        recipe = Recipe.model_validate(content)
     except ValidationError as raised:
         error = raised
     problems = [*text.problems, *problems_in(Recipe, text, error)]
     if recipe is not None:
-        problems.extend(placed(settle_places(recipe, home), text))
+        problems.extend(placed([*contradicted(retired, recipe), *settle_places(recipe, home)], text))
     if problems:
         raise RecipeError(origin, problems) from error
     assert recipe is not None

@@ -16,18 +16,9 @@ Broken = Iterator[tuple[str | Place, str]]
 
 def broken_rules(recipe: RecipeFields) -> Broken:
     """Checks the rules between keys; needs nothing but the recipe."""
-    yield from _what_is_measured(recipe)
     yield from _what_drafts(recipe)
     yield from _what_is_trained(recipe)
     yield from _the_data(recipe)
-
-
-def _what_is_measured(recipe: RecipeFields) -> Broken:
-    served, measured = recipe.speculator.num_speculative_tokens, recipe.evaluation.num_speculative_tokens
-    if "num_speculative_tokens" in recipe.evaluation.model_fields_set and served != measured:
-        yield "evaluation.num_speculative_tokens", (
-            f"evaluation.num_speculative_tokens is {measured} and speculator.num_speculative_tokens {served}, but what is "
-            "measured must be what is served; leave the first out")
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from model_ops.atomic_files import write_json, write_text
 from model_ops.wording import counted
 from pipelines.demo.traffic import write_traffic
 from pipelines.running.follow import follow
@@ -24,7 +25,6 @@ from pipelines.running.outcome import Outcome
 from pipelines.running.submit import submit
 from pipelines.storage.locations import RECIPES, lake_location
 from resources.artefacts.registry import Registry
-from resources.atomic import write_json, write_text
 from resources.lake import Lake
 from resources.releasing.approvals import approve, is_approved
 from resources.releasing.endpoints import Endpoint

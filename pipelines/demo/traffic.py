@@ -26,9 +26,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from model_ops.atomic_files import write_json, write_text
 from pipelines.demo.records import Exchange, feedback_record, gateway_pair, litellm_payload, write_gateway_hour
 from pipelines.demo.turns import KINDS, Function, Turn, make_turn, readable_functions
-from resources.atomic import write_json, write_text
 
 RETRIED, REPEATED, NEAR_COPY, FAILED, TRUNCATED, MALFORMED, LATE = 0.03, 0.01, 0.04, 0.02, 0.02, 0.005, 0.003
 EMAIL, CARD = 0.01, 0.006

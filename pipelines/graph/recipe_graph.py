@@ -85,7 +85,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
         "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
         "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
-        "evaluate_settings": (recipe.evaluation, "The recipe's `evaluation`: rows, prompts, temperatures."),
+        "evaluate_settings": (recipe.evaluate_settings, "The recipe's `evaluation`: rows, prompts, temperatures."),
         "release_settings": (recipe.release, "The recipe's `release`: gates, and who approves."),
     }
 

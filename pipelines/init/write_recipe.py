@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
+from model_ops.atomic_files import write_text
 from pipelines.contract.base_choice import TINY, look_at_base
 from pipelines.contract.recipe import load_recipe
 from pipelines.init.recipe_text import Contents, recipe_text
-from resources.atomic import write_text
 from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import InspectError, inspect
 from resources.inspecting.survey import FoundSource, survey

@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
+from model_ops.atomic_files import write_json
 from model_ops.job import Job
 from pipelines.contract.recipe import Recipe
 from pipelines.storage.storage_errors import storage_sentence
 from resources.artefacts.in_use import hold
 from resources.artefacts.manifest import SCRATCH, ManifestError
 from resources.artefacts.registry import Registry
-from resources.atomic import write_json
 from resources.lake import Lake
 from resources.stages import sections
 

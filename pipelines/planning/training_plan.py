@@ -58,13 +58,19 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str = "sft") -> Plan:
         teacher = 0
         if stage == "student":
             teacher = count_weights(config).all
-            layers = settings.layers
-            config.num_hidden_layers = max(1, round(config.num_hidden_layers * layers) if layers < 1 else int(layers))
+            config.num_hidden_layers = _depth_of_student(recipe, config.num_hidden_layers)
             if getattr(config, "layer_types", None):
                 config.layer_types = config.layer_types[:config.num_hidden_layers]
         return choose(needs_of(config, Training.of(settings), name, kind, teacher=teacher), count, device)
     except ModelError as error:
         raise PlanError(f"base_model {recipe.base_model}: {error}") from error
+
+
+def _depth_of_student(recipe: Recipe, teacher_layers: int) -> int:
+    try:
+        return recipe.student.depth(teacher_layers)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from resources.atomic import write_text
+from model_ops.atomic_files import write_text
 from resources.lake import Lake
 from resources.launching.run_history import PROCESS_TAG
 from resources.process_stamp import is_same_process

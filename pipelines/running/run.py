@@ -21,6 +21,7 @@ from typing import Protocol
 import dagster as dg
 from pydantic import BaseModel, ConfigDict
 
+from model_ops.atomic_files import write_json
 from pipelines.contract.recipe import Recipe, RecipeError, load_recipe
 from pipelines.graph.days import first_day
 from pipelines.graph.recipe_graph import definitions
@@ -29,7 +30,6 @@ from pipelines.running.submit import EXIT, STARTED
 from pipelines.storage.lake_recipes import remember
 from pipelines.storage.storage_errors import StorageError, require_writable, storage_sentence
 from resources.artefacts.leftovers import kept_seconds
-from resources.atomic import write_json
 from resources.lake import Lake, LakeError
 from resources.launching.relay import relay
 from resources.launching.run_history import PROCESS_TAG

@@ -25,12 +25,12 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from model_ops.atomic_files import write_json
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.running.outcome import Outcome, State
 from pipelines.storage.lake_recipes import keep_submitted
 from pipelines.storage.locations import lake_location
 from pipelines.storage.storage_errors import require_writable
-from resources.atomic import write_json
 from resources.lake import Lake, LakeError
 from resources.launching.python_process import child_environment, python_module
 from resources.process_stamp import is_same_process

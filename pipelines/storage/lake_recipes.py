@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from resources.atomic import write_json, write_text
+from model_ops.atomic_files import write_json, write_text
 from resources.lake import Lake
 
 

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from model_ops.atomic_files import write_json, write_text
 from resources.artefacts.in_use import hold, let_go
 from resources.artefacts.manifest import (
     SCRATCH,
@@ -35,7 +36,6 @@ from resources.artefacts.manifest import (
     read_manifest,
 )
 from resources.artefacts.source_digest import PROJECT, source_digest
-from resources.atomic import write_json, write_text
 from resources.lake import Lake
 
 ENVIRONMENT = (

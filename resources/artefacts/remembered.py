@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from resources.atomic import write_text
+from model_ops.atomic_files import write_text
 from resources.lake import Lake
 
 

@@ -32,8 +32,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.atomic_files import write_json
 from resources.artefacts.source_digest import source_digest
-from resources.atomic import write_json
 from resources.catalog.comments import RELATIONS, add_comments
 from resources.catalog.release_relations import RELEASE_RELATIONS, create_release_relations
 from resources.lake import Lake

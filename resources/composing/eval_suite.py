@@ -27,12 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
+from resources.curating.eval_items import EVAL_ITEMS
 from resources.reading.json_text import whole
 from resources.reading.sources import Uri
-
-EVAL_ITEMS = pa.schema(
-    [("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())]
-)
 
 PROMPTS = ("prompt", "question", "input", "instruction", "text", "problem")
 ANSWERS = ("answer", "output", "response", "solution", "target", "reference", "canonical_solution")

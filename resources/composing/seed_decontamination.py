@@ -14,15 +14,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from resources.curating.clean import MACROS
-from resources.curating.curate import EVAL_ITEMS
 from resources.curating.curation import Decontamination
 from resources.curating.decontamination import find_items
+from resources.curating.eval_items import read_eval_items
 from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
 
 
 def drop_contaminated_seeds(seeds: Path, eval_items: Path, settings: Decontamination) -> dict[str, int]:
     """Drops the seeds and returns their number by source. `seeds`: the directory that import_seeds filled."""
-    items = pq.read_table(eval_items).select(EVAL_ITEMS.names).cast(EVAL_ITEMS)
+    items = read_eval_items(eval_items)
     if not settings.enabled or not len(items):
         return {}
     with workbench() as connection:

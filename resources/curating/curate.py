@@ -24,13 +24,13 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from model_ops.atomic_files import write_json
 from resources.artefacts.manifest import SCRATCH
-from resources.atomic import write_json
 from resources.curating.clean import MACROS
 from resources.curating.curation import CurationSettings, NearDuplicates, SemanticDuplicates
 from resources.curating.decontamination import find_contamination
+from resources.curating.eval_items import read_eval_items
 from resources.curating.minhash import stamp
 from resources.curating.near_duplicates import ShingleFile, band_hashes, groups_of, link, share_a_bucket
 from resources.curating.row_feedback import attach_row_feedback
@@ -38,10 +38,6 @@ from resources.curating.semantic_duplicates import group_vectors
 from resources.curating.shingles import shingle_sets, text_buffer
 from resources.sql_files import attach_slice, rows, run, stream, workbench, write_rows
 from resources.tables import Tables
-
-EVAL_ITEMS = pa.schema(
-    [("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())]
-)
 
 _PROMPTS = pa.schema([("interaction_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])
 _CONTAMINATED = pa.schema(
@@ -133,11 +129,11 @@ def _decontaminate(
     settings: CurationSettings,
     eval_items: Path | None,
 ) -> dict[str, dict[str, int]]:
-    items = EVAL_ITEMS.empty_table() if eval_items is None else pq.read_table(eval_items).select(EVAL_ITEMS.names)
+    items = read_eval_items(eval_items)
     if not settings.decontamination.enabled or not len(items):
         connection.register("contaminated", _CONTAMINATED.empty_table())
         return {}
-    connection.register("eval_items", items.cast(EVAL_ITEMS))
+    connection.register("eval_items", items)
     find_contamination(connection, tables, workload, settings.decontamination)
     return {suite.pop("suite"): suite for suite in rows(connection, "curating/decontaminate/suite_report").to_pylist()}
 

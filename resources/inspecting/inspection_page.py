@@ -15,8 +15,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+from model_ops.atomic_files import write_text
 from model_ops.wording import counted, plural
-from resources.atomic import write_text
 from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED
 from resources.plain_text import finalize

@@ -30,11 +30,11 @@ import dagster as dg
 from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR
 
+from model_ops.atomic_files import write_text
 from model_ops.job import Job
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.wording import counted
 from resources.artefacts.manifest import SCRATCH
-from resources.atomic import write_text
 from resources.launching.killed import killed_sentence
 from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
 from resources.launching.pace import Pace

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from resources.atomic import write_json
+from model_ops.atomic_files import write_json
 from resources.lake import Lake
 from resources.releasing.gates import GateResult
 

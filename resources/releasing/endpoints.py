@@ -26,8 +26,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from model_ops.atomic_files import write_text
 from resources.artefacts.manifest import ManifestError
-from resources.atomic import write_text
 from resources.lake import Lake
 from resources.releasing.endpoint_log import EndpointLog, Entry, next_entry
 from resources.releasing.old_approvals import old_approvals

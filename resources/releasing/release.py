@@ -12,9 +12,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from model_ops.atomic_files import write_json
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, changed_files, digest_holds, read_manifest
-from resources.atomic import write_json
 from resources.lake import Lake
 from resources.releasing.gates import GateResult, Gates, missed
 from resources.releasing.parts import disagreements

@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from model_ops.atomic_files import write_text
 from model_ops.speculators.serving import Serving, SglangOptions, VllmOptions
-from resources.atomic import write_text
 
 
 def write_scripts(

@@ -16,10 +16,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+from model_ops.atomic_files import write_text
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
-from resources.atomic import write_text
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
 from resources.stages import model_chain, stage

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.tensor import DTensor, Shard, init_device_mesh
 
 from model_ops import torch_internals
@@ -14,13 +15,16 @@ from model_ops.torch_internals import (
     TorchDispatchMode,
     foreach_multiply,
     foreach_norm,
+    has_forward_hooks,
     int8_matmul,
+    shallow_copy,
     tree_leaves,
     unset_fake_temporarily,
 )
 
 MODEL_OPS = Path(torch_internals.__file__).parent
-PRIVATE = re.compile(r"(?:from|import) (?:torch|transformers)(?:\.\w+)*\._\w|\btorch\._[a-z]|\._local_tensor\b")
+PRIVATE = re.compile(r"(?:from|import) (?:torch|transformers)(?:\.\w+)*\._\w|\btorch\._[a-z]|\._local_tensor\b"
+                     r"|\._(?:parameters|buffers|modules|forward_hooks|forward_pre_hooks)\b")
 
 
 def test_no_other_file_takes_private_parts_of_torch_or_transformers():
@@ -69,6 +73,31 @@ def test_all_gradients_are_scaled_in_place_and_measured_at_once():
     assert all(torch.isclose(norm, gradient.norm()) for norm, gradient in zip(norms, gradients, strict=True))
     foreach_multiply(gradients, 0.25)
     assert all(torch.equal(one, other) for one, other in zip(gradients, wanted, strict=True))
+
+
+def test_a_shallow_copy_computes_with_other_parameters_and_leaves_the_module_alone():
+    linear, x = nn.Linear(3, 3), torch.randn(2, 3)
+    linear.forward = lambda hidden: hidden * 0
+    copied = shallow_copy(linear, {"weight": 2 * torch.eye(3), "bias": None})
+    assert torch.equal(copied(x), 2 * x) and copied.bias is None
+    assert torch.equal(linear(x), x * 0) and isinstance(linear.weight, nn.Parameter) and linear.bias is not None
+    copied.in_features = 7
+    assert linear.in_features == 3
+
+
+def test_a_shallow_copy_has_other_submodules():
+    both, x = nn.Sequential(nn.Identity(), nn.Identity()), torch.ones(1, 2)
+    assert torch.equal(shallow_copy(both, modules={"1": nn.Softmax(-1)})(x), x / 2) and torch.equal(both(x), x)
+
+
+def test_forward_hooks_are_seen():
+    for register in ("register_forward_hook", "register_forward_pre_hook"):
+        layer = nn.Identity()
+        assert not has_forward_hooks(layer)
+        hook = getattr(layer, register)(lambda *_: None)
+        assert has_forward_hooks(layer)
+        hook.remove()
+        assert not has_forward_hooks(layer)
 
 
 def test_the_local_part_of_a_cut_tensor_is_its_memory_not_a_copy(tmp_path):

@@ -31,7 +31,7 @@ class DraftModelSettings(SpeculatorSettings):
         "`student` (the recipe's), or a directory. Left out: student")
 
     COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "draft_model": "student"}
-    # a tenth of a new drafter's learning rate: the model is trained already
+    # a tenth of a new drafter's learning rate, because the model is already trained
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         name: {**SpeculatorSettings.PRESETS[name], "learning_rate": rate}
         for name, rate in {"quick": 1e-4, "balanced": 4e-5, "thorough": 2e-5}.items()}
@@ -49,7 +49,7 @@ class DraftModelSettings(SpeculatorSettings):
 
 
 def _is_drafting_language_model(config: Config) -> bool:
-    """A language model that names the target it was trained for."""
+    """Whether a config.json is of a language model that names the target it was trained for."""
     return WEIGHTS in config and config.get("model_type") in MODEL_TYPES and all(
         name.endswith("ForCausalLM") for name in config.get("architectures") or [""])
 

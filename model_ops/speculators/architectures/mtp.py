@@ -30,20 +30,20 @@ class MtpSettings(SpeculatorSettings):
         "recipe's base model), or a directory. Left out: base")
 
     COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "mtp_layer": "base"}
-    # a tenth of a new drafter's learning rate: the layer is trained already
+    # a tenth of a new drafter's learning rate, because the layer is already trained
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         name: {**SpeculatorSettings.PRESETS[name], "learning_rate": rate}
         for name, rate in {"quick": 1e-4, "balanced": 4e-5, "thorough": 2e-5}.items()}
 
 
 def _check_target(target: Path, config: Config) -> None:
-    """Refuses a target beside which vLLM could not run the layer."""
+    """Refuses a target with which vLLM cannot run the layer."""
     if config["model_type"] not in BODY_TYPES:
-        raise ModelError(f"{target} is a {config['model_type']}; architecture mtp is known for {', '.join(BODY_TYPES)}, the "
-                         "body beside MiMo's layer: take eagle3")
+        raise ModelError(f"{target} is a {config['model_type']}; architecture mtp supports only {', '.join(BODY_TYPES)}, the "
+                         "body of MiMo: choose eagle3")
     if takes_layer_for_quantized(config):
-        raise ModelError(f"{target} is quantized and its config.json does not say that the multi-token-prediction layer beside "
-                         "it is not: vLLM would take its floats for int8; quantize the model again with mtp_layer: true")
+        raise ModelError(f"{target} is quantized, and its config.json does not exclude the multi-token-prediction layer, which "
+                         "vLLM would then read as int8; quantize the model again with mtp_layer: true")
 
 
 def _check_layer(directory: Path, target: Path) -> None:
@@ -78,5 +78,5 @@ MTP = Architecture(
     refuses_tiny_base="which trains the base model's own multi-token-prediction layer, and base_model tiny has none; take "
     "eagle3, or a base that has such a layer",
     starts_from=StartingModel("mtp_layer", "base", "a model with a multi-token-prediction layer", _check_layer, _lacking_in),
-    # vLLM reads the number of such layers in the target's config, which has none
+    # vLLM reads the number of such layers from the target's config, which has none
     vllm=VllmOptions("mtp", SAMPLED_DRAFTS, hf_overrides={"num_nextn_predict_layers": 1}))

@@ -156,7 +156,7 @@ found["bad"] = compared("bad-one", "bad-two")
 def refuse():
     world = World.start(MeshSettings(tp=2), torch.device("cpu"))
     try:
-        world.place_as_one(torch.nn.Linear(2, 2))
+        world.place_single_unit(torch.nn.Linear(2, 2))
     except ModelError as error:
         (root / f"refused-{dist.get_rank()}").write_text(str(error))
 

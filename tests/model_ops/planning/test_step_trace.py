@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
-from model_ops.models.lean_layers import make_lean
+from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.objectives.sft import next_token_loss
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.planning.needs import Training, count_weights, needs_of
@@ -26,7 +26,7 @@ def measured(layers, tokens, length, checkpointing, **changes):
 
     model = tiny_model("llama", layers=layers, **{**SHAPE, **changes}).requires_grad_(True).train()
     model.set_attn_implementation("packed")
-    make_lean(model)
+    use_memory_efficient_layers(model)
     keep_less(model, checkpointing)
     generator = np.random.default_rng(0)
     vocab = changes.get("vocab_size", 96)

@@ -116,11 +116,15 @@ def test_nobody_to_approve(tmp_path, monkeypatch):
     assert "MILLRACE_USER" in bad(found(tmp_path), "warning")["approval"]
 
 
-def test_a_student_as_deep_as_its_teacher_from_the_hub(tmp_path):
+def test_a_student_deeper_than_its_teacher_from_the_hub(tmp_path):
     """The recipe itself refuses it for tiny and for a directory; what lies in the hub's cache is known only here."""
     recipe = load_recipe(write(tmp_path, base_model="owner/model", student={"layers": 12}))
     [finding] = base_model._depth(recipe, Base("x", "directory", {"num_hidden_layers": 10}))
-    assert finding.state == "problem" and "has 10 layers" in finding.message
+    assert finding.state == "problem" and "its teacher has 10" in finding.message
+    assert "at most 10" in finding.remedy
+    as_deep = load_recipe(write(tmp_path, base_model="owner/model", student={"layers": 10}))
+    [finding] = base_model._depth(as_deep, Base("x", "directory", {"num_hidden_layers": 10}))
+    assert finding.state == "ok"
 
 
 def test_token_ids_and_a_tokenizer_made_on_the_spot(tmp_path):

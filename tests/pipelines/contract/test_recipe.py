@@ -26,8 +26,8 @@ def test_three_keys_are_enough_and_paths_are_relative_to_the_recipe(tmp_path):
 def test_what_is_measured_is_what_is_served(tmp_path):
     more = "speculator: {num_speculative_tokens: 4, answers: {temperature: 0.7}}\n"
     recipe = load_recipe(write(tmp_path, SMALLEST + more))
-    assert recipe.evaluation.num_speculative_tokens == 4
-    assert 0.7 in recipe.evaluation.temperatures
+    assert recipe.evaluate_settings.num_speculative_tokens == 4
+    assert 0.7 in recipe.evaluate_settings.temperatures
 
 
 def test_urls_are_left_alone(tmp_path):

@@ -66,8 +66,10 @@ def said(folder, more):
     ("student: null", "student: is empty; write `student: {enabled: false}` to switch it off, or leave the key out to take its "
      "defaults"),
     ("sft:", "sft: is empty; give its keys below it, or leave the key out to take its defaults"),
-    ("student: {layers: 99}", "student.layers: a student of 99 layers cannot come from a teacher of 10 (tiny.layers); give at "
-     "most 10, or a share below 1"),
+    ("student: {layers: 99}", "student.layers: the student cannot keep 99 layers, its teacher has 10; set student.layers to at "
+     "most 10, or to a share below 1"),
+    ("student: {layers: 11}", "student.layers: the student cannot keep 11 layers, its teacher has 10; set student.layers to at "
+     "most 10, or to a share below 1"),
     ("student: {layers: 2.5}", "student: layers is 2.5; it must be a share below 1 or a whole number of layers"),
     ("student: {layers: 70%}", "student.layers: it holds '70%'; give a number above 0 and at most 1,024; 70% is 0.7"),
     ("first_day: 2026-02-30", "first_day: there is no day 2026-02-30; a date is a year, a month and a day, such as 2026-06-01"),
@@ -168,7 +170,7 @@ def test_layers_of_a_base_in_a_directory_are_counted(tmp_path):
     (tmp_path / "base" / "config.json").write_text(json.dumps({"text_config": {"num_hidden_layers": 6}}))
     text = SMALLEST.replace("tiny", "base")
     [problem] = problems(tmp_path, text + "student: {layers: 7}\n")
-    assert "a teacher of 6 (base_model)" in problem.sentence
+    assert "its teacher has 6" in problem.sentence
     for fine in ("student: {layers: 6}", "student: {layers: 7, enabled: false}"):
         (tmp_path / "fine.yaml").write_text(text + fine + "\n")
         assert load_recipe(tmp_path / "fine.yaml")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from model_ops.atomic_files import write_json
 from resources.artefacts import leftovers
 from resources.artefacts.in_use import InUse, hold, let_go, taken
 from resources.artefacts.leftovers import KEEP_DAYS, kept_seconds, remove_leftovers
 from resources.artefacts.manifest import Input
 from resources.artefacts.registry import Registry
-from resources.atomic import write_json
 from resources.lake import Lake, LakeError
 
 DAY = 86_400.0

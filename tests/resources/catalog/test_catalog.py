@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from interaction_rows import START, days_of, interaction, store
 
+from model_ops.atomic_files import write_json
 from resources.artefacts.manifest import Code, Input, Manifest, describe_files, files_digest
 from resources.artefacts.slice_digest import slice_digest
-from resources.atomic import write_json
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError, ask, lineage_of, query
 from resources.catalog.comments import RELATIONS

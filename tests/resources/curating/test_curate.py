@@ -14,8 +14,9 @@ from interaction_rows import days_of, interaction, read, store, thumb
 
 from resources.artefacts.slice_digest import slice_digest
 from resources.curating.clean import clean
-from resources.curating.curate import EVAL_ITEMS, CurationError, curate
+from resources.curating.curate import CurationError, curate
 from resources.curating.curation import CurationSettings
+from resources.curating.eval_items import EVAL_ITEMS
 from resources.lake import Lake
 from resources.tables import Tables
 

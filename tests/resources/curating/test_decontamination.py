@@ -11,8 +11,9 @@ from interaction_rows import days_of, interaction, read, store
 
 from resources.curating import decontamination
 from resources.curating.clean import clean
-from resources.curating.curate import EVAL_ITEMS, curate
+from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
+from resources.curating.eval_items import EVAL_ITEMS
 from resources.lake import Lake
 from resources.tables import Tables
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP, Qwen3RMSNorm
 
-from model_ops.models.lean_layers import make_lean
+from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 
 
 def saved_bytes(module, *inputs):
@@ -31,14 +31,14 @@ def saved_bytes(module, *inputs):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_architecture_gives_the_same_loss_and_gradients(name, precision):
     plain = architectures.build(name)
-    lean = copy.deepcopy(plain)
-    changed = make_lean(lean)
+    efficient = copy.deepcopy(plain)
+    changed = use_memory_efficient_layers(efficient)
     norms = sum(type(module).__name__.endswith("RMSNorm") for module in plain.modules())
     mlps = sum(type(module).__name__.endswith("MLP") and hasattr(module, "gate_proj") for module in plain.modules())
     assert changed == norms + mlps > 0
     ids = torch.randint(3, 61, (1, 40), generator=torch.Generator().manual_seed(1))
     gradients = []
-    for model in (plain, lean):
+    for model in (plain, efficient):
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
             logits = model(ids, use_cache=False).logits[0].float()
         nn.functional.cross_entropy(logits[:-1], ids[0, 1:]).backward()
@@ -51,12 +51,12 @@ def test_every_architecture_gives_the_same_loss_and_gradients(name, precision):
 def test_a_norm_keeps_its_input_and_an_mlp_gate_and_up():
     norm, x = Qwen3RMSNorm(64), torch.randn(1, 100, 64, requires_grad=True)
     before = saved_bytes(norm, x)
-    assert make_lean(norm) == 1
+    assert use_memory_efficient_layers(norm) == 1
     assert saved_bytes(norm, x) <= 1.05 * x.nbytes < 0.7 * before
     mlp = Qwen3MLP(architectures.build("qwen3").config)
     x = torch.randn(1, 100, 32, requires_grad=True)
     before = saved_bytes(mlp, x)
-    make_lean(mlp)
+    use_memory_efficient_layers(mlp)
     assert saved_bytes(mlp, x) == x.nbytes + 2 * 100 * 48 * 4 < 0.7 * before
 
 
@@ -70,7 +70,7 @@ def test_a_module_that_only_looks_alike_stays_as_it_is():
             return 2 * self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
     norm = OddRMSNorm()
-    assert make_lean(norm) == 0
+    assert use_memory_efficient_layers(norm) == 0
     assert torch.equal(norm(torch.ones(1, 1, 8)).round(), torch.full((1, 1, 8), 2.0))
 
 
@@ -83,7 +83,7 @@ def test_layers_that_are_no_plain_linear_ones_are_still_called():
     mlp, seen = Qwen3MLP(architectures.build("qwen3").config), []
     wrapped = Doubled(48, 32, bias=False)
     wrapped.weight = mlp.down_proj.weight
-    make_lean(mlp)
+    use_memory_efficient_layers(mlp)
     x = torch.randn(1, 5, 32)
     once = mlp(x)
     mlp.down_proj.register_forward_hook(lambda *_: seen.append(1))
@@ -95,5 +95,5 @@ def test_layers_that_are_no_plain_linear_ones_are_still_called():
 
 def test_a_second_call_changes_nothing_more():
     model = architectures.build("llama")
-    assert make_lean(model) > 0
-    assert make_lean(model) == 0
+    assert use_memory_efficient_layers(model) > 0
+    assert use_memory_efficient_layers(model) == 0

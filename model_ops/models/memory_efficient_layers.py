@@ -1,18 +1,17 @@
-"""Norms and gated MLPs that keep less of their forward pass for the backward one, with the same results.
+"""RMSNorm and gated MLP that save fewer activations for the backward pass, with the same results.
 
-    make_lean(model)        # before it is trained; returns how many modules keep less
+    use_memory_efficient_layers(model)        # before training; returns the number of modules that were changed
 
-transformers' RMSNorm keeps its input twice in float32 and its MLP four tensors of the MLP's width. Here a norm keeps
-its input, which the residual stream holds anyway, and one number per token; an MLP keeps gate and up, and takes their
-product again in the backward pass. On a Qwen3 shape in bfloat16 that is half of the memory of all activations.
+RMSNorm of transformers saves its input twice in float32, and its MLP saves four tensors of the MLP's width. Here a norm
+saves its input, which the residual stream holds anyway, and one number per token. An MLP saves gate and up, and recomputes
+their product in the backward pass. On a Qwen3 shape in bfloat16 this halves the memory of all activations.
 
-A module is changed only where, tried on numbers, it gives what its own code gives, gradients included; every other one
-stays as its author wrote it. Calls go through the module's own linear layers, so adapters keep working.
+A module is changed only if a trial on random numbers gives the outputs and gradients of the module's own code. Every other
+module keeps its own forward. Calls go through the module's own linear layers, so adapters keep working.
 """
 
 from __future__ import annotations
 
-import copy
 import types
 
 import torch
@@ -22,20 +21,22 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
+from model_ops.torch_internals import has_forward_hooks, shallow_copy
+
 WIDTH = 8
-"""Of the small modules that are tried."""
+"""Hidden size of the small modules in the trial."""
 
 GEMMA_NORMS = ("Gemma", "T5Gemma")
-"""Families whose norm scales by 1 + weight, before it rounds."""
+"""Model families whose RMSNorm scales by 1 + weight, before it rounds."""
 
 
-def make_lean(model: nn.Module) -> int:
-    """Changes the modules of `model` that are understood, in place; returns how many."""
+def use_memory_efficient_layers(model: nn.Module) -> int:
+    """Replaces the forward of every RMSNorm and gated MLP that passes the trial, in place; returns their number."""
     found: dict[type, bool] = {}
     changed = 0
     for module in model.modules():
-        forward = None if "forward" in module.__dict__ else _lean_forward(module)
-        if forward is None:  # not understood, or another part of the trainer has given it a forward of its own
+        forward = None if "forward" in module.__dict__ else _efficient_forward(module)
+        if forward is None:  # an unknown module, or one whose forward was replaced already
             continue
         if type(module) not in found:
             found[type(module)] = _gives_the_same(module, forward)
@@ -45,9 +46,9 @@ def make_lean(model: nn.Module) -> int:
     return changed
 
 
-def _lean_forward(module: nn.Module):
+def _efficient_forward(module: nn.Module):
     name = type(module).__name__
-    if name.endswith("RMSNorm") and module._parameters.get("weight") is not None:
+    if name.endswith("RMSNorm") and getattr(module, "weight", None) is not None:
         if name.startswith(GEMMA_NORMS):
             return _gemma_norm_forward if hasattr(module, "eps") else None
         return _norm_forward if hasattr(module, "variance_epsilon") else None
@@ -69,24 +70,24 @@ def _gemma_norm_forward(self: nn.Module, x: Tensor) -> Tensor:
 
 def _mlp_forward(self: nn.Module, x: Tensor) -> Tensor:
     gate, up, down = self.gate_proj(x), self.up_proj(x), self.down_proj
-    # Only a plain layer may be taken out of its module's hands: adapters, quantized weights and hooks (a layer that is
-    # cut over processes has them) keep theirs.
+    # Only a plain layer may be computed here: adapters, quantized weights and hooks (a layer that is sharded over
+    # processes has them) need the layer's own forward.
     plain = type(down) is nn.Linear and down.bias is None and not isinstance(down.weight, DTensor)
-    if plain and down.weight.requires_grad and not down._forward_hooks and not down._forward_pre_hooks:
+    if plain and down.weight.requires_grad and not has_forward_hooks(down):
         return _GatedDown.apply(gate, up, down.weight.to(gate.dtype), self.act_fn)
     return down(_Gated.apply(gate, up, self.act_fn))
 
 
 def rms_norm(x: Float[Tensor, "*rows hidden"], weight: Float[Tensor, " hidden"], epsilon: float) -> Tensor:
-    """RMSNorm that keeps its input and one number a row; under autocast its output is in autocast's dtype."""
+    """RMSNorm that saves its input and one number per row. Under autocast, the output has autocast's dtype."""
     return _RmsNorm.apply(x, weight, epsilon, 0.0)
 
 
 class _RmsNorm(torch.autograd.Function):
     """y = (offset + w) * x / rms(x), computed in float32 (Zhang and Sennrich 2019, arXiv 1910.07467).
 
-    Under autocast a float32 input or weight gives an output in autocast's dtype: whatever reads a norm is a matrix product,
-    which would round it so itself. Else the output's dtype and the order of rounding are those of the module's own code.
+    Under autocast a float32 input or weight gives an output in autocast's dtype: a matrix product reads the output and
+    would round it to that dtype. Otherwise dtype and order of rounding are the same as in the module's own code.
     """
 
     @staticmethod
@@ -115,7 +116,7 @@ class _RmsNorm(torch.autograd.Function):
 
 
 class _Gated(torch.autograd.Function):
-    """act(gate) * up; keeps gate and up alone."""
+    """act(gate) * up; saves only gate and up."""
 
     @staticmethod
     def forward(ctx, gate: Float[Tensor, "*rows mlp"], up: Float[Tensor, "*rows mlp"], act: nn.Module) -> Tensor:
@@ -131,7 +132,7 @@ class _Gated(torch.autograd.Function):
 
 
 class _GatedDown(torch.autograd.Function):
-    """(act(gate) * up) @ down.T; the product that enters the last matrix is taken again for that matrix's gradient."""
+    """(act(gate) * up) @ down.T; the backward pass recomputes act(gate) * up for the gradient of `down`."""
 
     @staticmethod
     def forward(ctx, gate: Float[Tensor, "*rows mlp"], up: Float[Tensor, "*rows mlp"], down: Float[Tensor, "hidden mlp"],
@@ -157,7 +158,7 @@ def _gated_gradients(gradient: Tensor, gate: Tensor, up: Tensor, act: nn.Module)
 
 
 def _derivative_of(act: nn.Module | None):
-    """(gradient, input) -> gradient of the input, for the activations that are understood."""
+    """(gradient, input) -> gradient of the input, for the supported activations; None for any other."""
     name = type(act).__name__
     if isinstance(act, nn.SiLU) or name == "SiLUActivation":
         return torch.ops.aten.silu_backward
@@ -166,19 +167,19 @@ def _derivative_of(act: nn.Module | None):
     return None
 
 
-def _gives_the_same(module: nn.Module, lean) -> bool:
-    """Whether a small module of this kind, in float32, gives equal outputs and gradients both ways."""
-    tried = copy.copy(module)
+def _gives_the_same(module: nn.Module, efficient) -> bool:
+    """Whether a small module of this kind, in float32, gives equal outputs and gradients with both forwards."""
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False):
         torch.manual_seed(0)
-        if module._parameters:
-            tried._parameters = {"weight": nn.Parameter(torch.randn(WIDTH))}
+        if any(True for _ in module.parameters(recurse=False)):
+            tried = shallow_copy(module, parameters={"weight": nn.Parameter(torch.randn(WIDTH))})
         else:
-            tried._modules = {**module._modules, "gate_proj": nn.Linear(WIDTH, 6, bias=False),
-                              "up_proj": nn.Linear(WIDTH, 6, bias=False), "down_proj": nn.Linear(6, WIDTH, bias=False)}
+            tried = shallow_copy(module, modules={
+                "gate_proj": nn.Linear(WIDTH, 6, bias=False), "up_proj": nn.Linear(WIDTH, 6, bias=False),
+                "down_proj": nn.Linear(6, WIDTH, bias=False)})
         x, upstream, results = torch.randn(1, 3, WIDTH), torch.randn(1, 3, WIDTH), []
         with torch.enable_grad():
-            for forward in (type(tried).forward, lean):
+            for forward in (type(tried).forward, efficient):
                 given = x.clone().requires_grad_(True)
                 output = forward(tried, given)
                 results.append([output, *torch.autograd.grad(output, [given, *tried.parameters()], upstream)])
