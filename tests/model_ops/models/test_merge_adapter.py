@@ -121,7 +121,7 @@ def test_adapters_that_cannot_be_merged_are_one_sentence(base, tmp_path):
     assert "copy the whole adapter" in refused(adapter, tmp_path)
     tensors.write_bytes(whole)
     config.write_text(json.dumps({**settings, "base_model_name_or_path": "../nowhere"}))
-    assert "neither a directory nor a Hugging Face id" in refused(adapter, tmp_path)
+    assert "no directory here and no Hugging Face id" in refused(adapter, tmp_path)
     config.write_text(json.dumps({**settings, "base_model_name_or_path": None}))
     assert "names no base_model_name_or_path" in refused(adapter, tmp_path)
 
@@ -139,5 +139,5 @@ def test_a_recipe_is_checked_by_the_model_under_the_adapter(base, tmp_path):
     assert found.weight_bytes == look_at_base(str(base)).weight_bytes > 0
     config = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
     (tmp_path / "adapter/adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "../gone"}))
-    with pytest.raises(BaseModelError, match="neither a directory nor a Hugging Face id"):
+    with pytest.raises(BaseModelError, match="no directory here and no Hugging Face id"):
         look_at_base("adapter", tmp_path)
