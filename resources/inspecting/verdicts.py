@@ -99,4 +99,4 @@ def _answer(checks: list[Check], usable: int) -> tuple[str, str]:
         return "not yet", f"Too little to go by: {counted(usable, 'usable row')}. Collect more, or add seeds."
     if missing == [VOLUME]:
         return "possible", "The rows suffice; at this volume it would save time rather than money."
-    return "not yet", f"Against it:  {'; '.join(missing)}."
+    return "not yet", f"Against it: {'; '.join(missing)}."

@@ -53,7 +53,7 @@ def test_rows_and_trees_leave_missing_values_empty():
 
 def test_a_sweep_in_which_every_rate_broke_says_no_none(tmp_path):
     console = Console(record=True, width=200)
-    print_sweep(Report("sft", 100, [Tried(1e-3, None, 0.0, None, broke="the loss left the numbers")], tmp_path), console)
+    print_sweep(Report("sft", 100, [Tried(1e-3, None, 0.0, None, broke="the loss is not finite")], tmp_path), console)
     assert "None" not in console.export_text()
 
 

@@ -90,7 +90,7 @@ def test_a_dataset_without_validation_cannot_call_a_rate_better(recipe, lake, ba
 
 def test_ties_and_broken_rates_are_said():
     tried = [Tried(1e-5, 2.50, 0.01, 2.4), Tried(1e-4, 2.48, 0.02, 2.3), Tried(3e-4, 2.60, 0.01, 2.2),
-             Tried(1e-2, None, 0.0, None, broke="the loss left the numbers")]
+             Tried(1e-2, None, 0.0, None, broke="the loss is not finite")]
     report = Report("sft", 50, tried, Path("x"))
     assert report.best.learning_rate == 1e-4
     assert [one.learning_rate for one in report.tied] == [1e-5]

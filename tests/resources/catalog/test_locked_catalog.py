@@ -205,7 +205,7 @@ def test_no_setting_is_changed(places, sql):
 
 
 def test_a_file_that_is_refused_is_named_with_what_reads_it(places):
-    with pytest.raises(CatalogError, match=r"reads the tables and datasets of the lake, and nothing else .*outside.csv.*"
+    with pytest.raises(CatalogError, match=r"reads only the tables and datasets of the lake .*outside.csv.*"
                                            r"plain DuckDB on .*catalog.duckdb"):
         query(places[0], f"from read_csv('{places[1]['outside']}')")
 

@@ -65,5 +65,5 @@ def test_several_statements_are_refused(connection, sql):
 
 @pytest.mark.parametrize("sql", ["", "  ", "-- a comment", ";"])
 def test_nothing_is_no_question(connection, sql):
-    with pytest.raises(NotAQuestionError, match="there is no SQL"):
+    with pytest.raises(NotAQuestionError, match="the query is empty"):
         check_question(connection, sql)

@@ -61,7 +61,7 @@ def test_every_format_and_auto(tmp_path):
         ('{"prompt": "p"}\nnot json\n', "auto", "line 2 is not JSON"),
         ('{"foo": 1}\n', "auto", "no prompt found.*its keys are foo"),
         ('["a"]', "auto", "record 1 is not a JSON object"),
-        ("[1, ", "auto", "begins as a JSON array"),
+        ("[1, ", "auto", "begins like a JSON array"),
         ("\n", "auto", "holds no items"),
         ('{"turns": []}\n', "spec_bench", "needs `turns`"),
     ],

@@ -96,7 +96,7 @@ def test_a_judge_that_is_down_is_said_and_what_waits_is_on_record(tables):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    with pytest.raises(JudgeError, match=r"does not answer \(no reply: NewConnectionError\): 0 rows were judged and kept, 4 wait"):
+    with pytest.raises(JudgeError, match=r"does not answer \(no reply: NewConnectionError\): 0 rows were judged and kept, 4 are not judged yet"):
         judge(tables, "tutor", settings(nobody, retries=0))
     found = read(tables, "judgements")
     assert {row["score"] for row in found} == {None} and len({row["interaction_id"] for row in found}) == 4
@@ -104,7 +104,7 @@ def test_a_judge_that_is_down_is_said_and_what_waits_is_on_record(tables):
 
 def test_a_judge_that_goes_away_keeps_what_it_said(tables, monkeypatch):
     monkeypatch.setattr(judging, "AT_A_TIME", 2)
-    said = r"does not answer \(HTTP 500\): 2 rows were judged and kept, 2 wait"
+    said = r"does not answer \(HTTP 500\): 2 rows were judged and kept, 2 are not judged yet"
     leaving = judge_server(lambda body, number: scores(7, 7) if number <= 2 else (500, {}))
     with leaving as (base_url, _), pytest.raises(JudgeError, match=said):
         judge(tables, "tutor", settings(base_url, retries=0, concurrency=1))

@@ -179,7 +179,7 @@ def test_what_was_not_measured_is_not_said(tmp_path):
     tokens = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}]
     found = inspect([write(tmp_path / "tokens.jsonl", tokens)])
     assert found.acceptance.get("K3") is None
-    assert "long enough to try" in found.verdicts[0].sentence and "n-gram:" not in found.verdicts[0].sentence
+    assert "long enough to measure" in found.verdicts[0].sentence and "n-gram:" not in found.verdicts[0].sentence
     assert "An n-gram drafter" not in [section.title for section in sections(found)]
 
 

@@ -63,9 +63,9 @@ def test_a_change_in_between_is_noticed_and_leaves_no_entry(endpoint):
     _, seen = endpoint.seen()
     endpoint.nominate(release("r1"))
     for late in (endpoint.promote, endpoint.roll_back):
-        with pytest.raises(EndpointError, match="changed by someone else"):
+        with pytest.raises(EndpointError, match="endpoint was changed"):
             late(release("r9"), ANA, seen)
-    with pytest.raises(EndpointError, match="changed by someone else"):
+    with pytest.raises(EndpointError, match="endpoint was changed"):
         endpoint.decide("approved", release("r9"), ANA, seen)
     assert endpoint.read().champion is None and len(endpoint.entries()) == 1
 
