@@ -111,7 +111,7 @@ def test_suffix_decoding_begins_with_the_answers_that_were_trained_on(place, tmp
     warm = evaluate.run(Job(operation="evaluate", output=tmp_path / "warm", inputs=inputs, settings=asked), Progress())
     assert warm["tau_suffix_t0"] > cold["tau_suffix_t0"] and warm["tau_ngram_t0"] == cold["tau_ngram_t0"]
     assert json.loads((tmp_path / "warm/report.json").read_text())["past_answers"] == len(ids)
-    with pytest.raises(ModelError, match="what `generate` wrote"):
+    with pytest.raises(ModelError, match="a directory that `generate` wrote"):
         evaluate.run(Job(operation="evaluate", output=tmp_path / "bad", settings=asked,
                          inputs={**inputs, "answers": place / "dataset"}), Progress())
 
