@@ -135,3 +135,9 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
     with pytest.raises(ModelError, match="another tokenizer than the target"):
         evaluate.run(Job(operation="evaluate", output=tmp_path / "other", settings=asked,
                          inputs={**inputs, "draft_model": tmp_path / "stranger"}), Progress())
+
+
+def test_every_model_of_a_job_is_scored_and_stages_name_a_directory_before_target(tmp_path):
+    names = ("target", "dataset", "base", "speculator", "reference", "aligned", "answers", "draft_model")
+    job = Job(operation="evaluate", output=tmp_path, inputs={name: tmp_path / name for name in names})
+    assert evaluate._models(job) == ["base", "aligned", "target", "reference"]
