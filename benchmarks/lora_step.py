@@ -47,7 +47,7 @@ from model_ops.training.flops import matrix_work, needed_flops
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.packing import PackedPlan
 from model_ops.training.step import optimizer_step
-from model_ops.training.tied_embedding import few_rows_added
+from model_ops.training.tied_embedding import sparse_lookup_gradients
 
 QUICK_SHAPE = {**LARGE, "hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 768, "vocab_size": 8_192}
 
@@ -89,7 +89,7 @@ def measure(quick: bool, shared: str) -> dict[str, Any]:
         for name, model in models.items():
             batches = plan.step(index)
             started_s = time.perf_counter()
-            with few_rows_added(model, world):
+            with sparse_lookup_gradients(model, world):
                 numbers = optimizer_step(model, batches, next_token_loss, optimizers[name], settings[name], world,
                                          name=f"{name} step {index}")
             if index > 0:  # the first step of each makes its kernels and the optimizer's state

@@ -16,10 +16,10 @@ class GenerateSettings(Settings):
     prompts: int | None = Field(
         None, ge=1, description="Most turns to answer, in a seeded choice of conversations. Left out: all")
     temperature: float | None = Field(
-        None, ge=0, le=100, description="Sampling temperature of every answer, 0 is greedy. Left out: that of each logged "
+        None, ge=0, le=100, description="Sampling temperature of every answer, 0 is greedy. Left out: as in each logged "
         "request")
     top_p: float | None = Field(
-        None, gt=0, le=1, description="Nucleus sampling of every answer. Left out: that of each logged request")
+        None, gt=0, le=1, description="Nucleus sampling of every answer. Left out: as in each logged request")
     served_as: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list, description="Model names under which the log shows these very weights: their served token ids "
         "are used as they are. Rows that name the digest of the weights always are")

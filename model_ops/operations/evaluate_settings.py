@@ -16,8 +16,8 @@ class EvaluationSettings(Settings):
     prompts: int = Field(200, ge=1, description="Held-out prompts that the drafters are measured on")
     max_new_tokens: int = Field(128, ge=1, le=2**20, description="Most tokens of one measured answer")
     temperatures: list[Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]] = Field(
-        default_factory=lambda: [0.0, 1.0], description="Sampling temperatures to measure at, 0 is greedy; that of the "
-        "drafter's answers is always among them")
+        default_factory=lambda: [0.0, 1.0], description="Sampling temperatures to measure at, 0 is greedy; the temperature of "
+        "the drafter's answers is always among them")
     batch_size: int = Field(64, ge=1, le=65_536, description="Answers decoded together")
     max_length: int = Field(4_096, ge=16, le=2**24, description="Tokens of the longest held-out row; a longer one is cut")
     seed: Seed = Field(0, description="Seed of the choice of rows and prompts, and of sampling")

@@ -10,8 +10,8 @@ from model_ops.training.tuning_settings import TuningSettings
 
 
 class SftSettings(TuningSettings):
-    """Supervised fine-tuning on assistant tokens only. With adapters, a learning rate that is left out is ten times that of the
-    preset (Schulman et al., "LoRA Without Regret", 2025)."""
+    """Supervised fine-tuning on assistant tokens only. With adapters, the default learning rate is ten times the preset's
+    (Schulman et al., "LoRA Without Regret", 2025)."""
 
     z_loss: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "

@@ -31,7 +31,7 @@ from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.models.target_digest import weight_file_stamps
-from model_ops.parallel.gather import whole_again
+from model_ops.parallel.gather import gather_parameters
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
@@ -92,7 +92,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     plan = SpeculatorPlan(rows, states, settings)
     result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
                    world=world)
-    whole_again(model, keep=world.leads)
+    gather_parameters(model, keep=world.leads)
     if world.leads:
         _save(model, job, settings)
         shutil.rmtree(work / "states", ignore_errors=True)

@@ -2,7 +2,7 @@
 
     weights = whole_tensors(model.state_dict(), keep=world.leads, to=torch.bfloat16)
 
-    whole_again(model, keep=world.leads)                   # the same in place, for a model's parameters
+    gather_parameters(model, keep=world.leads)                   # the same in place, for a model's parameters
 
 Every process makes the same calls. A process with keep=True gets all tensors in main memory; others hold one at a time.
 """
@@ -44,7 +44,7 @@ def whole_tensors(tensors: Mapping[str, Tensor], keep: bool, to: torch.dtype) ->
     return found
 
 
-def whole_again(model: nn.Module, keep: bool) -> None:
+def gather_parameters(model: nn.Module, keep: bool) -> None:
     """Replaces a model's sharded parameters by whole ones on the CPU if keep is True; otherwise the model stays sharded. Shared
     parameters stay shared."""
     found: dict[int, nn.Parameter] = {}

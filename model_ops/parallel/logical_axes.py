@@ -5,7 +5,7 @@
 vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim, split only into whole heads. mlp: inner width of a
 feed-forward layer. expert: experts of a mixture. router: outputs of a router. norm: weights of a norm. None: rank of an
 adapter. `layers` is not a dimension in torch but the list of blocks, each of which FSDP gathers and frees as a unit. Parameter
-names are those of transformers 5; Llama, Mistral, Qwen2, Qwen3 and Gemma 1 to 3 share one table, Qwen3-MoE and gpt-oss add
+names are from transformers 5; Llama, Mistral, Qwen2, Qwen3 and Gemma 1 to 3 share one table, Qwen3-MoE and gpt-oss add
 their experts. An unknown name has no logical axes (all None), so only fsdp shards it.
 """
 

@@ -75,7 +75,7 @@ class World:
         return self.rank == 0
 
     @property
-    def draws_as(self) -> int:
+    def rng_stream(self) -> int:
         """RNG stream id; tensor-parallel peers share one."""
         return 0 if self.mesh is None else self.rank // self.mesh.sizes["tp"]
 

@@ -40,7 +40,7 @@ from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.torch_internals import FakeTensorMode, unset_fake_temporarily
-from model_ops.training.activations import keep_less
+from model_ops.training.activations import checkpoint_activations
 from model_ops.training.settings import ActivationCheckpointing
 
 
@@ -117,7 +117,7 @@ def _run(config: PreTrainedConfig, traced: Traced) -> _Run:
         model = fake_model(config, traced)
         with unset_fake_temporarily():  # use_memory_efficient_layers computes its trial
             use_memory_efficient_layers(model)
-        keep_less(model, traced.checkpointing)
+        checkpoint_activations(model, traced.checkpointing)
         live = LiveBytes()
         handed = _HandedOver(model, live)
         inputs = {"input_ids": torch.zeros(1, traced.tokens, dtype=torch.int64),

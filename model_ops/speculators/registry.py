@@ -48,7 +48,7 @@ def _named(values: Any) -> Any:
 
 
 def _without_keys_of_others(values: Any) -> Any:
-    """Refuses a key of another architecture, with the names of those that take it; null is the same as left out."""
+    """Refuses a key of another architecture, with the names of the architectures that take it; null counts as left out."""
     architecture = ARCHITECTURES.get(_named(values)) if isinstance(_named(values), str) else None
     if not isinstance(values, dict) or architecture is None:
         return values

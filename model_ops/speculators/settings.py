@@ -37,7 +37,7 @@ class SpeculatorSettings(TrainingSettings):
     eta: float | None = Field(
         None, ge=0, le=1000, description="lk_lambda: KL weighs exp(-eta alpha), TV the rest. Left out: 3")
     lambda_of: Literal["step", "position"] = Field(
-        "step", description="lk_lambda: alpha is the running mean of each draft step, or that of each position")
+        "step", description="lk_lambda: alpha is the running mean of each draft step, or each position's own")
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")
     ttt_steps: int | None = Field(
         None, ge=1, le=64, description="Steps of the training-time test. Left out: by preset, or one for each draft")

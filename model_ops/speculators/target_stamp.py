@@ -35,6 +35,6 @@ def mismatches(config: Mapping[str, Any], target: Path) -> list[str]:
             continue
         own = digest(target)
         if own and own != trained_for:
-            found.append(f"{name} is {str(trained_for)[:12]}, that of the target's {what} is {own[:12]}: the drafter was "
-                         "trained for another revision of the target")
+            found.append(f"{name} is {str(trained_for)[:12]}, but the digest of the target's {what} is {own[:12]}: the "
+                         "drafter was trained for another revision of the target")
     return found

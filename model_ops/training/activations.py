@@ -1,6 +1,6 @@
 """Activation checkpointing and offloading of a model's blocks.
 
-    keep_less(model, "full", offload=False)    # before training; does not change model.forward or names of weights
+    checkpoint_activations(model, "full", offload=False)    # before training; does not change model.forward or names of weights
 
 - none: autograd saves what it needs. Fastest, most memory.
 - selective: saves the results of matrix products and fused attention; recomputes cheap operations (norms, rotations,
@@ -9,7 +9,7 @@
 
 Offloading moves the saved block inputs to pinned host memory while later blocks run, and fetches each input during the backward
 pass of the next block. It needs checkpointing and works on CUDA only; elsewhere the inputs are in host memory anyway, and
-`keep_less` says so.
+`checkpoint_activations` says so.
 
 Gradients are the same in all cases. Blocks may have trained weights, frozen weights or adapters. Recomputation calls a block
 with the same arguments, so packed documents stay separate.
@@ -42,7 +42,7 @@ KEPT_OPERATIONS = frozenset(
 so they are recomputed."""
 
 
-def keep_less(model: nn.Module, checkpointing: ActivationCheckpointing, offload: bool = False) -> str | None:
+def checkpoint_activations(model: nn.Module, checkpointing: ActivationCheckpointing, offload: bool = False) -> str | None:
     """Switches on checkpointing and offloading for every block. Returns a sentence if offloading has no effect here.
 
     Blocks are the modules of the model's list of layers. Another call replaces the earlier setting. Raises ModelError if the

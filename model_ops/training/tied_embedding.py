@@ -1,6 +1,6 @@
 """Saves memory in the gradient of a tied embedding by using sparse gradients for the lookup.
 
-    with few_rows_added(model, world):
+    with sparse_lookup_gradients(model, world):
         ...                                # training steps
 
 By default torch makes a second dense gradient [vocab, hidden] for the lookup, almost all zeros, and adds it to the head's
@@ -19,7 +19,7 @@ from model_ops.parallel.world import World
 
 
 @contextmanager
-def few_rows_added(model: nn.Module, world: World) -> Iterator[None]:
+def sparse_lookup_gradients(model: nn.Module, world: World) -> Iterator[None]:
     """Context manager: lookups of a tied embedding have sparse gradients. Does nothing for sharded or untied models."""
     embedding = _tied_embedding(model) if world.mesh is None else None
     if embedding is None:

@@ -30,7 +30,7 @@ from model_ops.loss import LearningLoss, Loss
 from model_ops.models.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
-from model_ops.training.activations import keep_less
+from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.dry_run import dry_run
 from model_ops.training.memory import peak_memory_mb
@@ -43,7 +43,7 @@ from model_ops.training.slow_bfloat16 import slow_bfloat16
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
 from model_ops.training.step_meter import StepMeter
-from model_ops.training.tied_embedding import few_rows_added
+from model_ops.training.tied_embedding import sparse_lookup_gradients
 
 MAY_CHANGE = {*SAME_RESULTS, "on_bad_step"}
 """Settings that may differ when a run continues. on_bad_step is safe: a run that stopped at a bad step has not skipped any."""
@@ -104,7 +104,7 @@ def train(
     world = world or World.alone(next(model.parameters()).device)
     device = world.device
     use_memory_efficient_layers(model)
-    idle = keep_less(model, settings.activation_checkpointing, settings.offload_activations)
+    idle = checkpoint_activations(model, settings.activation_checkpointing, settings.offload_activations)
     slow = slow_bfloat16(settings.precision, device) if world.leads else None
     for said in (idle, slow):
         if said is not None:
@@ -114,7 +114,7 @@ def train(
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
     if first == 0 and settings.dry_run:
-        with few_rows_added(model, world):
+        with sparse_lookup_gradients(model, world):
             dry_run(model, batches, loss, optimizer, settings, world)
     give_back_memory()
     reserve_state(optimizer)
@@ -134,12 +134,12 @@ def train(
     with checkpoints:
         for index in range(first, steps):
             step_started_s = time.monotonic()
-            _seed_all(settings.seed * 1_000_003 + index + world.draws_as * DRAWS_APART)
+            _seed_all(settings.seed * 1_000_003 + index + world.rng_stream * DRAWS_APART)
             data = steps_data.take(index)
             learning_rate = learning_rate_at(index, steps, settings)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
-            with few_rows_added(model, world):
+            with sparse_lookup_gradients(model, world):
                 numbers = optimizer_step(model, data.batches, loss, optimizer, settings, world,
                                          name=f"{phase} step {index}", recovery=recovery)
             measured = meter.numbers(data, time.monotonic() - step_started_s)

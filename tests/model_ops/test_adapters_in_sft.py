@@ -288,5 +288,5 @@ def test_a_weight_that_is_no_number_is_named_instead_of_rows(tiny_model, chats, 
     tensors = load_file(broken / "model.safetensors")
     tensors[name][3, 4] = torch.nan
     save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=f"step 0: weight {name} of the model holds values that are no finite"):
+    with pytest.raises(ModelError, match=f"step 0: weight {name} of the model holds values that are not finite"):
         run(tmp_path / "out", broken, chats, **{**SETTINGS, "steps": 2, "on_bad_step": policy})

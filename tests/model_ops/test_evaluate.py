@@ -111,7 +111,7 @@ def test_suffix_decoding_begins_with_the_answers_that_were_trained_on(place, tmp
     warm = evaluate.run(Job(operation="evaluate", output=tmp_path / "warm", inputs=inputs, settings=asked), Progress())
     assert warm["tau_suffix_t0"] > cold["tau_suffix_t0"] and warm["tau_ngram_t0"] == cold["tau_ngram_t0"]
     assert json.loads((tmp_path / "warm/report.json").read_text())["past_answers"] == len(ids)
-    with pytest.raises(ModelError, match="what `generate` wrote"):
+    with pytest.raises(ModelError, match="a directory that `generate` wrote"):
         evaluate.run(Job(operation="evaluate", output=tmp_path / "bad", settings=asked,
                          inputs={**inputs, "answers": place / "dataset"}), Progress())
 
@@ -135,3 +135,9 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
     with pytest.raises(ModelError, match="another tokenizer than the target"):
         evaluate.run(Job(operation="evaluate", output=tmp_path / "other", settings=asked,
                          inputs={**inputs, "draft_model": tmp_path / "stranger"}), Progress())
+
+
+def test_every_model_of_a_job_is_scored_and_stages_name_a_directory_before_target(tmp_path):
+    names = ("target", "dataset", "base", "speculator", "reference", "aligned", "answers", "draft_model")
+    job = Job(operation="evaluate", output=tmp_path, inputs={name: tmp_path / name for name in names})
+    assert evaluate._models(job) == ["base", "aligned", "target", "reference"]

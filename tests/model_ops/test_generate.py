@@ -166,7 +166,7 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
     with pytest.raises(ModelError, match="token id 400 is outside the target's vocabulary of 300: these ids are of another model"):
         run(Job(operation="generate", output=tmp_path / "strange-out", settings={"served_as": ["mine"]},
                 inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"}), Progress())
-    with pytest.raises(ModelError, match=r"tokenizer makes token id \d+ of its prompt, outside the target's vocabulary of 8"):
+    with pytest.raises(ModelError, match=r"tokenizer gives token id \d+, outside the target's vocabulary of 8"):
         write_target(tmp_path / "small", vocab_size=300)
         config = json.loads((tmp_path / "small" / "config.json").read_text())
         (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 8}))

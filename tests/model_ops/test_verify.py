@@ -107,13 +107,13 @@ BROKEN_MODELS = {
     "hidden_size = None, not a positive whole number": lambda d: edit_json(d / "config.json", hidden_size=None),
     "config.json is not JSON": lambda d: (d / "config.json").write_text("{"),
     "tokenizer.json is missing": lambda d: (d / "tokenizer.json").unlink(),
-    "tokenizer.json holds no vocabulary": lambda d: (d / "tokenizer.json").write_text("{}"),
+    "tokenizer.json holds no valid vocabulary": lambda d: (d / "tokenizer.json").write_text("{}"),
     "no chat template": lambda d: (d / "chat_template.jinja").unlink(),
     "generation_config.json is missing": lambda d: (d / "generation_config.json").unlink(),
     "eos_token_id 300 is not in the vocabulary": lambda d: edit_json(d / "generation_config.json", eos_token_id=[300]),
     "eos_token_id None": lambda d: edit_json(d / "generation_config.json", eos_token_id=None),
     "copy it again": lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-1]),
-    "is cut short or no safetensors file": lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 100),
+    "is truncated or not a safetensors file": lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 100),
     "model.safetensors does not exist": lambda d: (d / "model.safetensors").unlink(),
 }
 
@@ -134,7 +134,7 @@ BROKEN_QUANTIZED = {
             {"model.layers.1.mlp.up_proj.weight": t["model.layers.1.mlp.up_proj.weight"].bfloat16()})),
     "known in compressed-tensors layout: int8 W8A8":
         lambda d: edit_json(d / "config.json", quantization_config={"quant_method": "compressed-tensors"}),
-    "belongs to nothing in config.json": lambda d: edit_json(d / "config.json", quantization_config=None),
+    "is not described by config.json": lambda d: edit_json(d / "config.json", quantization_config=None),
 }
 
 
@@ -213,7 +213,7 @@ BROKEN_FORMS = {
     ("parallel", "speculative_tokens is 9, the weights were trained for 4 drafts"): lambda d: edit_json(
         d / "speculators" / "config.json", speculators_config={
             "proposal_methods": [{"speculative_tokens": 9}], "verifier": {"name_or_path": "target"}}),
-    ("parallel", "it is peagle"): lambda d: edit_json(d / "speculators" / "config.json", speculators_model_type="eagle3"),
+    ("parallel", "set it to peagle"): lambda d: edit_json(d / "speculators" / "config.json", speculators_model_type="eagle3"),
     ("parallel", "norm_output is true; vLLM does not read it of a peagle config"):
         lambda d: edit_json(d / "speculators" / "config.json", norm_output=True),
     ("drafter", "does not hold 2, an end of text"): lambda d: edit_tensors(d, lambda t: (

@@ -23,7 +23,7 @@ class MlpSpeculatorSettings(SpeculatorSettings):
 
     architecture: Literal["mlp_speculator"] = Field(description="Kind of drafter")
     inner_dim: int | None = Field(
-        None, ge=1, le=2**20, description="Width of its state. Left out: that of the target")
+        None, ge=1, le=2**20, description="Width of its state. Left out: the target's width")
     tie_weights: bool | None = Field(
         None, description="Its steps share their weights. Left out: true where there are several steps")
     scale_input: bool | None = Field(

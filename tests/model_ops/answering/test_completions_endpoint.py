@@ -70,7 +70,7 @@ def test_a_busy_server_is_asked_again_and_others_are_refused_in_words(server):
         assert endpoint.answer([1], Sampling(), 4).tokens == [4]
         for reply, reason in [
             ((200, {"choices": [{"text": "hello", "finish_reason": "stop"}]}), "returned no token ids.*0.10.2"),
-            ((200, {"choices": []}), "no completion"),
+            ((200, {"choices": []}), "did not reply with a completion"),
             ((400, {}), "HTTP 400"),
             ((200, {"choices": [{"token_ids": [4], "prompt_token_ids": [0, 1]}]}), "changed a prompt of 1 token ids into 2"),
         ]:

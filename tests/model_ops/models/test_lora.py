@@ -15,7 +15,7 @@ from model_ops.models.lora_settings import LoraSettings
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
 from model_ops.progress import Progress
-from model_ops.training.activations import keep_less
+from model_ops.training.activations import checkpoint_activations
 from model_ops.training.documents import Document, to_batch
 from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
@@ -159,7 +159,7 @@ def test_checkpointed_blocks_give_the_same_gradients(checkpointing):
     gradients = []
     for kept in ("none", checkpointing):
         model = stirred(build("qwen3")).train()
-        keep_less(model, kept)
+        checkpoint_activations(model, kept)
         with torch.autocast("cpu", torch.bfloat16):
             next_token_loss(model, batch).terms["loss"].sum.backward()
         gradients.append([p.grad for p in model.parameters() if p.requires_grad])

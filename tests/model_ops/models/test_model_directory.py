@@ -61,7 +61,7 @@ def test_a_missing_mis_shaped_or_unexpected_tensor_is_named(broken, check):
 def test_damaged_or_absent_files_are_named(broken):
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:3000])
-    with pytest.raises(ModelError, match="cut short or damaged"):
+    with pytest.raises(ModelError, match="truncated or damaged"):
         load_model(broken)
     weights.unlink()
     with pytest.raises(ModelError, match=r"no \.safetensors"):
@@ -97,7 +97,7 @@ def test_import_names_what_is_not_there(broken, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="nobody/nothing is not in the local cache"):
         run(Job(operation="import_base", output=tmp_path, settings={"model": "nobody/nothing"}), Progress())
-    with pytest.raises(ModelError, match="no directory and no Hugging Face id"):
+    with pytest.raises(ModelError, match="neither a directory nor a Hugging Face id"):
         run(Job(operation="import_base", output=tmp_path, settings={"model": "../no/such/place"}), Progress())
 
 

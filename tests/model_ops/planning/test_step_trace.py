@@ -12,7 +12,7 @@ from model_ops.objectives.sft import next_token_loss
 from model_ops.planning.live_bytes import LiveBytes
 from model_ops.planning.needs import Training, count_weights, needs_of
 from model_ops.planning.step_trace import Traced, trace_micro_batch
-from model_ops.training.activations import keep_less
+from model_ops.training.activations import checkpoint_activations
 from model_ops.training.packing import Document, to_batch
 from tests.model_ops.tiny_models import tiny_model
 
@@ -27,7 +27,7 @@ def measured(layers, tokens, length, checkpointing, **changes):
     model = tiny_model("llama", layers=layers, **{**SHAPE, **changes}).requires_grad_(True).train()
     model.set_attn_implementation("packed")
     use_memory_efficient_layers(model)
-    keep_less(model, checkpointing)
+    checkpoint_activations(model, checkpointing)
     generator = np.random.default_rng(0)
     vocab = changes.get("vocab_size", 96)
     batch = to_batch([Document(f"r{i}", generator.integers(3, vocab, length), np.ones(length, dtype=bool))

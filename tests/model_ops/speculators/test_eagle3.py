@@ -152,7 +152,7 @@ def test_draft_vocabulary_is_offsets():
 
 
 HEAD_FILES = {
-    "cut or broken": lambda d, weights: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:40]),
+    "truncated or damaged": lambda d, weights: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:40]),
     "hidden_size is 'wide', not a number above 0": lambda d, weights: edited(d, hidden_size="wide"),
     "num_attention_heads is 0, not a number": lambda d, weights: edited(d, num_attention_heads=0),
     "names 5, not 3": lambda d, weights: edited(d, eagle_aux_hidden_state_layer_ids=5),

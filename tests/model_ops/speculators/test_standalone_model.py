@@ -140,7 +140,7 @@ def test_the_recipes_student_has_to_be_given(place, tmp_path):
 
 
 def test_a_drafter_is_told_from_a_model_and_from_another_targets(place, tmp_path):
-    with pytest.raises(ModelError, match="no drafter that is known here"):
+    with pytest.raises(ModelError, match="not a supported drafter"):
         load_draft_model(place / "small")
     speculator.run(job(place, tmp_path / "drafter", steps=1), Progress())
     write_target(tmp_path / "other", layers=6, seed=3)

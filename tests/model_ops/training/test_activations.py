@@ -12,7 +12,7 @@ from model_ops.blocks import blocks_of
 from model_ops.errors import ModelError
 from model_ops.objectives.sft import next_token_loss
 from model_ops.training import activations
-from model_ops.training.activations import OffloadedInputs, keep_less
+from model_ops.training.activations import OffloadedInputs, checkpoint_activations
 from model_ops.training.packing import Document, to_batch
 from tests.model_ops.tiny_models import tiny_model
 
@@ -65,7 +65,7 @@ def kept_bytes(model, batch):
 def test_same_loss_and_gradients_to_the_bit(model_type, kind, trained, precision):
     model, batch = packed_model(model_type, trained), packed_batch()
     loss, expected = gradients(model, batch, precision)
-    assert keep_less(model, kind) is None
+    assert checkpoint_activations(model, kind) is None
     again, found = gradients(model, batch, precision)
     assert torch.equal(loss, again)
     assert found.keys() == expected.keys()
@@ -78,7 +78,7 @@ def test_a_mixture_of_experts_too():
     model = packed_model("qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
     batch = packed_batch()
     loss, expected = gradients(model, batch)
-    keep_less(model, "full")
+    checkpoint_activations(model, "full")
     again, found = gradients(model, batch)
     assert torch.equal(loss, again)
     assert all(torch.equal(value, found[name]) for name, value in expected.items())
@@ -88,7 +88,7 @@ def test_dropout_is_the_same_when_a_block_runs_again():
     model, batch = packed_model(attention_dropout=0.3), packed_batch()
     torch.manual_seed(5)
     _, expected = gradients(model, batch)
-    keep_less(model, "full")
+    checkpoint_activations(model, "full")
     torch.manual_seed(5)
     _, found = gradients(model, batch)
     assert all(torch.equal(value, found[name]) for name, value in expected.items())
@@ -97,10 +97,10 @@ def test_dropout_is_the_same_when_a_block_runs_again():
 def test_less_is_kept():
     model, batch = packed_model(), packed_batch((200, 190, 180))
     everything = kept_bytes(model, batch)
-    keep_less(model, "full")
+    checkpoint_activations(model, "full")
     inputs = kept_bytes(model, batch)
     assert inputs < everything / 8
-    keep_less(model, "none")
+    checkpoint_activations(model, "none")
     assert kept_bytes(model, batch) == everything
 
 
@@ -111,7 +111,7 @@ def test_the_peak_of_a_step_falls_from_none_to_selective_to_full():
     peaks = {}
     for kind in ("none", "selective", "full"):
         model = packed_model(layers=8, intermediate_size=128)
-        keep_less(model, kind)
+        checkpoint_activations(model, kind)
         with LiveBytes() as live:
             gradients(model, batch)
         peaks[kind] = live.peak
@@ -124,7 +124,7 @@ def test_names_of_weights_and_evaluation_stay_as_they_are():
     names = list(model.state_dict())
     with torch.no_grad():
         expected = next_token_loss(model, batch).terms["loss"].sum
-    keep_less(model, "full")
+    checkpoint_activations(model, "full")
     assert list(model.state_dict()) == names
     with torch.no_grad():
         assert torch.equal(next_token_loss(model, batch).terms["loss"].sum, expected)
@@ -148,16 +148,16 @@ def test_offloaded_inputs_come_back_and_gradients_agree(monkeypatch):
 
 def test_offload_says_where_it_does_nothing_and_what_it_needs():
     model = packed_model()
-    assert "does nothing on this device" in keep_less(model, "full", offload=True)
+    assert "does nothing on this device" in checkpoint_activations(model, "full", offload=True)
     with pytest.raises(ModelError, match="set activation_checkpointing to full"):
-        keep_less(model, "none", offload=True)
+        checkpoint_activations(model, "none", offload=True)
 
 
 def test_a_model_without_blocks_is_refused_only_when_asked():
     model = nn.Sequential(nn.Linear(4, 4))
-    assert keep_less(model, "none") is None
+    assert checkpoint_activations(model, "none") is None
     with pytest.raises(ModelError, match="has no list of blocks"):
-        keep_less(model, "full")
+        checkpoint_activations(model, "full")
 
 
 def test_blocks_are_the_layers_not_the_experts():

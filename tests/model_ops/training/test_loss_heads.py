@@ -74,9 +74,9 @@ def test_a_decision_is_kept_for_the_run_that_continues(tmp_path, monkeypatch):
 def test_a_head_that_a_kernel_has_no_formula_for_is_ours_or_refused(tmp_path):
     capped = architectures.build("gemma2")
     assert chosen_kernel("auto", capped, "bfloat16", tmp_path) is None
-    with pytest.raises(ModelError, match="loss_head torch has no bias, scale, soft cap or z-loss"):
+    with pytest.raises(ModelError, match="loss_head torch has no bias, scale, soft cap, z-loss or sharded head"):
         chosen_kernel("torch", capped, "bfloat16", tmp_path)
-    with pytest.raises(ModelError, match="no bias, scale, soft cap or z-loss"):
+    with pytest.raises(ModelError, match="no bias, scale, soft cap, z-loss or sharded head"):
         chosen_kernel("torch", architectures.build("qwen3"), "bfloat16", tmp_path, z_loss=1e-4)
 
 
