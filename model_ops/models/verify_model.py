@@ -25,6 +25,8 @@ class Problem:
 
     file: str
     sentence: str
+    breaks_loading: bool = False
+    """Whether no loader can make the model that config.json describes."""
 
     def __str__(self) -> str:
         return self.sentence
@@ -51,7 +53,7 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
     head, embedding = tensors.get("lm_head.weight"), tensors.get("model.embed_tokens.weight")
     if tied and head is not None and embedding is not None and head.read() != embedding.read():
         problems.append(Problem("model.safetensors", "config.json ties lm_head to the embedding, but lm_head.weight "
-                                                     "is stored with other values: one of them is wrong"))
+                                                     "is stored with other values: one of them is wrong", True))
     return problems + verify_dtype(config, tensors)
 
 
@@ -99,11 +101,11 @@ def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], option
     for name, shape in expected.items():
         if name not in tensors:
             if name not in optional:
-                problems.append(Problem("model.safetensors", f"tensor {name} is missing, config.json requires it"))
+                problems.append(Problem("model.safetensors", f"tensor {name} is missing, config.json requires it", True))
         elif tensors[name].shape != shape:
             found = list(tensors[name].shape)
             problems.append(Problem(tensors[name].file.name,
-                                    f"tensor {name} is {found}, config.json requires {list(shape)}"))
+                                    f"tensor {name} is {found}, config.json requires {list(shape)}", True))
     problems += [Problem(tensors[name].file.name, f"tensor {name} is not described by config.json")
                  for name in tensors if name not in expected]
     return problems

@@ -60,13 +60,16 @@ class Scheme:
     load_layer: Callable[[], type[QuantizedLinear]]
 
     def recognises(self, config: Any) -> bool:
-        """Whether a quantization_config describes this scheme: one group of layers, same weights, activations and format."""
+        """Whether a quantization_config describes this scheme: one group of layers, same weights, activations and format,
+        no transforms, no sparsity, no quantized KV cache."""
         try:
             (group,) = config["config_groups"].values()
             return (config.get("quant_method") == "compressed-tensors"
                     and (group.get("format") or config.get("format")) == self.format
                     and Precision.read(group["weights"]) == self.weights
                     and Precision.read(group.get("input_activations")) == self.activations
-                    and group.get("output_activations") is None and config.get("kv_cache_scheme") is None)
+                    and group.get("output_activations") is None and config.get("kv_cache_scheme") is None
+                    and not (config.get("transform_config") or {}).get("config_groups")
+                    and (config.get("sparsity_config") or {}).get("format", "dense") == "dense")
         except (KeyError, TypeError, ValueError, AttributeError):
             return False

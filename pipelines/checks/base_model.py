@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from model_ops.model_families import MODEL_TYPES
 from model_ops.models.adapter_base import WEIGHTS, tokenizer_directory
 from model_ops.models.mtp_tensors import has_layers
-from model_ops.models.verify_model import verify_files_to_serve, verify_weights
+from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.tensor_files import TensorFileError, read_directory, read_headers
 from pipelines.checks.finding import Check, Finding, ok, problem, run_checks, warning
@@ -99,9 +98,10 @@ def _whole(directory: Path, base: Base) -> list[Finding]:
         return [problem(CHECK, f"{directory} cannot be read: {error}", "give the user that runs millrace access to it")]
     found = [ok(CHECK, f"{base.model_type} of {base.layers or '?'} layers, {len(tensors):,} tensors, "
                 f"{base.weight_bytes / 1e9:,.2f} GB")]
-    for sentence in _first(map(str, verify_weights(base.config, tensors))):
-        bad = "is missing" in sentence or "asks for" in sentence or "ties" in sentence
-        found.append((problem if bad else warning)(CHECK, sentence, remedy if bad else "see that it is the model you mean"))
+    for fault in _first(verify_weights(base.config, tensors)):
+        bad = fault.breaks_loading
+        found.append((problem if bad else warning)(
+            CHECK, fault.sentence, remedy if bad else "check that this is the model you mean"))
     for fault in verify_files_to_serve(directory, base.config):
         grave = fault.file in ("tokenizer.json", "chat_template.jinja")
         mend = "put the file into the model's directory" if grave else "copy the one it came with"
@@ -109,11 +109,11 @@ def _whole(directory: Path, base: Base) -> list[Finding]:
     return found
 
 
-def _first(sentences: Iterable[str], most: int = 3) -> list[str]:
-    every = list(sentences)
-    if len(every) <= most:
-        return every
-    return [*every[: most - 1], f"{every[most - 1]} (and {len(every) - most} more faults of tensors)"]
+def _first(faults: list[Problem], most: int = 3) -> list[Problem]:
+    if len(faults) <= most:
+        return faults
+    last = f"{faults[most - 1].sentence} (and {len(faults) - most} more faults of tensors)"
+    return [*faults[: most - 1], replace(faults[most - 1], sentence=last)]
 
 
 def _adapter(base: Base) -> list[Finding]:

@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from model_ops.job import Job
 from model_ops.operations import speculator
 from model_ops.progress import Progress
+from model_ops.quantization.quantized_model import load_quantized
 from model_ops.speculators.registry import ARCHITECTURES
 from resources.releasing.serving_scripts import speculative_config
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
@@ -24,6 +26,20 @@ def assert_served_as_decoded(parts, directory, measured):
         assert acceptance.tau == pytest.approx(offline_tau(parts.target, directory, parts.prompts, temperature), rel=SAME_TAU)
         assert sum(acceptance.accepted_at) == acceptance.accepted and len(acceptance.accepted_at) == K
         assert acceptance.drafted == K * acceptance.drafts
+
+
+@pytest.mark.slow
+def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alone):
+    """Greedy tokens of the server are those of `load_quantized` after the same text, ties of bfloat16 apart."""
+    model, gaps = load_quantized(parts.target), []
+    for prompt, reply in zip(parts.prompts, greedy_alone.replies, strict=True):
+        ids = torch.tensor([[*prompt, *reply.token_ids]])
+        with torch.no_grad():
+            logits = model(ids[:, :-1]).logits[0, len(prompt) - 1:].float()
+        gaps.append(logits.amax(-1) - logits.gather(1, ids[0, len(prompt):, None])[:, 0])
+    every = torch.cat(gaps)
+    print(f"{(every == 0).sum()} of {len(every)} tokens are the same, largest gap {every.max():.4f}")
+    assert (every == 0).float().mean() >= 0.98 and every.max() < 0.25
 
 
 @pytest.mark.slow

@@ -140,6 +140,7 @@ def test_layers_that_a_config_leaves_out_stay_floats(source, tmp_path):
 
 @pytest.mark.parametrize("change", [
     {"format": "pack-quantized"}, {"quant_method": "gptq"}, {"kv_cache_scheme": {"num_bits": 8, "type": "float"}},
+    {"transform_config": {"config_groups": {"u": {}}}}, {"sparsity_config": {"format": "sparse-24-bitmask"}},
     {"config_groups": {}}, {"config_groups": {"a": WRITTEN_BY_HAND["config_groups"]["group_0"],
                                               "b": WRITTEN_BY_HAND["config_groups"]["group_0"]}}])
 def test_other_schemes_are_refused_by_name(change):
