@@ -93,11 +93,11 @@ def test_torch_is_not_imported():
 BROKEN_MODELS = {
     "tensor model.layers.3.mlp.up_proj.weight is missing":
         lambda d: edit_tensors(d, lambda t: t.pop("model.layers.3.mlp.up_proj.weight")),
-    "tensor model.norm.weight is [31], config.json asks for [32]":
+    "tensor model.norm.weight is [31], config.json requires [32]":
         lambda d: edit_tensors(d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:31].clone()})),
-    "tensor model.layers.7.input_layernorm.weight belongs to nothing":
+    "tensor model.layers.7.input_layernorm.weight is not described":
         lambda d: edit_json(d / "config.json", num_hidden_layers=7),
-    "tensor model.embed_tokens.weight is [300, 32], config.json asks for [200, 32]":
+    "tensor model.embed_tokens.weight is [300, 32], config.json requires [200, 32]":
         lambda d: edit_json(d / "config.json", vocab_size=200),
     "tensor lm_head.weight is missing": lambda d: edit_json(d / "config.json", tie_word_embeddings=False),
     "lm_head.weight is stored with other values":
@@ -149,7 +149,7 @@ BROKEN_DRAFTERS = {
     "ascending, distinct": lambda d: edit_tensors(d, lambda t: t["d2t"].__setitem__(3, t["d2t"][2] - 1)),
     "t2d marks": lambda d: edit_tensors(d, lambda t: t["t2d"].logical_not_()),
     "servers read I64 and BOOL": lambda d: edit_tensors(d, lambda t: t.update({"d2t": t["d2t"].int()})),
-    "tensor lm_head.weight is [40, 32], config.json asks for [50, 32]":
+    "tensor lm_head.weight is [40, 32], config.json requires [50, 32]":
         lambda d: edit_json(d / "config.json", draft_vocab_size=50),
     "tensor lm_head.weight is missing": lambda d: edit_tensors(d, lambda t: t.pop("lm_head.weight")),
     "its ids must be distinct": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=[2, 4, 4]),
@@ -182,23 +182,23 @@ BROKEN_FORMS = {
         lambda d: edit_json(d / "config.json", norm_output=None),
     ("newer", "norm_output is False, the weights were trained with True"):
         lambda d: edit_json(d / "speculators" / "config.json", norm_output=False),
-    ("newer", "tensor fc_norm.0.weight belongs to nothing"): lambda d: edit_json(d / "config.json", fc_norm=False),
+    ("newer", "tensor fc_norm.0.weight is not described"): lambda d: edit_json(d / "config.json", fc_norm=False),
     ("drafter", "norm_output is True, the weights were trained with False"):
         lambda d: edit_json(d / "config.json", norm_output=True),
     ("drafter", "tensor fc_norm.2.weight is missing"): lambda d: edit_json(d / "config.json", fc_norm=True),
-    ("deep", "tensor layers.2.input_layernorm.weight belongs to nothing"):
+    ("deep", "tensor layers.2.input_layernorm.weight is not described"):
         lambda d: edit_json(d / "config.json", num_hidden_layers=2),
     ("deep", "tensor layers.3.mlp.up_proj.weight is missing"): lambda d: edit_json(d / "config.json", num_hidden_layers=4),
     ("deep", "num_hidden_layers = None, not a positive whole number"):
         lambda d: edit_json(d / "config.json", num_hidden_layers=None),
-    ("deep", "tensor layers.1.self_attn.q_proj.weight is [32, 64], config.json asks for [32, 32]"): lambda d: edit_tensors(
+    ("deep", "tensor layers.1.self_attn.q_proj.weight is [32, 64], config.json requires [32, 32]"): lambda d: edit_tensors(
         d, lambda t: t.update({"layers.1.self_attn.q_proj.weight": t["midlayer.self_attn.q_proj.weight"].clone()})),
     ("parallel", "mask_token_id and ptd_token_id differ"): lambda d: edit_json(d / "config.json", ptd_token_id=298),
     ("parallel", "mask_token_id is 300, no id of the vocabulary of 300"):
         lambda d: edit_json(d / "config.json", mask_token_id=300, ptd_token_id=300),
     ("parallel", "mask_token_id is 298, the weights were trained with 299"):
         lambda d: edit_json(d / "config.json", mask_token_id=298, ptd_token_id=298),
-    ("parallel", "tensor mask_hidden belongs to nothing"):
+    ("parallel", "tensor mask_hidden is not described"):
         lambda d: edit_json(d / "config.json", mask_token_id=None, ptd_token_id=None),
     ("parallel", "tensor mask_hidden is missing"): lambda d: edit_tensors(d, lambda t: t.pop("mask_hidden")),
     ("parallel", "tensor embed_tokens.weight is missing"): lambda d: edit_tensors(d, lambda t: t.pop("embed_tokens.weight")),
