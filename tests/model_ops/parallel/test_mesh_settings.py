@@ -25,9 +25,9 @@ def test_dp_shard_takes_what_the_other_axes_leave():
 
 
 @pytest.mark.parametrize(("values", "sentence"), [
-    ({"processes": 6, "tp": 4}, "the mesh does not divide: 6 processes are no multiple of 4 (tp 4)"),
-    ({"processes": 2, "dp_replicate": 2, "tp": 2}, "2 processes are no multiple of 4 (dp_replicate 2 x tp 2)"),
-    ({"processes": 8, "dp_shard": 3, "tp": 2}, "dp_shard 3 times 2 (tp 2) is 6, not the 8 processes"),
+    ({"processes": 6, "tp": 4}, "6 processes are not a multiple of 4 (tp 4)"),
+    ({"processes": 2, "dp_replicate": 2, "tp": 2}, "2 processes are not a multiple of 4 (dp_replicate 2 x tp 2)"),
+    ({"processes": 8, "dp_shard": 3, "tp": 2}, "dp_shard 3 times 2 (tp 2) is 6, but processes is 8"),
     ({"dp_shard": 0}, "dp_shard is a number of processes, or -1"),
     ({"rules": [("embed", "tp")]}, "no rule maps embed to tp"),
     ({"rules": [("heads", "cp")]}, "no rule maps heads to cp"),
