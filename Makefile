@@ -19,7 +19,7 @@ test: .venv/installed
 	$(BIN)/pytest -m "not slow" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/installed
-	$(BIN)/pytest -m slow --timeout 1800
+	$(BIN)/pytest -m slow -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
 
 .venv/installed: constraints.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millrace needs Python 3.11 or later: make PYTHON=python3.11")'

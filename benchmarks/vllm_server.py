@@ -29,12 +29,12 @@ THREADS = 2
 
 
 @contextmanager
-def vllm_server(python: Path, model: str | Path, *words: str, folder: Path) -> Iterator[ServedModel]:
+def vllm_server(python: Path, model: str | Path, *words: str, folder: Path, threads: int = THREADS) -> Iterator[ServedModel]:
     """Raises SystemExit with the end of the server's log where it does not come up or fails; ends it in any case."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(THREADS),
+    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads),
                    "VLLM_LOGGING_LEVEL": "INFO", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
     command = [python, "-m", "vllm.entrypoints.cli.main", "serve", model, "--host", "127.0.0.1", "--port", str(port),
                "--enforce-eager", "--no-enable-prefix-caching", "--seed", "0", *words]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import torch
 
 from benchmarks.vllm_server import vllm_server
 from model_ops.decoding.decode import decode
@@ -40,15 +39,14 @@ class Parts:
 
 
 def served(python, folder, prompts, temperatures, *words):
-    """A run of all prompts at each temperature, in one server."""
-    with vllm_server(python, *words, "--max-model-len", "512", folder=folder) as server:
+    """A run of all prompts at each temperature, in one server of one thread: another one may run beside it."""
+    with vllm_server(python, *words, "--max-model-len", "512", folder=folder, threads=1) as server:
         return [measure_served(server, prompts, concurrency=16, max_tokens=NEW_TOKENS, temperature=temperature)
                 for temperature in temperatures]
 
 
 def offline_tau(target, speculator, prompts, temperature):
     """The exact decoder's acceptance length, of a drafter as servers draft with it."""
-    torch.set_num_threads(2)
     runner = load_runner(target)
     model = load_draft_model(speculator, runner.dtype).attach(runner)
     answers = decode(
