@@ -123,7 +123,7 @@ def _verify_speculators_layout(config: dict[str, Any], tensors: Mapping[str, Ten
     """A directory in the speculators layout, by the architecture that its speculators_model_type names."""
     layouts = {layout.model_type: layout for found in ARCHITECTURES.values() if (layout := found.speculators_layout)}
     kind, layer = config["speculators_model_type"], config.get("transformer_layer_config")
-    if kind not in layouts:
+    if not isinstance(kind, str) or kind not in layouts:
         *names, last = layouts
         return [Problem("config.json", f"speculators_model_type {kind!r} is not {', '.join(names)} or {last}")]
     if not isinstance(layer, dict) or layer.get("model_type") not in ("llama", "qwen3"):

@@ -88,10 +88,16 @@ def _read(directory: Path, dtype: torch.dtype, layers: dict[str, QuantizedLinear
     for file in files:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 (no mapping)
+                if name in skipped:
+                    continue
                 layer, _, part = name.rpartition(".")
-                stored = layer in layers and part in layers[layer].parts
-                if name not in skipped:
-                    state[name] = tensors.get_tensor(name).to(getattr(layers[layer], part).dtype if stored else dtype)
+                tensor, wanted = tensors.get_tensor(name), dtype
+                if layer in layers and part in layers[layer].parts:
+                    wanted = getattr(layers[layer], part).dtype
+                    if tensor.is_floating_point() != wanted.is_floating_point:
+                        raise ModelError(f"{directory}: {name} is {tensor.dtype}, the scheme stores {wanted}: quantize the "
+                                         "model again")
+                state[name] = tensor.to(wanted)
     return state
 
 

@@ -163,7 +163,7 @@ BROKEN_DRAFTERS = {
     "config.json says float16": lambda d: edit_json(d / "config.json", dtype="float16", torch_dtype="float16"),
     "write both, equal": lambda d: edit_json(d / "config.json", rope_theta=500_000.0),
     "the target's is 300": lambda d: edit_json(d / "config.json", vocab_size=301),
-    "norm_before_residual is not written":
+    "norm_before_residual is not true or false":
         lambda d: edit_json(d / "speculators" / "config.json", norm_before_residual=None),
     "norm_before_residual is true": lambda d: edit_json(d / "speculators" / "config.json", norm_before_residual=True),
     "does not name the target": lambda d: edit_json(d / "speculators" / "config.json", speculators_config={

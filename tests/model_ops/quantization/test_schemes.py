@@ -186,3 +186,12 @@ def test_an_unlisted_head_is_a_fault(source, tmp_path):
     assert not W8A16.recognises(config["quantization_config"])
     assert replace(W8A16, format="int-quantized", activations=SCHEMES["w8a8"].activations).recognises(
         config["quantization_config"])
+
+
+def test_a_float_where_integers_belong_is_refused(source, tmp_path):
+    quantize_directory(source, tmp_path / "q", Progress())
+    tensors = load_file(tmp_path / "q/model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"] = tensors["model.layers.1.mlp.up_proj.weight"].bfloat16()
+    save_file(tensors, tmp_path / "q/model.safetensors")
+    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj\.weight is torch\.bfloat16, the scheme stores torch\.int8"):
+        load_quantized(tmp_path / "q")
