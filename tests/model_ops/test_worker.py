@@ -26,7 +26,7 @@ def start(*arguments):
 
 def job_file(folder, name, tiny_model, chats, **changes):
     job = Job(operation="sft", output=folder / name, inputs={"model": tiny_model, "dataset": chats},
-              settings={**SETTINGS, **changes})
+              settings={**SETTINGS, **changes}, threads=1)
     path = folder / f"{name}.json"
     path.write_text(job.model_dump_json())
     return path

@@ -27,7 +27,7 @@ def inputs(tmp_path_factory):
 
 
 def sft(inputs, output, mesh, **changes):
-    return Job(operation="sft", inputs=inputs, output=output, settings={**SETTINGS, **changes, "mesh": mesh}, threads=2)
+    return Job(operation="sft", inputs=inputs, output=output, settings={**SETTINGS, **changes, "mesh": mesh}, threads=1)
 
 
 def test_a_mesh_becomes_numbers_before_anything_starts(tmp_path):
@@ -94,7 +94,7 @@ def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, me
 @pytest.mark.parametrize("mesh", [{"dp_shard": 2}, {"tp": 2}])
 def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
     def job(output, mesh):
-        return Job(operation="distill", output=output, threads=2,
+        return Job(operation="distill", output=output, threads=1,
                    inputs={"teacher": inputs["model"], "dataset": inputs["dataset"]},
                    settings={**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "mesh": mesh})
 
