@@ -38,17 +38,18 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
     """has_system, has_tools: whether the logs hold system prompts and tool calls."""
     try:
         base = look_at_base(recipe.base_model)
+        while base.kind == "hub":
+            found = _hub(base.name)
+            if isinstance(found, Finding):
+                return [found]
+            local = look_at_base(str(found))  # an adapter's snapshot leads on to the model under it
+            base = replace(local, adapter=base.adapter or local.adapter)
     except BaseModelError as error:
         return [problem(CHECK, str(error), "correct base_model")]
     if base.kind == "tiny":
         return [ok(CHECK, "tiny is a toy model, built by the run; it only shows that the logs reach a release"),
-        *_depth(recipe, None)]
+                *_depth(recipe, None)]
     directory = Path(base.name)
-    if base.kind == "hub":
-        found = _hub(base.name)
-        if isinstance(found, Finding):
-            return [found]
-        directory, base = found, replace(look_at_base(str(found)), adapter=base.adapter)
     parts = [
         Check(CHECK, lambda: _whole(directory, base)), Check("adapter", lambda: _adapter(base)),
         Check("architecture", lambda: _families(recipe, base)),

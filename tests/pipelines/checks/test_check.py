@@ -182,7 +182,7 @@ def test_the_judge_is_asked_for_its_models(tmp_path, monkeypatch):
         return found(tmp_path, curation={"judge": {"base_url": base_url, "model": model, "api_key_env": "JUDGE_KEY"}})
 
     try:
-        assert "no key in the environment variable JUDGE_KEY" in bad(told())["judge"]
+        assert "the environment variable JUDGE_KEY holds no key" in bad(told())["judge"]
         assert "refuses the key" in bad(told("wrong"))["judge"] and "wrong" not in str(told())
         assert told("right")["judge"][0][0] == "ok"
         assert "serves judge, not another" in bad(told(model="another"), "warning")["judge"]
@@ -313,3 +313,14 @@ def test_an_adapter_is_checked_with_the_model_under_it(tmp_path, house, weights,
     told = model_findings(tmp_path, adapter)
     assert said in told["adapter", state]
     assert {("base model", "ok"), ("architecture", "ok"), ("chat template", "ok")} <= set(told)
+
+
+def test_an_adapter_of_the_hub_whose_model_is_of_the_hub_too(tmp_path, house, monkeypatch):
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/model"}))
+    save_file({"base_model.model.x.lora_A.weight": np.zeros((2, 2), "float32")}, adapter / "adapter_model.safetensors")
+    monkeypatch.setattr(base_model, "_hub", {"owner/tuned": adapter, "owner/model": house}.get)
+    recipe = load_recipe(write(tmp_path, base_model="owner/tuned"))
+    told = {finding.check: finding for finding in check_base_model(recipe, False, False)}
+    assert told["adapter"].state == "ok" and str(house) in told["adapter"].message

@@ -176,7 +176,7 @@ def test_a_refusal_names_what_to_check(tables, status):
 
 def test_the_key_comes_from_the_environment_and_stays_there(tables, monkeypatch):
     with judge_server(by_length) as (base_url, seen):
-        with pytest.raises(JudgeError, match="no key in the environment variable JUDGE_KEY"):
+        with pytest.raises(JudgeError, match="the environment variable JUDGE_KEY holds no key"):
             judge(tables, "tutor", settings(base_url, api_key_env="JUDGE_KEY"))
         monkeypatch.setenv("JUDGE_KEY", "sesame-open")
         judge(tables, "tutor", settings(base_url, api_key_env="JUDGE_KEY"))
