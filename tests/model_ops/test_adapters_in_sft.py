@@ -243,7 +243,7 @@ def test_an_empty_assistant_turn_is_refused_unless_it_is_not_learnt(tiny_model, 
 
 def test_a_dataset_with_nothing_to_learn_is_refused(tiny_model, tmp_path):
     write_rows(tmp_path / "data", "train", [[{"role": "user", "content": "hello"}]] * 3)
-    assert "of 3 rows none has an assistant's answer" in refused(tmp_path, tiny_model, tmp_path / "data")
+    assert "none of 3 rows has an assistant message with weight 1" in refused(tmp_path, tiny_model, tmp_path / "data")
     write_rows(tmp_path / "cut", "train", [[{"role": "user", "content": "hello " * 99}, conversation(1)[1]]])
     assert "1 were cut" in refused(tmp_path, tiny_model, tmp_path / "cut", max_length=32)
 

@@ -163,7 +163,7 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
         tmp_path / "served.parquet").to_pylist()], schema=pq.read_schema(tmp_path / "served.parquet"))
     (tmp_path / "strange").mkdir()
     pq.write_table(strange, tmp_path / "strange" / "served.parquet")
-    with pytest.raises(ModelError, match="token id 400 is outside the target's vocabulary of 300: these ids are of another model"):
+    with pytest.raises(ModelError, match="token id 400 is outside the target's vocabulary of 300: check served_as and the endpoint's model"):
         run(Job(operation="generate", output=tmp_path / "strange-out", settings={"served_as": ["mine"]},
                 inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"}), Progress())
     with pytest.raises(ModelError, match=r"tokenizer gives token id \d+, outside the target's vocabulary of 8"):

@@ -79,7 +79,7 @@ def test_a_busy_server_is_asked_again_and_others_are_refused_in_words(server):
                 endpoint.answer([1], Sampling(), 4)
     with CompletionsEndpoint(settings_of(server, model="other")) as endpoint, pytest.raises(ModelError, match="serves tutor, not"):
         endpoint.check()
-    with pytest.raises(ModelError, match="no key in the environment variable NO_SUCH_KEY"):
+    with pytest.raises(ModelError, match="the environment variable NO_SUCH_KEY holds no key"):
         CompletionsEndpoint(settings_of(server, api_key_env="NO_SUCH_KEY"))
     gone = EndpointSettings(base_url="http://127.0.0.1:9/v1", model="tutor", retries=0, timeout_s=1)
     with CompletionsEndpoint(gone) as endpoint, pytest.raises(ModelError, match="does not reply"):

@@ -160,11 +160,11 @@ HEAD_FILES = {
     "hidden_act is 'gelu'": lambda d, weights: edited(d, hidden_act="gelu"),
     "head_dim": lambda d, weights: edited(d, head_dim="wide"),
     "head_dim: Input should be greater": lambda d, weights: edited(d, head_dim=-1),
-    "no layer can be built from .KeyError: 'spiral'": lambda d, weights: edited(
+    "holds an invalid value .KeyError: 'spiral'": lambda d, weights: edited(
         d, rope_parameters={"rope_type": "spiral", "rope_theta": 10_000.0}),
-    "layers.0.mlp.up_proj.weight belongs to a head of another build": lambda d, weights: save_file(
+    "layers.0.mlp.up_proj.weight is not supported": lambda d, weights: save_file(
         {**weights, "layers.0.mlp.up_proj.weight": torch.zeros(2)}, d / "model.safetensors"),
-    "midlayer.self_attn.q_proj.bias belongs": lambda d, weights: save_file(
+    "midlayer.self_attn.q_proj.bias is not supported": lambda d, weights: save_file(
         {**weights, "midlayer.self_attn.q_proj.bias": torch.zeros(32)}, d / "model.safetensors"),
 }
 

@@ -54,7 +54,7 @@ BROKEN = {
     "target_layer_ids is [2, 4, 6], the weights were trained with [1, 3, 5]": {"own__target_layer_ids": [2, 4, 6]},
     "are not distinct and ascending": {"own__target_layer_ids": [1, 5, 3]},
     "[1, 3, 8] are outside its 8": {"own__target_layer_ids": [1, 3, 8]},
-    "fc.weight is [32, 96], config.json asks for [32, 64]": {"own__target_layer_ids": [1, 3]},
+    "fc.weight is [32, 96], config.json requires [32, 64]": {"own__target_layer_ids": [1, 3]},
     "mask_token_id is 300, not one of the target's 300": {"own__mask_token_id": 300},
     "mask_token_id is 7, the weights were trained with 299": {"own__mask_token_id": 7},
     "block_size is None, not a number of at least 2: SGLang would take 16": {"block_size": None},
@@ -104,11 +104,11 @@ def test_weights_of_the_two_layouts_that_differ_are_named(copies):
 UNREADABLE = {
     "target_layer_ids is None": {"own__target_layer_ids": None},
     "block_size: Input should be": {"block_size": 1},
-    "dflash_config.causal: such drafters are not known": {"own__causal": True},
+    "dflash_config.causal, which is not supported": {"own__causal": True},
     "without full attention": {"layer_types": ["sliding_attention"] * 2},
     "num_layers: Input should be": {"num_hidden_layers": None},
-    "no layer can be built from .TypeError": {"layer_types": 5},
-    "no layer can be built from .KeyError: 'spiral'": {"rope_parameters": {"rope_type": "spiral", "rope_theta": 10_000.0}},
+    "holds an invalid value .TypeError": {"layer_types": 5},
+    "holds an invalid value .KeyError: 'spiral'": {"rope_parameters": {"rope_type": "spiral", "rope_theta": 10_000.0}},
 }
 
 

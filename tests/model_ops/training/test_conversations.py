@@ -117,7 +117,7 @@ def test_a_weight_that_is_neither_context_nor_learnt_is_refused(tokenizer, weigh
 
 
 @pytest.mark.parametrize(("token_ids", "labels", "sentence"), [
-    ([1, 2**40, 3], None, "outside the tokenizer's vocabulary"), ([1, None, 3], None, "token_ids holds something"),
+    ([1, 2**40, 3], None, "outside the tokenizer's vocabulary"), ([1, None, 3], None, "token_ids holds a value that is not an integer"),
     ([1, 2, 3], [1, 2, 4], "label 4 at position 2 is neither that position's token"), ([1, 2, 3], [1, 2, None], "labels holds"),
 ])
 def test_a_pre_tokenized_row_that_makes_no_sense_is_named(tokenizer, token_ids, labels, sentence):
@@ -133,7 +133,7 @@ def test_what_a_template_says_in_its_own_words_is_passed_on_and_what_it_quotes_i
     with pytest.raises(ModelError, match=r"row a: .*\(TemplateError\)"):
         tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
     tokenizer.chat_template = "{% for m in messages %}\n{{ m.content }"
-    with pytest.raises(ModelError, match="the chat template is no valid Jinja: line 2"):
+    with pytest.raises(ModelError, match="the chat template is not valid Jinja, line 2"):
         tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
 
 

@@ -99,7 +99,7 @@ def said(folder, more):
      '"0 3 * * 1" is every Monday at 3:00'),
     ("automation: {retrain: {cron: 0 0 31 2 *}}", "automation.retrain.cron: no time matches this cron schedule; "
      '"0 3 * * 1" is every Monday at 3:00'),
-    ("tiny: {kv_heads: 3}", "tiny: kv_heads 3 is no divisor of heads 4; give a divisor"),
+    ("tiny: {kv_heads: 3}", "tiny: kv_heads 3 is not a divisor of heads 4; give a divisor"),
     ("release: {gates: {acceptance_length: 4.5}}", "release.gates.acceptance_length: 4.5 cannot be reached: 3 drafted tokens give "
      "at most 4 a verification; give less, or raise speculator.num_speculative_tokens"),
     ("last_day: 2026-06-01\nfirst_day: 2026-06-02", "last_day: 2026-06-01 is before first_day 2026-06-02; change one of them"),

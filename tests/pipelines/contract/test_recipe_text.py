@@ -74,7 +74,7 @@ def test_keys_given_twice_are_all_named(tmp_path):
     ("a: 1\nb\nc: 1\n", 2, "this line has no colon and space after its key"),
     ('a: "open\nb: 1\n', 1, "the quote that opens in this line is never closed"),
     ('a: "C:\\data"\n', 1, "use single quotes"),
-    ("a: 1\n  b: 2\nc: 3\n", 2, "indent keys alike"),
+    ("a: 1\n  b: 2\nc: 3\n", 2, "indent a key like its neighbours"),
     ("a:\n  b: 1\n c: 2\n", 3, "not indented like its neighbours"),
     ("cron: * * * * *\n", 1, "a value that begins with * or & needs quotes"),
     ("a: *nowhere\n", 1, "a value that begins with * or & needs quotes"),
