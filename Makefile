@@ -3,7 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LAKE ?= demo/lake
-# Processes of the fast tests, two gigabytes each.
+# Processes of the tests, two gigabytes each, four where a slow one serves a model. Fast tests are shared out by file, slow ones
+# one by one.
 PROCESSES ?= 2
 
 .PHONY: demo test test-slow ui clean
