@@ -51,7 +51,7 @@ def test_an_architecture_that_is_let_through_gives_each_documents_own_logits(nam
 
 
 def test_on_several_processes_an_architecture_that_cannot_be_tried_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="phi3 cannot be trained on several processes, only llama, .*leave mesh out"):
+    with pytest.raises(ModelError, match=r"phi3 cannot be trained on several processes, only llama, .*leave mesh out"):
         load_model(written("phi3", {}, tmp_path), attention="packed", device="meta")
 
 
