@@ -81,8 +81,8 @@ class Lake:
         try:
             frame = pl.from_arrow(found)
         except pl.exceptions.PolarsError as error:
-            raise Error(f"Polars cannot hold this result ({str(error).splitlines()[0]}): name and cast the columns in the query, "
-                        "or ask with arrow=True") from error
+            raise Error(f"Polars cannot hold this result ({str(error).splitlines()[0]}): name and cast the columns in the "
+                        "query, or ask with arrow=True") from error
         assert isinstance(frame, pl.DataFrame)
         return frame
 
