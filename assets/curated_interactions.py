@@ -14,9 +14,12 @@ from resources.catalog.count_records import count_records
 from resources.curating.curate import curate
 from resources.curating.curation import CurationSettings
 from resources.curating.record_counts import RecordCounts
+from resources.workshop.training_job import training_source
 from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/curating/curate.py",)
+EMBEDDING = (training_source("embed"),)
+"""Code of the worker that embeds rows, for semantic duplicates."""
 
 
 @dg.asset(
@@ -47,7 +50,7 @@ def curated_interactions(
         return {**report.as_metrics(), "records": asdict(counts)}
 
     manifest = workshop.build(
-        "dataset", "curated_interactions", op="curate", sources=SOURCES,
+        "dataset", "curated_interactions", op="curate", sources=(*SOURCES, *(EMBEDDING if semantic.enabled else ())),
         config=curation_settings.as_config(),
         inputs=[
             *(workshop.slice(name) for name in tables), suite.as_input(),

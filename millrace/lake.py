@@ -66,7 +66,8 @@ class Lake:
         """The rows of one query in DuckDB's SQL, as a Polars frame, or with `arrow=True` as an Arrow table.
 
         `from relations` lists the tables and views, `from relation_columns` their columns. The query can read only the lake.
-        parameters: values of `?` or `$name` in the query. Raises Error with DuckDB's message for an invalid query.
+        parameters: values of `?` or `$name` in the query. Raises Error with DuckDB's message for an invalid query,
+        and for a result that a frame cannot hold, such as two columns of one name.
 
         >>> lake.sql("select count(*) as rows from interactions where dt >= ?", ["2026-06-01"])
         """
@@ -77,7 +78,11 @@ class Lake:
             return found
         import polars as pl
 
-        frame = pl.from_arrow(found)
+        try:
+            frame = pl.from_arrow(found)
+        except pl.exceptions.PolarsError as error:
+            raise Error(f"Polars cannot hold this result ({str(error).splitlines()[0]}): name and cast the columns in the "
+                        "query, or ask with arrow=True") from error
         assert isinstance(frame, pl.DataFrame)
         return frame
 

@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from millrace.errors import public
+from millrace.errors import Error, public
 from pipelines.contract.recipe import Recipe, read_recipe
 from pipelines.contract.recipe import load_recipe as load_file
 from pipelines.running.outcome import Outcome
@@ -56,4 +56,8 @@ def submit(
     >>> run.wait().state
     'succeeded'
     """
+    if isinstance(select, str) or (select is not None and not select):
+        raise Error('select is a list of parts of the graph, such as ["sft_model"]; leave it out for the whole graph')
+    if partition is not None and not isinstance(partition, date):
+        raise Error(f"partition is a datetime.date, such as date(2026, 6, 1), not {partition!r}")
     return start(recipe, lake, select, partition)

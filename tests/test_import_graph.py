@@ -27,6 +27,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "resources": ("workshop", "catalog", "releasing", "inspecting", "composing", "curating", "reading", "launching",
                   "artefacts"),
 }
+BY_NAME = frozenset({"model_ops.worker", "millrace", "pipelines.cli", "pipelines.graph.recipe_graph"})
+"""Files that may import a module by a name that they compute: each chooses from a folder that it may import."""
 ENTRIES = frozenset({"pipelines.cli", "pipelines.definitions", "model_ops.worker", "model_ops.verify"})
 
 
@@ -76,6 +78,18 @@ def _imported(path: Path, importer: str, modules: Mapping[str, Path]) -> Iterato
         else:
             continue
         yield from ((name, node.lineno) for name in named if name in modules)
+
+
+def imports_by_name(root: Path, packages: Sequence[str] = PACKAGES) -> list[str]:
+    """Modules that import by a computed name (import_module, __import__), which the graph cannot show."""
+    found = set()
+    for module, path in modules_of(root, packages).items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else (
+                node.name if isinstance(node, ast.alias) else "")
+            if name in ("import_module", "__import__"):
+                found.add(module)
+    return sorted(found)
 
 
 def circles_in(imports: Sequence[Import]) -> list[list[Import]]:
@@ -159,6 +173,17 @@ def test_no_import_of_a_room_above(imports):
     found = room_arrows_up(imports)
     orders = "\n".join(f"{package}: {' > '.join(rooms)}" for package, rooms in ROOMS.items())
     assert not found, f"imports against the order of rooms\n{orders}\n{_listed(found)}"
+
+
+def test_no_other_file_imports_by_a_computed_name():
+    assert set(imports_by_name(PROJECT)) == BY_NAME
+
+
+@pytest.mark.parametrize("line", ["import importlib\nimportlib.import_module('model_ops.first')",
+                                  "from importlib import import_module as load\nload('model_ops.first')",
+                                  "__import__('model_ops.first')"])
+def test_a_planted_import_by_name_is_found(tmp_path, line):
+    assert imports_by_name(tree(tmp_path, model_ops__first="", model_ops__second=line)) == ["model_ops.second"]
 
 
 def test_every_room_has_its_place_in_the_order():

@@ -79,7 +79,12 @@ def _merged(model: PreTrainedModel, adapter: Path, names: set[str]) -> PreTraine
         known = get_peft_model_state_dict(adapted, save_embedding_layers=True)
         if odd := sorted(names - set(known)):
             raise ModelError(f"the adapter in {adapter} holds {odd[0]}, which its base model has no place for")
-        return adapted.merge_and_unload(safe_merge=True)
+        parted = _part_tied_layers(model)
+        merged = adapted.merge_and_unload(safe_merge=True)
+        if parted:
+            merged.config.tie_word_embeddings = True
+            merged.get_output_embeddings().weight = merged.get_input_embeddings().weight
+        return merged
     except UserWarning as error:
         raise ModelError(f"the adapter in {adapter} lacks tensors that its {CONFIG} asks for: it is of another model or cut "
                          "short") from error
@@ -87,6 +92,18 @@ def _merged(model: PreTrainedModel, adapter: Path, names: set[str]) -> PreTraine
             SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"peft cannot merge the adapter in {adapter} into {model.name_or_path}: {reason[:REASON]}") from error
+
+
+def _part_tied_layers(model: PreTrainedModel) -> bool:
+    """Gives an adapted head its own copy of the weight that it shares with the adapted input embeddings; whether it did.
+
+    With `ensure_weight_tying`, peft adapts both by the same change. Merged into one shared weight, it would count twice.
+    """
+    bases = [getattr(layer, "base_layer", None) for layer in (model.get_input_embeddings(), model.get_output_embeddings())]
+    if all(hasattr(base, "weight") for base in bases) and bases[0].weight is bases[1].weight:
+        bases[1].weight = nn.Parameter(bases[1].weight.detach().clone())
+        return True
+    return False
 
 
 def _tokenizer(base: Path, adapter: Path) -> PreTrainedTokenizerBase:

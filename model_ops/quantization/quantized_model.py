@@ -42,6 +42,9 @@ def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
         layers = _put_layers(model, quantization, dtype)
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    if quantization.covers("lm_head") and not tied:
+        raise ModelError(f"{directory}: quantization_config does not leave out lm_head, and only layers of blocks are read "
+                         "quantized: add lm_head to its ignore list, or quantize the model again")
     state = _read(directory, dtype, layers, tied)
     for name, tensor in model.state_dict().items():
         if name not in tied and (name not in state or state[name].shape != tensor.shape):
@@ -94,9 +97,9 @@ def _read(directory: Path, dtype: torch.dtype, layers: dict[str, QuantizedLinear
                 tensor, wanted = tensors.get_tensor(name), dtype
                 if layer in layers and part in layers[layer].parts:
                     wanted = getattr(layers[layer], part).dtype
-                    if tensor.is_floating_point() != wanted.is_floating_point:
-                        raise ModelError(f"{directory}: {name} is {tensor.dtype}, the scheme stores {wanted}: quantize the "
-                                         "model again")
+                if tensor.is_floating_point() != wanted.is_floating_point:
+                    raise ModelError(f"{directory}: {name} is {tensor.dtype}, the config asks for {wanted}: quantize the model "
+                                     "again")
                 state[name] = tensor.to(wanted)
     return state
 

@@ -48,7 +48,21 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
         raise ModelError(f"quantization_config describes {_summary(found)}, which is not read here; known in "
                          f"compressed-tensors layout: {known}")
     (group,) = found["config_groups"].values()
-    return Quantization(scheme, tuple(group.get("targets") or ("Linear",)), tuple(found.get("ignore") or ()))
+    return Quantization(scheme, _patterns(group.get("targets") or ["Linear"], "targets"),
+                        _patterns(found.get("ignore") or [], "ignore"))
+
+
+def _patterns(listed: Any, key: str) -> tuple[str, ...]:
+    """A list of names and `re:` patterns. Raises ModelError if it is none, or if a pattern is invalid."""
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        raise ModelError(f"quantization_config has {key} = {listed!r}, which is no list of names and `re:` patterns")
+    for each in listed:
+        if each.startswith("re:"):
+            try:
+                re.compile(each.removeprefix("re:"))
+            except re.error as error:
+                raise ModelError(f"quantization_config has the invalid pattern {each!r} in {key}: {error}") from error
+    return tuple(listed)
 
 
 def _matches(layer: str, pattern: str) -> bool:

@@ -2,7 +2,7 @@
 
     tree = read_python(path.read_text())
     tree.digest(lambda module: ...)      # sha256; the function gives the text that stands for an imported project module
-    tree.imports                         # dotted names that may be modules
+    tree.imports                         # dotted names that may be modules; relative ones begin with their dots
     tree.strings, tree.beginnings        # text constants, and the constant beginnings of f-strings
 
 What does not count: comments, blank lines, line breaks, brackets that only group, the kind of quotes; statements that are
@@ -51,9 +51,10 @@ def read_python(text: str) -> PythonTree:
     for node in _nodes(tree):
         if isinstance(node, ast.Import):
             imports.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            imports.add(node.module)
-            imports.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            dots, source = "." * node.level, node.module or ""
+            imports.add(dots + source)
+            imports.update(f"{dots}{source}{'.' if source else ''}{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             strings.add(node.value)
         elif isinstance(node, ast.JoinedStr):

@@ -58,7 +58,16 @@ def _files_used(project: Path, entries: tuple[str, ...]) -> set[Path]:
             found.add(path)
             if path.suffix == ".py":
                 waiting.extend(_uses(project, path))
+                waiting.extend(_packages_of(project, path))
     return found
+
+
+def _packages_of(project: Path, path: Path) -> Iterator[Path]:
+    """The files of the packages that a module lies in: importing it runs them first."""
+    for folder in path.relative_to(project).parents:
+        file = project / folder / "__init__.py"
+        if folder.parts and file.is_file():
+            yield file
 
 
 def _digest(project: Path, path: Path) -> str:
@@ -78,7 +87,9 @@ def _tree(path: Path) -> PythonTree:
 def _stands_for(project: Path, module: str) -> str:
     """What an imported module counts as: a project module as its own text without its imports, any other as its name."""
     file = _module(project, module)
-    return _alone(file) if file is not None else module
+    if file is None or file.relative_to(project).as_posix() in NOT_COUNTED:
+        return module
+    return _alone(file)
 
 
 @cache
@@ -90,7 +101,7 @@ def _uses(project: Path, path: Path) -> Iterator[Path]:
     """The files that a Python file imports or names."""
     tree = _tree(path)
     for name in tree.imports:
-        parts = name.split(".")
+        parts = _absolute(project, path, name).split(".")
         if parts[0] in PACKAGES:
             for length in range(1, len(parts) + 1):  # importing a module runs its packages' files too
                 file = _module(project, ".".join(parts[:length]))
@@ -108,8 +119,18 @@ def _uses(project: Path, path: Path) -> Iterator[Path]:
             yield from folder.rglob("*.sql")
 
 
+def _absolute(project: Path, path: Path, name: str) -> str:
+    """The dotted name of an import in the file `path`; a relative one begins with dots."""
+    plain = name.lstrip(".")
+    dots = len(name) - len(plain)
+    if not dots:
+        return name
+    package = path.parent.relative_to(project).parts
+    return ".".join([*package[:len(package) - dots + 1], *([plain] if plain else [])])
+
+
 def _may_be_a_path(text: str) -> bool:
-    return 0 < len(text) < 100 and text.isprintable() and text[0].isalnum() and ".." not in text
+    return 0 < len(text) < 100 and text.isprintable() and (text[0].isalnum() or text[0] == "_") and ".." not in text
 
 
 def _module(project: Path, name: str) -> Path | None:
@@ -117,5 +138,5 @@ def _module(project: Path, name: str) -> Path | None:
     if name.split(".")[0] not in PACKAGES:
         return None
     place = project / name.replace(".", "/")
-    files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+    files = [file for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file()]  # as Python chooses
     return files[0] if files else None

@@ -57,6 +57,20 @@ def test_all_that_is_exported_is_there_and_says_what_it_is():
         _ = millrace.opne_lake
 
 
+@pytest.mark.parametrize("query", ["select 1 as a, 2 as a", "select interval 1 day as i", "select union_value(a := 1) as u"])
+def test_a_result_that_no_frame_can_hold_is_an_error_and_an_arrow_table(lake, query):
+    with pytest.raises(millrace.Error, match="arrow=True"):
+        lake.sql(query)
+    assert lake.sql(query, arrow=True).num_rows == 1
+
+
+@pytest.mark.parametrize("wrong", [{"select": "sft_model"}, {"select": []}, {"partition": "2026-06-01"}])
+def test_a_selection_or_day_of_the_wrong_kind_starts_nothing(tmp_path, wrong):
+    with pytest.raises(millrace.Error, match=r"select is a list|partition is a datetime\.date"):
+        millrace.submit("shop.yaml", lake=tmp_path / "lake", **wrong)
+    assert not (tmp_path / "lake").exists()
+
+
 def test_no_module_of_the_project_imports_it():
     for room in ("pipelines", "assets", "resources", "model_ops"):
         for path in (PROJECT / room).rglob("*.py"):

@@ -25,6 +25,8 @@ KINDS = {
     "adapted embeddings": LoraConfig(r=4, target_modules=["q_proj", "embed_tokens"], task_type="CAUSAL_LM"),
     "embeddings saved whole": LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"],
                                          task_type="CAUSAL_LM"),
+    "adapted embeddings, kept tied": LoraConfig(r=4, target_modules=["q_proj", "embed_tokens"], ensure_weight_tying=True,
+                                                task_type="CAUSAL_LM"),
     "ia3": IA3Config(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"),
 }
 
@@ -114,7 +116,7 @@ def test_adapters_that_cannot_be_merged_are_one_sentence(base, tmp_path):
     save_file({**weights, first: weights[first][:, :-1].contiguous()}, tensors)
     assert "size mismatch" in refused(adapter, tmp_path)
     tensors.write_bytes(whole[:-100])
-    assert "cut short" in refused(adapter, tmp_path)
+    assert "truncated or damaged" in refused(adapter, tmp_path)
     tensors.rename(adapter / "adapter_model.bin")
     assert "pickle" in refused(adapter, tmp_path)
     (adapter / "adapter_model.bin").unlink()

@@ -178,6 +178,24 @@ def test_a_new_scheme_quantizes_loads_decodes_and_is_verified(source, tmp_path, 
     assert 0 < (wanted - floats).norm() < 0.05 * floats.norm()
 
 
+@pytest.mark.parametrize("ignore", [["re:["], "lm_head", [None], 5])
+def test_layers_left_out_in_no_readable_way_are_one_sentence(ignore):
+    with pytest.raises(ModelError, match="ignore"):
+        quantization_of({"quantization_config": {**WRITTEN_BY_HAND, "ignore": ignore}})
+
+
+def test_tensors_of_another_kind_than_the_config_says_are_refused(source, tmp_path):
+    """Whole numbers read as floats would load, and compute nonsense."""
+    quantize_directory(source, tmp_path / "q", Progress())
+    config = json.loads((tmp_path / "q/config.json").read_text())
+    for ignore, said in ((["lm_head", "re:.*down_proj"], r"down_proj\.weight is torch\.int8, the config asks for torch\.float32"),
+                         ([], "does not leave out lm_head")):
+        config["quantization_config"]["ignore"] = ignore
+        (tmp_path / "q/config.json").write_text(json.dumps(config))
+        with pytest.raises(ModelError, match=said):
+            load_quantized(tmp_path / "q", torch.float32)
+
+
 def test_an_unlisted_head_is_a_fault(source, tmp_path):
     quantize_directory(source, tmp_path / "q", Progress())
     config = json.loads((tmp_path / "q/config.json").read_text())
@@ -193,5 +211,5 @@ def test_a_float_where_integers_belong_is_refused(source, tmp_path):
     tensors = load_file(tmp_path / "q/model.safetensors")
     tensors["model.layers.1.mlp.up_proj.weight"] = tensors["model.layers.1.mlp.up_proj.weight"].bfloat16()
     save_file(tensors, tmp_path / "q/model.safetensors")
-    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj\.weight is torch\.bfloat16, the scheme stores torch\.int8"):
+    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj\.weight is torch\.bfloat16, the config asks for torch\.int8"):
         load_quantized(tmp_path / "q")

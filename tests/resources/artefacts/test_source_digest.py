@@ -110,6 +110,37 @@ def test_another_function_of_the_same_name_from_another_file_counts(project):
     assert digests(project)[0] != before[0]
 
 
+@pytest.mark.parametrize(("line", "file"), [
+    ("from .training import loss", "model_ops/training/loss.py"),
+    ("from .training.loss import loss", "model_ops/training/loss.py"),
+    ("from . import planning", "model_ops/planning.py"),
+    ("import model_ops.training.loss", "model_ops/__init__.py"),
+    ("WORDS = '_words.json'", "model_ops/_words.json"),
+])
+def test_other_ways_to_name_a_file_count_too(project, line, file):
+    (project / "model_ops/__init__.py").write_text("x = 1")
+    (project / "model_ops/_words.json").write_text("[1]")
+    change(project, "model_ops/sft.py", "from model_ops.training.loss import loss", line)
+    before = digests(project)
+    with (project / file).open("a") as content:
+        content.write("\ny = 2")
+    assert digests(project)[0] != before[0]
+
+
+def test_a_package_is_taken_before_a_module_of_the_same_name(project):
+    (project / "model_ops/training.py").write_text("x = 1")
+    assert "model_ops/training.py" not in files_used("model_ops/sft.py", project=project)
+
+
+def test_the_code_of_digests_is_no_part_of_one_that_imports_it(project):
+    (project / "resources/artefacts").mkdir()
+    (project / "resources/artefacts/source_digest.py").write_text("x = 1")
+    change(project, "resources/clean.py", "from resources.sql", "import resources.artefacts.source_digest\nfrom resources.sql")
+    before = digests(project)
+    change(project, "resources/artefacts/source_digest.py", "1", "2")
+    assert digests(project) == before
+
+
 WORKERS = ("tiny_base", "import_base", "sft", "distill", "quantize", "generate", "speculator", "evaluate", "embed")
 OPERATIONS = {
     **{name: f"model_ops/operations/{name}.py" for name in WORKERS},
@@ -147,7 +178,8 @@ def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
 
     found = files_used(*SOURCES)
     assert [file for file in found if file.startswith("model_ops/")] == [
-        "model_ops/__init__.py", "model_ops/speculators/__init__.py", "model_ops/speculators/serving.py"]
+        "model_ops/__init__.py", "model_ops/atomic_files.py", "model_ops/speculators/__init__.py",
+        "model_ops/speculators/serving.py"]
 
 
 def test_a_setting_of_one_operation_is_no_part_of_another():
@@ -181,3 +213,27 @@ def test_an_artefact_is_found_again_after_a_comment_changed_and_made_anew_after_
     assert drafted().finished == made
     change(project, "model_ops/training/loss.py", "x * 2", "x * 2.5")
     assert drafted().finished is None
+
+
+@pytest.mark.parametrize(("semantic", "counts"), [({}, False), ({"enabled": True, "model": "vectors"}, True)])
+def test_curation_depends_on_the_worker_that_embeds_where_it_embeds(tmp_path, semantic, counts):
+    from types import SimpleNamespace
+
+    from assets import curated_interactions as asset
+    from resources.artefacts.manifest import Input
+    from resources.curating.curation import CurationSettings
+
+    named = {}
+    model = tmp_path / "vectors"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    given = Input(kind="table", name="interactions", digest="0" * 12)
+    workshop = SimpleNamespace(
+        current=lambda *_: SimpleNamespace(as_input=lambda: given), slice=lambda name: given,
+        build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")))
+    if semantic:
+        semantic = {**semantic, "model": str(model)}
+    work = asset.curated_interactions.op.compute_fn.decorated_fn
+    with pytest.raises(KeyError, match="built"):
+        work(workshop, CurationSettings(semantic_duplicates=semantic))
+    assert ("model_ops/operations/embed.py" in files_used(*named["sources"])) == counts
