@@ -9,7 +9,7 @@ import pytest
 from resources.lake import Lake
 from resources.releasing.endpoints import Endpoint
 from tests.command import PROJECT
-from tests.cpu_time import cpu_seconds
+from tests.cpu_time import cpu_seconds, crowding
 
 
 def python(*words, folder, **environment):
@@ -27,7 +27,8 @@ def test_the_quick_demo_ends_with_a_release_within_its_budget(tmp_path):
     assert len(compiled) > 50
     before = cpu_seconds()
     said = python("-m", "pipelines.cli", "demo", "--quick", folder=tmp_path, NUMBA_CACHE_DIR=str(kernels))
-    assert cpu_seconds() - before < 150, "two cores need at least half of it, and hardly more than all of it"
+    spent = cpu_seconds() - before
+    assert spent < 150 * crowding(), "two cores need at least half of it, and hardly more than all of it"
     assert "Acceptance length" in said and "Time and memory" in said
     endpoint = Endpoint(Lake.open(tmp_path / "demo" / "quick" / "lake"), "code-assistant")
     assert endpoint.read().champion is not None

@@ -16,6 +16,7 @@ import pytest
 from resources.artefacts.manifest import ManifestError
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
+from tests.once import made_once
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -57,11 +58,12 @@ def weights_digest(lake):
 
 @pytest.fixture(scope="module")
 def undisturbed(recipe, tmp_path_factory):
-    lake = tmp_path_factory.mktemp("undisturbed") / "lake"
-    process = start(recipe, lake)
-    output = process.communicate(timeout=900)[0]
-    assert process.returncode == 0, output
-    return weights_files(lake)
+    def make(folder):
+        process = start(recipe, folder / "lake")
+        output = process.communicate(timeout=900)[0]
+        assert process.returncode == 0, output
+
+    return weights_files(made_once(tmp_path_factory, "undisturbed", make) / "lake")
 
 
 def weights_files(lake):
