@@ -1,8 +1,6 @@
 """Optimizers: Muon against its formula written out and against torch's, who gets which update, resume to the bit."""
 
 import json
-import os
-import socket
 import sys
 
 import pytest
@@ -13,6 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from benchmarks.parallel import on_processes
 from model_ops.batch import Batch
 from model_ops.errors import ModelError
 from model_ops.loss import one_term
@@ -229,10 +228,8 @@ def test_a_stopped_run_continues_to_the_same_weights_bit_for_bit(name, tmp_path)
         assert not torch.equal(value, Toy().state_dict()[key]), key
 
 
-def _a_sharded_run(rank, port, found):
+def _a_sharded_run(found):
     """On each of two processes: Muon on matrices cut by row, by column and by expert, beside the same ones uncut."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
-    torch.distributed.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,))
     torch.manual_seed(0)
     values = [torch.randn(10, 6), torch.randn(5, 8), torch.randn(4, 6, 8), torch.randn(7)]
@@ -247,20 +244,16 @@ def _a_sharded_run(rank, port, found):
             optimizer.step()
     gaps = [float((one.full_tensor() - other.detach()).abs().max()) for one, other in zip(cut, uncut, strict=True)]
     moved = [float((one.full_tensor() - value).abs().max()) for one, value in zip(cut, values, strict=True)]
-    (found / f"{rank}.json").write_text(json.dumps({"gaps": gaps, "moved": moved}))
+    (found / f"{torch.distributed.get_rank()}.json").write_text(json.dumps({"gaps": gaps, "moved": moved}))
     with pytest.raises(ModelError, match="sharded weights"):
         model = nn.Linear(4, 4)
         model.weight = nn.Parameter(distribute_tensor(model.weight.detach(), mesh, [Shard(0)]))
         build_optimizer(model, chosen(optimizer="adamw_8bit"))
-    torch.distributed.destroy_process_group()
 
 
 def test_sharded_matrices_move_as_whole_ones(tmp_path):
     pytest.importorskip("bitsandbytes")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(_a_sharded_run, args=(port, tmp_path), nprocs=2)
+    on_processes(2, lambda: _a_sharded_run(tmp_path))
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
         assert max(found["gaps"]) < 1e-5 and len(found["gaps"]) == 4
