@@ -1,12 +1,9 @@
 """Two processes train what one trains: every axis of the mesh, on packed rows, with the trainer itself."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from forked_script import forked_script
 
 CASES = {
     "fsdp": ("qwen3", {"dp_shard": 2}, {"tie_word_embeddings": True}),
@@ -60,11 +57,8 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 @pytest.fixture(scope="module")
-def found():
-    done = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(CASES)], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONPATH": str(Path.cwd())})
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+def found(tmp_path_factory):
+    return forked_script(SCRIPT, [json.dumps(CASES)], tmp_path_factory.mktemp("layouts"))
 
 
 @pytest.mark.parametrize("case", CASES)
