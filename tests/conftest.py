@@ -1,8 +1,7 @@
 """What the tests share: quiet threads, the place of real data, and one toy-sized run of the whole graph."""
 
 import os
-import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -127,7 +126,7 @@ class Toy:
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory) -> Toy:
     """The whole graph through Dagster, by the command line, once for all tests that look at its results. They write nothing
-    there: `toy_copy` is for those that do."""
+    there."""
     from pipelines.demo.traffic import write_traffic
 
     def make(home: Path) -> None:
@@ -136,11 +135,3 @@ def toy(tmp_path_factory) -> Toy:
         (home / "output").write_text(millrace_process("run", home / "toy.yaml", "--lake", home / "lake").stdout)
 
     return Toy.at(made_once(tmp_path_factory, "toy", make))
-
-
-@pytest.fixture(scope="module")
-def toy_copy(toy, tmp_path_factory) -> Toy:
-    """A copy of the toy's lake to write to; its recipe and traffic are the toy's own."""
-    lake = tmp_path_factory.mktemp("toy-copy") / "lake"
-    shutil.copytree(toy.lake, lake)
-    return replace(toy, lake=lake)

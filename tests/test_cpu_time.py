@@ -1,95 +1,145 @@
 """The bound on a test's CPU time, and what is made once for all processes of a run."""
 
+import contextlib
 import multiprocessing
 import os
+import time
+from functools import partial
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from tests import cpu_time
-from tests.cpu_time import cpu_seconds, crowding, slowness
 from tests.long_files import LONG_FILES, TESTS
 from tests.once import made_once
 
+BOUND = 10.0
+
+
+class Clock:
+    """Stands in for cpu_seconds: time passes where a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, seconds):
+        self.now += seconds
+
+
+class Item:
+    """Of a test of pytest, what the plugin asks for."""
+
+    def __init__(self, marks=()):
+        self.config, self.stash, self.marks = self, pytest.Stash(), marks
+        cpu_time.pytest_configure(self)
+
+    def getini(self, name):
+        return {"cpu_seconds": str(BOUND)}[name]
+
+    def get_closest_marker(self, name):
+        return name if name in self.marks else None
+
+
+def around(hook, work):
+    """Runs work() inside of a hook that wraps."""
+    next(hook)
+    work()
+    with contextlib.suppress(StopIteration):
+        hook.send(None)
+
+
+@contextlib.contextmanager
+def machine(load=0.1, slowness=1.0):
+    """A clock instead of the CPU's, on a machine that is so crowded and so slow. Ends with the test's own work: the plugin that is
+    tested watches this test, too."""
+    clock = Clock()
+    with mock.patch.object(cpu_time, "cpu_seconds", clock), mock.patch.object(cpu_time, "slowness", lambda: slowness), \
+            mock.patch.object(os, "getloadavg", lambda: (load, load, load)):
+        yield clock
+
+
+def spend(call=0.0, alone=0.0, shared=0.0, marks=(), **kind):
+    """Goes through a test whose fixtures and call take so many seconds."""
+    item = Item(marks)
+    with machine(**kind) as clock:
+        def fixtures():
+            for scope, seconds in (("module", shared), ("function", alone)):
+                around(cpu_time.pytest_fixture_setup(SimpleNamespace(scope=scope), item), partial(clock.work, seconds))
+
+        around(cpu_time.pytest_runtest_setup(item), fixtures)
+        around(cpu_time.pytest_runtest_call(item), partial(clock.work, call))
+
+
+@pytest.mark.parametrize("times", [{"call": 10.1}, {"call": 6, "alone": 6}, {"call": 10.1, "shared": 3}])
+def test_a_test_that_works_too_long_fails_unless_it_is_marked(times):
+    with pytest.raises(pytest.fail.Exception, match=r"1\d.\d s of CPU time; .* `slow` may take 10, here 1.00 times as much"):
+        spend(**times)
+    spend(**times, marks=["slow"])
+
+
+@pytest.mark.parametrize("times", [{"call": 9.9}, {"call": 5, "alone": 4}, {"call": 1, "shared": 30}])
+def test_what_several_tests_share_is_not_counted(times):
+    spend(**times)
+
+
+def test_a_crowded_machine_allows_twice_as_much_and_no_more():
+    spend(call=19.9, load=100)
+    with pytest.raises(pytest.fail.Exception, match=r"may take 10, here 2.00 times as much"):
+        spend(call=20.1, load=100, slowness=1.5)
+
+
+def test_a_slow_machine_allows_more_and_a_fast_one_no_less():
+    spend(call=14.9, slowness=1.5)
+    with pytest.raises(pytest.fail.Exception, match=r"15.1 s of CPU time.*may take 10, here 1.50 times as much"):
+        spend(call=15.1, slowness=1.5)
+    spend(call=9.9, slowness=0.5)
+
+
+def test_the_small_piece_of_work_is_measured_once():
+    cpu_time.slowness.cache_clear()
+    before = time.thread_time()
+    found = cpu_time.slowness()
+    spent = time.thread_time() - before
+    assert 0.2 < found < 20 and spent < 5 * 20 * cpu_time.REFERENCE_SECONDS
+    assert cpu_time.slowness() == found and time.thread_time() - before < 1.5 * spent
+
+
 WORKS = """
-import time, pytest
+import pytest
+from tests import cpu_time
 
 def work(seconds):
-    before = time.process_time()
-    while time.process_time() - before < seconds:
-        pass
+    cpu_time.cpu_seconds.work(seconds)
 
 @pytest.fixture(scope="module")
 def shared():
-    work(0.4)
-
-@pytest.fixture
-def alone():
-    work(0.15)
+    work(30)
 
 def test_shared(shared): pass
-def test_brief(): work(0.1)
-def test_sleeping(): time.sleep(0.5)
-def test_call(): work(0.4)
-def test_call_and_setup(alone): work(0.15)
+def test_call(): work(11)
 @pytest.mark.slow
-def test_marked(): work(0.4)
+def test_marked(): work(11)
 """
 
 
-@pytest.fixture
-def outcome(pytester, monkeypatch):
-    """The result of WORKS under a bound of 0.25 s, on a machine of a given load and slowness."""
-    pytester.makeini("[pytest]\ncpu_seconds = 0.25\nmarkers = slow")
+def test_pytest_calls_the_plugin(pytester):
+    pytester.makeini("[pytest]\ncpu_seconds = 10\nmarkers = slow")
     pytester.makepyfile(WORKS)
-
-    def run(load, slow=1.0):
-        monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
-        monkeypatch.setattr(cpu_time, "slowness", lambda: slow)
-        return pytester.runpytest_inprocess("-p", "tests.cpu_time", "-p", "no:xdist", "-p", "no:cacheprovider")
-
-    return run
-
-
-def test_a_test_that_works_too_long_fails_unless_it_is_marked(outcome):
-    result = outcome(load=0.1)
-    result.assert_outcomes(passed=4, failed=2)
-    result.stdout.fnmatch_lines([
-        "*_ test_call _*", "0.* s of CPU time; a test without the mark `slow` may take 0.25 (times 1.0 for the load*",
-        "*_ test_call_and_setup _*"])
-
-
-def test_a_crowded_machine_allows_twice_as_much_and_no_more(outcome):
-    result = outcome(load=100)
-    result.assert_outcomes(passed=6)
-    assert crowding() == 2
-
-
-def test_a_slow_machine_allows_as_much_more_as_it_is_slower(outcome):
-    result = outcome(load=0.1, slow=1.3)  # 0.325 s: between test_call_and_setup's 0.3 and test_call's 0.4
-    result.assert_outcomes(passed=5, failed=1)
-    result.stdout.fnmatch_lines(["*times 1.3 for the machine's speed)"])
-
-
-@pytest.mark.parametrize(("reference", "expected"), [(1e3, 1.0), (1e-6, 2.0)])
-def test_the_machines_speed_is_measured_and_counts_up_to_twice(monkeypatch, reference, expected):
-    monkeypatch.setattr(cpu_time, "REFERENCE", reference)
-    assert slowness.__wrapped__() == expected
-
-
-def test_a_machine_of_half_more_time_is_half_slower(monkeypatch):
-    monkeypatch.setattr(cpu_time, "REFERENCE", 0.1)
-    monkeypatch.setattr(cpu_time, "fixed_work", lambda: None)
-    clock = iter([0.0, 0.15, 1.0, 1.4, 2.0, 2.2, 3.0, 3.3, 4.0, 4.9])  # the least is 0.15 s
-    monkeypatch.setattr(cpu_time.time, "process_time", lambda: next(clock))
-    assert slowness.__wrapped__() == pytest.approx(1.5)
+    with machine():
+        result = pytester.runpytest_inprocess("-p", "tests.cpu_time", "-p", "no:xdist", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*_ test_call _*", "11.0 s of CPU time; *"])
 
 
 def test_children_count():
-    before = cpu_seconds()
+    before = cpu_time.cpu_seconds()
     child = multiprocessing.get_context("fork").Process(target=lambda: sum(range(3_000_000)))
     child.start()
     child.join()
-    assert cpu_seconds() - before > 0.01
+    assert cpu_time.cpu_seconds() - before > 0.01
 
 
 @pytest.fixture

@@ -66,8 +66,18 @@ def imports_of(root: Path, packages: Sequence[str] = PACKAGES) -> list[Import]:
     })
 
 
+def _statements(block: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Every statement, also inside of others. An import is no expression: these, most of a tree, are left out."""
+    for node in block:
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, part, ())
+            if isinstance(inner, list):
+                yield from _statements(inner)
+
+
 def _imported(path: Path, importer: str, modules: Mapping[str, Path]) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _statements(ast.parse(path.read_text()).body):
         if isinstance(node, ast.Import):
             named = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -97,8 +97,13 @@ def _alone(path: Path) -> str:
     return _tree(path).digest(lambda module: "" if module.split(".")[0] in PACKAGES else module)
 
 
-def _uses(project: Path, path: Path) -> Iterator[Path]:
-    """The files that a Python file imports or names."""
+@cache
+def _uses(project: Path, path: Path) -> tuple[Path, ...]:
+    """The files that a Python file imports or names. Most files are behind several entries."""
+    return tuple(_found_in(project, path))
+
+
+def _found_in(project: Path, path: Path) -> Iterator[Path]:
     tree = _tree(path)
     for name in tree.imports:
         parts = _absolute(project, path, name).split(".")

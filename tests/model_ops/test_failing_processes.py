@@ -1,18 +1,15 @@
 """Several processes of which one fails: its own error comes first, and is what torchrun names as the cause."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from failing_worker import FAILURES
+from forked_script import forked_script
 
 from model_ops.job import Job
 from model_ops.parallel.processes import lost_another
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = {"steps": 12, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "mesh": {"dp_shard": 2}}
 
 
@@ -24,11 +21,8 @@ def outcomes(tiny_model, chats, tmp_path_factory):
     for path in jobs:
         path.write_text(Job(operation="sft", output=path.with_suffix(".out"), inputs={"model": tiny_model, "dataset": chats},
                             settings=SETTINGS).model_dump_json())
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("failing_worker.py")), *map(str, jobs)], capture_output=True, text=True,
-        timeout=500, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(zip(FAILURES, json.loads(done.stdout), strict=True))
+    outcomes = forked_script(Path(__file__).with_name("failing_worker.py"), jobs, folder)
+    return dict(zip(FAILURES, outcomes, strict=True))
 
 
 def errors_of(outcome):

@@ -1,12 +1,9 @@
 """Drafters on several processes are the drafters of one: losses and weights, stops, kills, other meshes, bad steps."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from forked_script import forked_script
 
 pytestmark = pytest.mark.timeout(900)  # all runs are made for the first test
 
@@ -30,7 +27,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
-sys.path.insert(0, "tests/model_ops")
 from tiny_models import write_dataset, write_target
 from benchmarks.parallel import on_processes
 from model_ops.speculators.registry import speculator_settings
@@ -169,11 +165,8 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("drafters")), json.dumps(CASES)],
-                          capture_output=True, text=True, timeout=870,
-                          env={**os.environ, "PYTHONPATH": str(Path.cwd()), "HF_HUB_OFFLINE": "1"})
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    folder = tmp_path_factory.mktemp("drafters")
+    return forked_script(SCRIPT, [folder, json.dumps(CASES)], folder)
 
 
 def assert_same_run(outcome, tolerance=5e-6, weights=1e-5):

@@ -1,12 +1,9 @@
 """A run that stops on one mesh goes on on another: the same losses and weights as a run that never stopped."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from forked_script import forked_script
 
 SCRIPT = """
 import json, sys
@@ -77,11 +74,8 @@ MESHES = {
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("moved")), json.dumps(MESHES)],
-                          capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONPATH": str(Path.cwd())})
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    folder = tmp_path_factory.mktemp("moved")
+    return forked_script(SCRIPT, [folder, json.dumps(MESHES)], folder)
 
 
 @pytest.mark.parametrize("kind", MESHES)

@@ -1,12 +1,7 @@
 """What processes compute together beside gradients: norms of parts that some do not have, and who draws which numbers."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from forked_script import forked_script
 
 SCRIPT = """
 import json, sys
@@ -63,10 +58,8 @@ print(json.dumps({"norms": noted("norms", norms), "rows": noted("rows", lambda: 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path_factory.mktemp("world"))], capture_output=True,
-                          text=True, timeout=300, env={**os.environ, "PYTHONPATH": str(Path.cwd())})
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    folder = tmp_path_factory.mktemp("world")
+    return forked_script(SCRIPT, [folder], folder)
 
 
 def test_a_process_that_holds_no_part_of_a_gradient_has_the_same_norm(found):

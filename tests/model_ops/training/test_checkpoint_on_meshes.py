@@ -1,16 +1,12 @@
 """A checkpoint written on one mesh and read on another, on gloo: every weight and moment, bit for bit."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from forked_script import forked_script
 from safetensors.torch import load_file
 
-ROOT = Path(__file__).parents[3]
 LAYOUTS = {
     "dense": {"one": {}, "dp": {"dp_shard": 2}, "replicas": {"dp_replicate": 2}, "tp": {"tp": 2},
               "dp x tp": {"dp_shard": 2, "tp": 2}},
@@ -96,10 +92,7 @@ for kind, one, other in paths:
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory):
     place = tmp_path_factory.mktemp("meshes")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(LAYOUTS), json.dumps(PATHS), str(place)],
-                          capture_output=True, text=True, timeout=900, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    forked_script(SCRIPT, [json.dumps(LAYOUTS), json.dumps(PATHS), place], place)
     return place
 
 

@@ -1,27 +1,19 @@
 """Runs of several processes that are killed or asked to stop: torchrun starts them again, the weights are the same."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked_script import forked_script
 from safetensors.torch import load_file
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A folder for each run of train_processes.py; each ended well."""
     folder = tmp_path_factory.mktemp("runs")
-    places = [str(ROOT), str(ROOT / "tests" / "model_ops")]
-    done = subprocess.run([sys.executable, str(Path(__file__).with_name("train_processes.py")), str(folder)],
-                          capture_output=True, text=True, timeout=500, cwd=ROOT,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(places)})
-    assert done.returncode == 0, done.stderr[-3000:]
+    forked_script(Path(__file__).with_name("train_processes.py"), [folder], folder / "printed")
     for outcome in json.loads((folder / "outcomes.json").read_text()):
         assert outcome["code"] == 0, outcome["stderr"][-3000:]
     return folder
