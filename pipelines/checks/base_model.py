@@ -175,8 +175,7 @@ def _depth(recipe: Recipe, base: Base | None) -> list[Finding]:
 def _context(recipe: Recipe, base: Base) -> list[Finding]:
     if base.context is None:
         return []
-    stages = {"sft": True, "student": recipe.student.enabled, "speculator": recipe.speculator.enabled}
-    lengths = {name: getattr(recipe, name).resolved().max_length for name, on in stages.items() if on}
+    lengths = {name: settings.resolved().max_length for name, settings in recipe.trained.items()}
     long = [f"{name}.max_length {length:,}" for name, length in lengths.items() if length > base.context]
     if long:
         return [warning("context", f"{', '.join(long)}, and the model's context holds {base.context:,} tokens",

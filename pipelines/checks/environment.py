@@ -23,6 +23,7 @@ from pipelines.planning.training_plan import METHODS
 from resources.artefacts.source_digest import PROJECT
 from resources.curating.presidio import PresidioError, presidio_finder
 from resources.releasing.signature import SignatureError, sign
+from resources.stages import sections
 
 SERVER_SECONDS = 3.0
 PLAN_SECONDS = 60.0
@@ -32,7 +33,7 @@ LARGE = 1_000_000_000
 
 def check_packages(recipe: Recipe) -> list[Finding]:
     """Extras that the recipe's settings need."""
-    eight_bit = [name for name in ("sft", "student", "speculator") if getattr(recipe, name).optimizer == "adamw_8bit"]
+    eight_bit = [name for name, settings in recipe.trained.items() if settings.optimizer == "adamw_8bit"]
     needs = [("bitsandbytes", "sft.method qlora", "millrace[qlora]", recipe.sft.method == "qlora"),
              ("bitsandbytes", f"optimizer adamw_8bit of {', '.join(eight_bit)}", "millrace[qlora]", bool(eight_bit)),
              ("tensorboard", "tracking", "millrace[tensorboard]", recipe.tracking == "tensorboard"),
@@ -115,7 +116,7 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
         found.append(warning("devices", f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days",
                              "run on a machine with an accelerator; millrace plan says which one is large enough"))
         return found
-    for stage in ("sft", *(["student"] if recipe.student.enabled else [])) if plan else ():
+    for stage in (name for name in sections() if name in recipe.trained) if plan else ():
         found.append(_planned(recipe, path, stage, devices if count else Counter()))
         if found[-1].state != "ok":
             break  # the next stage would lack the same

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.speculators.registry import ARCHITECTURES
+from model_ops.training.settings import TrainingSettings
 from pipelines.contract.check import placed, problems_in
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.places import absolute_places, settle_places
@@ -54,6 +55,13 @@ class Recipe(RecipeFields):
         """Settings of the evaluation job: `evaluation`, and the draft length that is served."""
         return EvaluateSettings(**self.evaluation.model_dump(),
                                 num_speculative_tokens=self.speculator.num_speculative_tokens)
+
+    @property
+    def trained(self) -> dict[str, TrainingSettings]:
+        """Sections whose stages train in this recipe -> their settings, in order of execution."""
+        sections = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: found for name, found in sections.items() if isinstance(found, TrainingSettings)
+                and getattr(found, "enabled", True) and (name != "tiny" or self.base_model == "tiny")}
 
     @property
     def unneeded(self) -> list[tuple[str, str]]:

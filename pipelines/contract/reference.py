@@ -13,10 +13,12 @@ from pydantic.fields import FieldInfo
 
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.training.settings import TrainingSettings
+from pipelines.contract.fields import RecipeFields
 from pipelines.contract.keys import ANY_NAME, accepted, keys_of, kind_at, options, section_in, sections_in, tag_of, takes_null
 from pipelines.contract.sections import INTRODUCTION, SECTIONS, TRAINING, Section
 
-STAGES = ("tiny", "sft", "student", "speculator")
+TRAINED = tuple(name for name, field in RecipeFields.model_fields.items()
+                if isinstance(field.get_default(call_default_factory=True), TrainingSettings))
 """Sections that take the training keys."""
 LONGEST_DEFAULT = 60
 """Most characters of a default; a longer one is described, not shown."""
@@ -109,7 +111,7 @@ def _training_chapter(model: type[BaseModel]) -> str:
 
 def _presets(model: type[BaseModel]) -> str:
     rows = ["| section | preset | values |", "|---|---|---|"]
-    for stage in STAGES:
+    for stage in TRAINED:
         settings: Any = section_in(model.model_fields[stage].annotation)
         for preset, values in settings.PRESETS.items():
             shown = ", ".join(f"{name} {_default_text(value)}" for name, value in values.items())
@@ -120,7 +122,7 @@ def _presets(model: type[BaseModel]) -> str:
 def _is_training_key(section: Section, name: str, field: FieldInfo) -> bool:
     """Whether the table of training keys describes a stage's key completely."""
     shared = TrainingSettings.model_fields.get(name)
-    return section.key in STAGES and shared is not None and shared.description == field.description
+    return section.key in TRAINED and shared is not None and shared.description == field.description
 
 
 def _table(fields: dict[str, FieldInfo], section: str) -> str:

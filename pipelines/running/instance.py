@@ -6,6 +6,7 @@ gone as failed and frees their pool slots, which a killed run would keep for eve
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from resources.process_stamp import is_same_process
 
 IN_PROGRESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
                dg.DagsterRunStatus.SUSPENDED]
+LOCK = ".opening"
+"""File in the instance's folder that is locked while the instance is opened."""
 SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
 
 
@@ -30,9 +33,18 @@ def dagster_home(lake: Lake) -> Path:
 
 
 def open_instance(lake: Lake) -> dg.DagsterInstance:
-    """The Dagster instance of a lake. Sets DAGSTER_HOME for this process and its children."""
-    os.environ["DAGSTER_HOME"] = str(dagster_home(lake))
-    return dg.DagsterInstance.get()
+    """The Dagster instance of a lake. Sets DAGSTER_HOME for this process and its children.
+
+    One process at a time opens it: Dagster creates its databases on first use, and two processes that do so at once fail.
+    """
+    home = dagster_home(lake)
+    os.environ["DAGSTER_HOME"] = str(home)
+    with (home / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        instance = dg.DagsterInstance.get()
+        instance.get_runs_count()
+        instance.all_instigator_state()  # the database of schedules and sensors is created last
+    return instance
 
 
 def fail_dead_runs(instance: dg.DagsterInstance) -> list[str]:

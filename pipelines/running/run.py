@@ -224,9 +224,12 @@ def main() -> int:
     request = RunRequest.model_validate(json.loads(sys.argv[1]))
     with suppress(OSError):  # a full disk: the submitting process still sees the exit code
         write_json(request.folder / STARTED, {"process": this_process()})
-    code = _carried_out(request)
-    with suppress(OSError):
-        write_json(request.folder / EXIT, {"exit_code": code})
+    code = 1  # of an unexpected error, whose traceback is in the run's log
+    try:
+        code = _carried_out(request)
+    finally:
+        with suppress(OSError):
+            write_json(request.folder / EXIT, {"exit_code": code})
     return code
 
 
