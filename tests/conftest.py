@@ -58,9 +58,9 @@ evals:
   heldout: {uri: traffic/evals/heldout_functions.jsonl}
 datasets:
   sft: {test_share: 0.15, validation_share: 0.05}
-tiny: {steps: 30, tokens_per_step: 2048, max_length: 512, vocab_size: 1024, hidden_size: 64, mlp_size: 128, learning_rate: 3.0e-3}
+tiny: {steps: 20, layers: 6, tokens_per_step: 2048, max_length: 512, vocab_size: 1024, hidden_size: 64, mlp_size: 128, learning_rate: 3.0e-3}
 sft: {steps: 15, tokens_per_step: 2048, max_length: 512, learning_rate: 1.0e-3}
-student: {layers: 7, steps: 10, tokens_per_step: 2048, max_length: 512, learning_rate: 1.0e-3}
+student: {layers: 4, steps: 10, tokens_per_step: 2048, max_length: 512, learning_rate: 1.0e-3}
 speculator:
   steps: 15
   tokens_per_step: 1024
