@@ -39,7 +39,11 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def cli():
-    """The `millrace` command: cli("sql", "select 1", "--lake", lake, check=0)."""
+    """The `millrace` command: cli("sql", "select 1", "--lake", lake, check=0). Its imports are loaded here, so that the seconds
+    of Dagster and DuckDB count for no single test."""
+    import pipelines.cli
+    import pipelines.running.run  # noqa: F401
+
     return millrace
 
 
