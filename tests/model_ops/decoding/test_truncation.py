@@ -36,5 +36,5 @@ def test_something_is_left_and_it_is_the_likeliest(logits, top_p, top_k, min_p):
 
 
 def test_a_drafter_does_not_verify_truncated_sampling():
-    with pytest.raises(ValueError, match="without a drafter"):
+    with pytest.raises(ValueError, match="not supported with a drafter"):
         decode(None, [], [], eos_ids=[0], temperature=1, max_new_tokens=1, drafter=LookupDrafter(list), truncation=Truncation(0.9))

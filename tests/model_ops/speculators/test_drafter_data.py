@@ -213,12 +213,12 @@ def test_previous_drafters_that_cannot_go_on_are_refused_before_the_target_is_lo
     for name, changes, reason in [
         ("digest", {"target_digest": "0" * 64}, "another revision of the target"),
         ("tokenizer", {"target_vocabulary_digest": "0" * 64}, "target's vocabulary.*another revision"),
-        ("nameless", {"target_digest": None}, "names no target_digest"),
+        ("nameless", {"target_digest": None}, "has no target_digest"),
     ]:
         drafter = changed_config(copied(place, tmp_path / name, "drafter"), **changes)
         with pytest.raises(ModelError, match=f"continue_from: .*{reason}"):
             speculator.run(job(place, tmp_path / "out", {"previous": drafter}), Progress())
-    with pytest.raises(ModelError, match="no drafter"):
+    with pytest.raises(ModelError, match="is not a drafter"):
         speculator.run(job(place, tmp_path / "out", continue_from=str(tmp_path)), Progress())
 
 
@@ -241,7 +241,7 @@ def test_targets_and_answers_that_make_no_sense_are_refused_before_the_target_is
     refused("tie_word_embeddings is true and there is no model.embed_tokens.weight", tied)
     endless = copied(place, tmp_path / "endless")
     (endless / "generation_config.json").write_text(json.dumps({"eos_token_id": 4_000}))
-    refused("end of text 4000 is outside the vocabulary of 300", endless)
+    refused("eos_token_id 4000 is outside the vocabulary of 300", endless)
 
     table = pq.read_table(place / "answers" / "train.parquet")
 

@@ -179,7 +179,7 @@ def edited(directory, **changes):
 
 @pytest.mark.parametrize(("form", "changes", "expected"), [
     ("medusa", {"num_heads": None}, "num_heads"), ("medusa", {"num_heads": 4}, "blocks.3.layers.0.weight is missing"),
-    (DRAFT_VOCABULARY, {"truncated_vocab_size": 60}, "token_map is"), ("medusa", {"model_type": "llama"}, "no drafter"),
+    (DRAFT_VOCABULARY, {"truncated_vocab_size": 60}, "token_map is"), ("medusa", {"model_type": "llama"}, "not a supported drafter"),
     ("mlp tied", {"n_predict": 1}, "tie_weights"), ("mlp tied", {"inner_dim": "x"}, "inner_dim"),
     ("mlp untied", {"n_predict": 5}, "emb.3.weight is missing"),
 ])

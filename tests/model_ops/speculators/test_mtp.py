@@ -215,12 +215,12 @@ def test_a_model_without_a_layer_and_the_layer_of_another_model_are_refused(plac
         speculator.run(job(place, tmp_path / "drafter", {"mtp_layer": tmp_path / "other"}), Progress())
     asked = job(place, tmp_path / "drafter")
     del asked.inputs["mtp_layer"]
-    with pytest.raises(ModelError, match="mtp_layer is base, the recipe's"):
+    with pytest.raises(ModelError, match="mtp_layer is base: give the job the input"):
         speculator.run(asked, Progress())
     with pytest.raises(ModelError, match="quantize the model again with mtp_layer: true"):
         speculator.run(job(place, tmp_path / "drafter", {"target": place / "alone"}), Progress())
     write_target(tmp_path / "llama", layers=2, model_type="llama")
-    with pytest.raises(ModelError, match="is a llama; architecture mtp is known for qwen2"):
+    with pytest.raises(ModelError, match="is a llama; architecture mtp supports only qwen2"):
         speculator.run(job(place, tmp_path / "drafter", {"target": tmp_path / "llama"}), Progress())
     assert not (tmp_path / "drafter").exists()
 

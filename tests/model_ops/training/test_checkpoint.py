@@ -270,7 +270,7 @@ def test_randomness_of_every_generator_goes_on_as_if_nothing_had_happened(tmp_pa
 
 def test_other_settings_and_other_parameters_are_refused_by_name(tmp_path):
     run(tmp_path)
-    with pytest.raises(ModelError, match=r"other settings \(weight_decay\); remove it"):
+    with pytest.raises(ModelError, match=r"other settings \(weight_decay\); delete it"):
         run(tmp_path, weight_decay=0.5)
     wider = Net()
     wider.two = nn.Linear(WIDTH, WIDTH, bias=True)

@@ -81,5 +81,5 @@ def test_a_head_that_a_kernel_has_no_formula_for_is_ours_or_refused(tmp_path):
 
 
 def test_a_kernel_that_is_not_installed_is_said(tmp_path):
-    with pytest.raises(ModelError, match="loss_head liger is not installed here; there are chunked, torch"):
+    with pytest.raises(ModelError, match="loss_head liger is not installed; choose one of chunked, torch"):
         chosen_kernel("liger", architectures.build("qwen3"), "bfloat16", tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from assets import evaluation_report, quantized_model, speculator
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
-from model_ops.speculators.registry import speculator_settings
+from model_ops.speculators.registry import ARCHITECTURES, speculator_settings
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.model_policy import ModelPolicy
@@ -84,13 +84,12 @@ def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
 
 
 @pytest.mark.parametrize(("architecture", "said"), [("draft_model", True), ("eagle3", False)])
-def test_the_report_says_how_a_language_model_that_drafts_is_served(materialized, architecture, said):
-    _, registry = materialized(ModelPolicy(drafter_from="student_model" if said else None), speculator_settings(architecture=architecture))
+def test_the_report_says_how_a_language_model_that_drafts_is_served(architecture, said):
     measured = {"drafter": architecture, "temperature": 1.0, "tau": 1.5, "tau_low": 1.4, "tau_high": 1.6, "prompts": 9,
                 "looping_share": 0.0}
     evaluation = {"acceptance": [measured, {**measured, "drafter": "draft_model_untrained"}],
                   "settings": {"num_speculative_tokens": 3}}
-    summary = Summary("tutor", None, {}, evaluation, {}, registry.current("model", "speculator"))
+    summary = Summary("tutor", None, {}, evaluation, {}, True, ARCHITECTURES[architecture].serving)
     (drafting,) = [summary._drafting()]
     assert ("method draft_model, SGLang's STANDALONE" in drafting.note) == said
     assert ("before it learnt this target's answers" in drafting.note) == said

@@ -24,7 +24,7 @@ def test_a_second_ingest_waits_for_the_first_and_a_killed_one_gives_way(tmp_path
     waiting = threading.Thread(target=enter)
     waiting.start()
     assert not entered.wait(1)
-    assert f"waiting for process {holder.pid} on " in caplog.text
+    assert f"waiting: process {holder.pid} on " in caplog.text
     holder.kill()
     holder.wait()
     waiting.join(20)
