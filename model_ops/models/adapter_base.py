@@ -30,7 +30,7 @@ def is_adapter(directory: Path) -> bool:
 def base_of_adapter(directory: Path) -> str:
     """The base model of an adapter: an absolute directory, or a Hugging Face id (owner/name).
 
-    A relative directory in adapter_config.json starts from the adapter's own. Raises ModelError where the file names no
+    A relative directory in adapter_config.json starts from the adapter's own. Raises ModelError if the file names no
     base model, or one that is neither.
     """
     path = directory / CONFIG
@@ -51,7 +51,7 @@ def base_of_adapter(directory: Path) -> str:
 
 
 def tokenizer_directory(base: Path, adapter: str | Path) -> Path:
-    """The directory whose tokenizer a merged model gets: the adapter's where it holds one, else the base model's."""
+    """The directory with the tokenizer of the merged model: the adapter's if it has one, else the base model's."""
     own = adapter and any((Path(adapter) / name).exists() for name in ("tokenizer.json", "tokenizer_config.json"))
     return Path(adapter) if own else base
 

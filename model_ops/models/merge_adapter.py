@@ -27,11 +27,11 @@ REASON = 300
 
 
 def merge_adapter(base: Path, adapter: Path, output: Path) -> None:
-    """Writes base + adapter to `output` in the base's dtype. Tokenizer and chat template are the adapter's where it has
+    """Writes base + adapter to `output` in the base's dtype. Tokenizer and chat template are the adapter's if it has
     them, else the base's.
 
-    Memory: the base model in its dtype. Raises ModelError where the weights are no safetensors file, are damaged, belong to
-    another model, or are of a kind that cannot be merged.
+    Memory: the base model in its dtype. Raises ModelError if the weights are not a safetensors file, are damaged, belong to
+    another model, or are of a kind that peft cannot merge.
     """
     weights = adapter / WEIGHTS
     if not weights.is_file():
@@ -50,10 +50,10 @@ def merge_adapter(base: Path, adapter: Path, output: Path) -> None:
 
 
 def _fit_embeddings(model: PreTrainedModel, settings: dict, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Gives the model the embeddings that the adapter was trained on.
+    """Changes the model's embeddings to those that the adapter was trained on.
 
-    They have as many rows as those that the adapter holds whole. Tied ones are untied where the adapter changes the input or
-    the head alone: merged into a shared weight, its change would act on both.
+    They get as many rows as the embeddings that the adapter stores whole. Tied embeddings are untied if the adapter changes
+    only the input or only the head: merged into a shared weight, the change would act on both.
     """
     table, head = model.get_input_embeddings(), model.get_output_embeddings()
     names = {name.rpartition(".")[2] for name, module in model.named_modules() if module is table or module is head}
@@ -78,7 +78,7 @@ def _merged(model: PreTrainedModel, adapter: Path, names: set[str]) -> PreTraine
             adapted = PeftModel.from_pretrained(model, str(adapter), local_files_only=True, torch_device="cpu")
         known = get_peft_model_state_dict(adapted, save_embedding_layers=True)
         if odd := sorted(names - set(known)):
-            raise ModelError(f"the adapter in {adapter} holds {odd[0]}, which its base model has no place for")
+            raise ModelError(f"the adapter in {adapter} holds {odd[0]}, which its base model does not have")
         parted = _part_tied_layers(model)
         merged = adapted.merge_and_unload(safe_merge=True)
         if parted:

@@ -1,8 +1,8 @@
-"""The multi-token-prediction layers that some checkpoints carry beside their body, by the names of their tensors.
+"""Splits the multi-token-prediction (MTP) layers of a checkpoint from its body, by the names of the tensors.
 
-A model whose body is known under another name is imported as that: MiMo-7B is a Qwen2 with `model.mtp_layers.*` beside it
-(Xiaomi 2025, arXiv 2505.07608). The body becomes a plain Qwen2, which trains, quantizes and is served like any other and
-needs nobody's code; the layers are set apart in `mtp/`, for a drafter to begin from.
+MiMo-7B is a Qwen2 with additional `model.mtp_layers.*` (Xiaomi 2025, arXiv 2505.07608). It is imported as a plain Qwen2,
+which trains, quantizes and is served like any other, without code of the checkpoint's authors. Its MTP layers go to `mtp/`,
+where a drafter can start from them.
 """
 
 from __future__ import annotations
@@ -12,37 +12,38 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.tensor_files import TensorFileError, TensorHeader, read_directory, write_stream
 
 LAYER = "model.mtp_layers.0."
-"""Where the names of the first layer's tensors begin."""
+"""Prefix of the tensors of the first MTP layer."""
 
 LAYERS = "model.mtp_layers."
 
 BODIES = {"mimo": ("qwen2", "Qwen2ForCausalLM")}
-"""model_type of a checkpoint with such layers -> model_type and architecture of its body."""
+"""model_type of a checkpoint with MTP layers -> model_type and architecture of its body."""
 
 BODY_TYPES = tuple(kind for kind, _ in BODIES.values())
-"""model_type of every target beside which such a layer can be served."""
+"""model_type of the targets that can be served with an MTP layer."""
 
 NOT_OF_THE_BODY = ("auto_map", "num_nextn_predict_layers")
-"""Fields of a config that speak of the layers, or of an author's code."""
+"""Fields of a config about MTP layers or about custom code; the body's config does not have them."""
 
 
 def has_layers(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is that of a checkpoint with such layers."""
+    """Whether a config.json describes a checkpoint with MTP layers."""
     return config.get("model_type") in BODIES
 
 
 def unquantized_layer(config: Mapping[str, Any]) -> str:
-    """The entry of a quantized model's ignore list that names a multi-token-prediction layer beside it. vLLM builds that layer
-    as one more of the target's own, by the target's quantization, and asks compressed-tensors by that name."""
+    """The entry of a quantized target's ignore list for its MTP layer. vLLM builds that layer as one more layer of the target,
+    with the target's quantization, and asks compressed-tensors by that name."""
     return rf"re:model\.layers\.{config.get('num_hidden_layers')}\..*"
 
 
 def takes_layer_for_quantized(config: Mapping[str, Any]) -> bool:
-    """Whether a server of a model with this config.json takes such a layer's float weights for quantized ones."""
+    """Whether a server of this target would read the float weights of an MTP layer as quantized ones."""
     scheme = config.get("quantization_config")
     if scheme is None:
         return False
@@ -51,10 +52,10 @@ def takes_layer_for_quantized(config: Mapping[str, Any]) -> bool:
 
 
 def set_apart(source: Path, output: Path) -> set[str]:
-    """Writes the body of `source` into `output` and its layers into `output/mtp`, a tensor at a time; the names of the files
-    of `source` that were rewritten so, and are not to be copied.
+    """Writes the body of `source` to `output` and its MTP layers to `output/mtp`, one tensor at a time. Returns the names of
+    the rewritten files of `source`, which must not be copied as well.
 
-    Raises ModelError where a file is damaged.
+    Raises ModelError if a file is damaged.
     """
     try:
         tensors = read_directory(source)
@@ -80,9 +81,6 @@ def set_apart(source: Path, output: Path) -> set[str]:
 
 
 def _write(path: Path, tensors: Mapping[str, TensorHeader]) -> None:
-    """Puts a file under its final name only when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}")
-    write_stream(beside, {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()},
-                 ((name, tensor.read()) for name, tensor in tensors.items()))
-    beside.replace(path)
+    with renamed_when_complete(path) as temporary:
+        write_stream(temporary, {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()},
+                     ((name, tensor.read()) for name, tensor in tensors.items()))

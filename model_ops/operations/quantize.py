@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.model_families import MODEL_TYPES, is_block_linear
@@ -58,9 +59,8 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
         if keep and path.name not in {"config.json", "manifest.json", "metrics.jsonl", "README.md"}:
             shutil.copyfile(path, output / path.name)
     errors: list[float] = []
-    unfinished = output / "model.safetensors.unfinished"
-    written = write_stream(unfinished, layout, _quantized_tensors(headers, scheme, errors, progress))
-    unfinished.replace(output / "model.safetensors")
+    with renamed_when_complete(output / "model.safetensors") as temporary:
+        written = write_stream(temporary, layout, _quantized_tensors(headers, scheme, errors, progress))
     (output / "config.json").write_text(json.dumps(config, indent=2))
     announce(scheme, output, ["lm_head", unquantized_layer(config)] if mtp_layer else ["lm_head"])
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))

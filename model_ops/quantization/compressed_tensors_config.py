@@ -10,7 +10,7 @@ from model_ops.quantization.scheme import Scheme
 
 
 def announce(scheme: Scheme, directory: Path, ignore: Sequence[str] = ("lm_head",)) -> None:
-    """Adds `quantization_config` to the config.json in `directory`. ignore: layers that stay as they are, by name or `re:`
+    """Adds `quantization_config` to the config.json in `directory`. ignore: layers that are not quantized, by name or `re:`
     pattern."""
     from compressed_tensors.compressors import ModelCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme, QuantizationStatus

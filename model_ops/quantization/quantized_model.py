@@ -26,8 +26,8 @@ def is_quantized(directory: Path) -> bool:
 def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention: str = "sdpa") -> nn.Module:
     """A model with the scheme's layers in its blocks, for forward, hidden states and cached generation.
 
-    dtype is that of everything that is not quantized (default: the config's own). Raises ModelError where the directory
-    is not quantized by a known scheme, is no model of a known family, or lacks a tensor.
+    dtype: of all tensors that are not quantized (default: the config's). Raises ModelError if the directory is not quantized
+    by a known scheme, is not a model of a known family, or lacks a tensor.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 

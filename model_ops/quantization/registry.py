@@ -1,6 +1,6 @@
 """Finds a quantization scheme by name or by a directory's config.json. Importing this module imports no torch.
 
-    quantization = quantization_of(config)               # None where the weights are plain floats
+    quantization = quantization_of(config)               # None for float weights
     quantization.scheme.name, quantization.covers("model.layers.0.mlp.up_proj")
 
 `schemes/__init__.py` lists the schemes.
@@ -37,8 +37,7 @@ class Quantization:
 
 
 def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
-    """The quantization that a config.json announces; None where it announces none. Raises ModelError for a scheme that is
-    not known here."""
+    """The quantization that a config.json describes; None for float weights. Raises ModelError for an unknown scheme."""
     found = config.get("quantization_config")
     if found is None:
         return None
@@ -53,9 +52,9 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
 
 
 def _patterns(listed: Any, key: str) -> tuple[str, ...]:
-    """A list of names and `re:` patterns. Raises ModelError if it is none, or if a pattern is invalid."""
+    """A list of names and `re:` patterns. Raises ModelError for anything else, or an invalid pattern."""
     if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-        raise ModelError(f"quantization_config has {key} = {listed!r}, which is no list of names and `re:` patterns")
+        raise ModelError(f"quantization_config has {key} = {listed!r}, not a list of names and `re:` patterns")
     for each in listed:
         if each.startswith("re:"):
             try:
