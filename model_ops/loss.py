@@ -32,7 +32,8 @@ class LossOutput:
     """A loss over one micro-batch.
 
     terms are differentiated: a step minimises the sum of their means. A loss with several terms implements LossOfTerms.
-    metrics are logged only, each as its mean over the step.
+    metrics are logged only, each as its mean over the step. Every process and micro-batch has the same names, in the same
+    order; a term or metric without values has count 0.
     """
 
     terms: Mapping[str, Mean]
