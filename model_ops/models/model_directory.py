@@ -34,7 +34,6 @@ from model_ops.errors import ModelError
 from model_ops.models import attention as packed_attention  # registers attention "packed"
 from model_ops.models.isolation import TRAINED, refuse_leaks
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
-from model_ops.quantization.quantized_model import load_quantized
 
 Attention = Literal["packed", "sdpa"]
 
@@ -44,18 +43,16 @@ transformers_logging.disable_progress_bar()
 
 def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: Attention = "packed",
                device: torch.device | str | None = None) -> PreTrainedModel:
-    """Loads the model in `directory`, in evaluation mode; quantized ones with `model_ops.quantization`.
+    """Loads the model in `directory`, in evaluation mode. `model_ops.quantization` loads quantized ones.
 
-    device "meta": shapes of the config without values, if another process reads and checks them. Raises ModelError for a file
-    or tensor that is missing, unexpected or of another shape.
+    device "meta": shapes of the config without values, if another process reads and checks them. Raises ModelError for a
+    quantized model, and for a file or tensor that is missing, unexpected or of another shape.
     """
-    config = read_config(directory)
+    if read_config(directory).get("quantization_config") is not None:
+        raise ModelError(f"{directory} is quantized, and float weights are needed here: give the model that it was "
+                         "quantized from")
     if device is not None and torch.device(device).type == "meta":
         return _without_values(directory, dtype, attention)
-    if config.get("quantization_config") is not None:
-        model = load_quantized(directory, dtype, attention)
-        model.set_attn_implementation(attention)
-        return (model.to(device) if device is not None else model).eval()
     if not headers(directory):
         raise ModelError(f"{directory} holds no .safetensors file; give a model saved as safetensors")
     model, report = _from_pretrained(directory, dtype, attention)
@@ -86,8 +83,7 @@ def check_model(directory: Path) -> None:
     If names or shapes differ (a layout that transformers converts while loading, or a broken one), the model is loaded, which
     decides. Raises ModelError like `load_model`.
     """
-    config = read_config(directory)
-    if "quantization_config" in config or headers(directory) != expected_tensors(directory):
+    if "quantization_config" in read_config(directory) or headers(directory) != expected_tensors(directory):
         load_model(directory)
 
 

@@ -24,6 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from transformers import PreTrainedModel
 
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
@@ -41,6 +43,7 @@ from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.progress import Progress
+from model_ops.quantization.quantized_model import is_quantized, load_quantized
 from model_ops.speculators.architectures import DRAFT_MODEL
 from model_ops.speculators.factory import load_draft_model
 from model_ops.training.conversations import read_documents
@@ -93,7 +96,7 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
             job, f"likelihood-{name}",
             lambda directory=directory, documents=documents, name=name: [
                 [row.row_id, row.nll_sum, row.tokens]
-                for row in held_out_loss(load_model(directory, attention="packed"), documents, progress=progress,
+                for row in held_out_loss(_model(directory), documents, progress=progress,
                                          phase=f"held-out loss: {name}")])]
     columns = [("row_id", pa.string()), ("model", pa.string()), ("nll_sum", pa.float64()), ("tokens", pa.int64())]
     table = pa.Table.from_pylist([{"model": name, **asdict(row)} for name, rows in losses.items() for row in rows],
@@ -214,6 +217,13 @@ def _models(job: Job) -> list[str]:
     """Names of the models to score. A directory with two names is reported under the first: a stage's before `target`."""
     compared = [name for name in ("target", "reference") if name in job.inputs]
     return [*(name for name in job.inputs if name not in (*NOT_SCORED, *compared)), *compared]
+
+
+def _model(directory: Path) -> PreTrainedModel:
+    """The model in float32, for packed rows; the layers of a quantized one compute what a server computes."""
+    if is_quantized(directory):
+        return load_quantized(directory, torch.float32, "packed")
+    return load_model(directory, attention="packed")
 
 
 def _kept(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:

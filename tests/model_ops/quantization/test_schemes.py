@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.errors import ModelError
+from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
@@ -21,6 +22,7 @@ from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES, quantization_of
 from model_ops.quantization.scheme import Precision, Scheme
 from model_ops.tensor_files import read_directory
+from resources.artefacts.source_digest import files_used
 
 WRITTEN_BY_HAND = {
     "config_groups": {"group_0": {
@@ -213,3 +215,15 @@ def test_a_float_where_integers_belong_is_refused(source, tmp_path):
     save_file(tensors, tmp_path / "q/model.safetensors")
     with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj\.weight is torch\.bfloat16, the config asks for torch\.int8"):
         load_quantized(tmp_path / "q")
+
+
+def test_training_refuses_quantized_weights_in_one_sentence(source, tmp_path):
+    quantize_directory(source, tmp_path / "q", Progress())
+    with pytest.raises(ModelError, match="is quantized, and float weights are needed here"):
+        load_model(tmp_path / "q")
+
+
+@pytest.mark.parametrize("operation", ["tiny_base", "import_base", "sft", "distill"])
+def test_training_does_not_depend_on_the_schemes(operation):
+    used = files_used(f"model_ops/operations/{operation}.py")
+    assert used and not [path for path in used if path.startswith("model_ops/quantization/")]
