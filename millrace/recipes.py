@@ -56,7 +56,7 @@ def submit(
     >>> run.wait().state
     'succeeded'
     """
-    if isinstance(select, str) or (select is not None and not select):
+    if isinstance(select, str) or (select is not None and not (select and all(isinstance(part, str) for part in select))):
         raise Error('select is a list of parts of the graph, such as ["sft_model"]; leave it out for the whole graph')
     if partition is not None and not isinstance(partition, date):
         raise Error(f"partition is a datetime.date, such as date(2026, 6, 1), not {partition!r}")

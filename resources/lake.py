@@ -92,6 +92,8 @@ def _find_or_make(root: Path, marker: Path, create: bool) -> None:
     if not marker.exists():
         if not create:
             raise LakeError(f"no lake at {root}: run a recipe with --lake {root} first, or name another --lake")
-        if root.exists() and any(child.name != ".dagster" for child in root.iterdir()):
+        others = [child.name for child in root.iterdir()] if root.exists() else []
+        foreign = [name for name in others if name != ".dagster" and not name.startswith(f".{marker.name}")]
+        if foreign and not marker.exists():  # it may exist by now: others create lakes too
             raise LakeError(f"{root} is not empty and is no lake (it has no lake.json); give an empty directory")
         write_json(marker, {"layout_version": LAYOUT_VERSION})
