@@ -6,20 +6,16 @@ from assets.ownership import DRAFTER, OWNERS
 from assets.presentation import shown
 from resources.artefacts.source_digest import source_digest
 from resources.composing.served_answers import build_served_answers
-from resources.curating.curation import CurationSettings
 from resources.workshop.workshop import Workshop
 
 SOURCES = ("resources/composing/served_answers.py",)
-REDACTION = ("pii", "pii_engine")
 
 
 @dg.asset(
     deps=["sft_dataset", "interactions"], group_name=DRAFTER, kinds={"duckdb", "parquet"}, owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
-def served_answers(
-    workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
-) -> dg.MaterializeResult:
+def served_answers(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult:
     """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids if the log has them.
 
     Token ids are kept only for rows in which no personal data was replaced. Made from `sft_dataset` and `interactions`, for
@@ -28,10 +24,10 @@ def served_answers(
     dataset = workshop.current("dataset", "sft_dataset")
     manifest = workshop.build(
         "dataset", "served_answers", op="build_served_answers", sources=SOURCES,
-        config={name: value for name, value in curation_settings.as_config().items() if name in REDACTION},
+        config={},
         inputs=[dataset.as_input(), workshop.slice("interactions", as_served=True)],
         work=lambda output: build_served_answers(
-            workshop.tables, workshop.workload, workshop.directory(dataset), output, curation_settings
+            workshop.tables, workshop.workload, workshop.directory(dataset), output
         ),
     )
     return shown(manifest, workshop)

@@ -28,8 +28,9 @@ import numpy as np
 
 from benchmarks.record import record
 from model_ops.models.model_directory import load_tokenizer
+from model_ops.rendering.row import Row
 from model_ops.training.bin_packing import fewest_rows, pack
-from model_ops.training.conversations import Row, tokenize
+from model_ops.training.conversations import tokenize
 from model_ops.training.packing_kernels import best_fit
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -19,7 +19,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from model_ops.batch import IGNORED
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.training.conversations import Row, tokenize
+from model_ops.rendering.row import Row
+from model_ops.training.conversations import tokenize
 from model_ops.training.documents import Documents
 
 MAX_LENGTH = 2_048

@@ -66,15 +66,16 @@ SCHEMAS: dict[str, pa.Schema] = {
         workload=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), error_code=_TEXT, message=_TEXT,
         raw=pa.binary(),
     ),
-    # Interactions after cleaning, by day: JSON with PII redacted; status: the rule that drops the row, or ok; quality: the
-    # measures of the rules; signature: MinHash (a stamp of its settings, one hash per band); cleaned_with: digest of the
-    # settings and code that made the row.
+    # Interactions after cleaning, by day: JSON with PII redacted; reasoning: the answer's; request: what the request gave the
+    # chat template besides messages and tools; status: the rule that drops the row, or ok; quality: the measures of the rules;
+    # signature: MinHash (a stamp of its settings, one hash per band); cleaned_with: digest of the settings and code that made
+    # the row.
     "cleaned_interactions": _columns(
         workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, session_id=_TEXT, ts=_TIME,
         source=_TEXT, messages=_TEXT, tools=_TEXT, completion=_TEXT, status=_TEXT, feedback=pa.float64(),
         prompt_characters=pa.int64(), completion_characters=pa.int64(), pii=pa.map_(_TEXT, pa.int32()),
         language=_TEXT, quality=pa.map_(_TEXT, pa.float64()), prompt_shape=_TEXT, normalised_sha256=_TEXT,
-        signature=pa.list_(pa.int32()), cleaned_with=_TEXT,
+        signature=pa.list_(pa.int32()), cleaned_with=_TEXT, reasoning=_TEXT, request=_TEXT,
     ),
     # Why each row was kept or dropped. stage: ingest and clean (by day), curate and dataset (one pass per `version`).
     "decisions": _columns(

@@ -23,7 +23,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": ("commands", "demo", "init", "checks", "status", "asking", "planning", "releasing", "running", "graph",
                   "contract", "storage", "terminal"),
     "model_ops": ("operations", "planning", "evaluation", "objectives", "speculators", "answering", "decoding", "training",
-                  "losses", "models", "quantization", "parallel"),
+                  "rendering", "losses", "models", "quantization", "parallel"),
     "resources": ("workshop", "catalog", "releasing", "inspecting", "composing", "curating", "reading", "launching",
                   "artefacts"),
 }

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.batch import IGNORED
 from model_ops.decoding.prompts import render_prompt
 from model_ops.errors import ModelError
-from model_ops.training.conversations import Row, Split, read_rows
+from model_ops.rendering.row import Row, Split, read_rows
 
 THOUGHTS = ("reasoning_content", "reasoning")
 """Keys of a message that hold its reasoning."""

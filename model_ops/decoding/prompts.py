@@ -8,14 +8,16 @@ The target's own chat template renders them with its generation prompt, as a ser
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
-from model_ops.training.conversations import Row, Split, read_rows, render
+from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
+from model_ops.rendering.row import Row, Split, read_rows
+from model_ops.rendering.tokens import TurnEncoder
 
 
 @dataclass(frozen=True)
@@ -34,25 +36,30 @@ class Prompt:
 
 
 def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Prompt]:
-    """One prompt for each row of a split with an assistant message, in the file's order.
+    """One prompt for each row of a split with an assistant message, in the file's order. A row that the chat template refuses
+    has none.
 
-    Raises ModelError as `conversations.read_rows` does, and if the chat template refuses a row.
+    Raises ModelError as `rendering.row.read_rows` does, and if the tokenizer has no chat template.
     """
     rows = read_rows(dataset, split)
     path = dataset / f"{split}.parquet"
     present = [name for name in ("session_id", "prompt_shape", "workload") if name in pq.read_schema(path).names]
     labels = pq.read_table(path, columns=present).to_pylist() if present else [{}] * len(rows)
-    prompts = []
+    prompts, template, encoder = [], ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
     for row, label in zip(rows, labels, strict=True):
         last = max((place for place, message in enumerate(row.messages) if message.get("role") == "assistant"),
                    default=0)
         if last > 0:  # otherwise there is no prompt
             before = row.messages[:last]
+            try:
+                ids = encoder.prompt(template.prompt(row, last))
+            except Unrenderable:
+                continue
             roles = [message.get("role") for message in before]
             prompts.append(Prompt(
-                row.row_id, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
-                render_prompt(tokenizer, replace(row, messages=before)), str(label.get("workload") or ""),
-                turns=roles.count("user"), has_system=bool({"system", "developer"} & set(roles)), has_tools=bool(row.tools)))
+                row.row_id, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""), ids,
+                str(label.get("workload") or ""), turns=roles.count("user"),
+                has_system=bool({"system", "developer"} & set(roles)), has_tools=bool(row.tools)))
     return prompts
 
 
@@ -61,9 +68,10 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, row: Row) -> list[int]:
 
     Raises ModelError if the chat template is missing or refuses the conversation.
     """
-    if not isinstance(tokenizer.chat_template, str):
-        raise ModelError("the target's tokenizer has no chat template; put a chat_template.jinja into its directory")
-    return tokenizer(render(row, tokenizer, add_generation_prompt=True), add_special_tokens=False)["input_ids"]
+    try:
+        return TurnEncoder(tokenizer).prompt(ChatTemplate.of(tokenizer).prompt(row, len(row.messages)))
+    except Unrenderable as error:
+        raise ModelError(f"row {row.row_id}: {error}; check the roles and fields of its messages") from error
 
 
 def choose_prompts(prompts: list[Prompt], limit: int | None, seed: int) -> list[Prompt]:

@@ -33,10 +33,11 @@ class RowLoss:
 def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS,
                   precision: str = "float32", progress: Progress | None = None,
                   phase: str = "held-out loss") -> list[RowLoss]:
-    """The loss of each document, in the given order. precision: of matrix products, float32 or bfloat16."""
+    """The loss of each row, in the order of its first document; a row may have several documents. precision: of matrix
+    products, float32 or bfloat16."""
     model.eval()
     device = next(model.parameters()).device
-    found: dict[str, RowLoss] = {}
+    found = {row_id: RowLoss(row_id, 0.0, 0) for row_id in (document.row_id for document in documents)}
     done, total = 0, sum(len(document) for document in documents)
     for batch in to_batches(documents, batch_tokens):
         batch = batch.to(device)
@@ -47,12 +48,13 @@ def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens:
         sums = torch.zeros(len(lengths), dtype=torch.float64, device=device).index_add_(0, owner, losses.double())
         counts = torch.bincount(owner, minlength=len(lengths))
         for row_id, nll_sum, tokens in zip(batch.row_ids, sums.tolist(), counts.tolist(), strict=True):
-            found[row_id] = RowLoss(row_id, nll_sum, tokens)
+            before = found[row_id]
+            found[row_id] = RowLoss(row_id, before.nll_sum + nll_sum, before.tokens + tokens)
         done += batch.tokens
         if progress is not None:
             progress.report(phase, done, total, "tokens")
             progress.stop_if_requested()
-    return [found[document.row_id] for document in documents]
+    return list(found.values())
 
 
 def mean_loss(rows: Sequence[RowLoss]) -> float:

@@ -197,7 +197,7 @@ def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Findin
         return [problem(CHECK, f"transformers refuses {directory / 'config.json'}: {said}", "copy the model's own config.json")]
     except ModelError as error:
         return [problem("chat template", str(error), "put tokenizer.json and chat_template.jinja into the model's directory")]
-    if not isinstance(tokenizer.chat_template, str):
+    if not tokenizer.chat_template:
         return []  # reported with the files
     found = [_rendered(tokenizer, "two turns", TURNS, None, ("first answer", "second answer"), True)]
     if has_system:
@@ -211,20 +211,24 @@ def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Findin
 def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None,
               wanted: tuple[str, ...], needed: bool) -> Finding:
     from model_ops.errors import ModelError
-    from model_ops.training.conversations import Row, render, render_with_answers
+    from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
+    from model_ops.rendering.end_of_turn import special_tokens
+    from model_ops.rendering.learnt_turns import learnt_turns
+    from model_ops.rendering.row import Row
 
     row = Row("check", messages, tools)
     remedy = "put a chat_template.jinja that does into the model's directory"
+    find = problem if needed else warning
     try:
-        text, spans = render_with_answers(row, tokenizer)
-        prompt = render(Row("check", messages[:1], tools), tokenizer, add_generation_prompt=True)
+        turns = learnt_turns(row, ChatTemplate.of(tokenizer))
     except ModelError as error:
-        return problem("chat template", f"it refuses {what}: {str(error).removeprefix('row check: ')}", remedy)
+        return find("chat template", f"it refuses {what}: {error}", remedy)
+    except Unrenderable as error:
+        return find("chat template", f"such rows are left out: {what}: {error}", remedy)
+    text = "".join(turn.context + turn.answer for turn in turns)
     missing = [word for word in wanted if word not in text]
-    if missing or not spans:
-        lost = ", ".join(missing) or "answers"
-        return (problem if needed else warning)("chat template", f"it loses parts of {what} ({lost})", remedy)
-    bare = render(Row("check", messages[:1], tools), tokenizer)
-    if needed and prompt == bare and not text.startswith(prompt):
+    if missing:
+        return find("chat template", f"it loses parts of {what} ({', '.join(missing)})", remedy)
+    if needed and turns[0].answer.startswith(tuple(special_tokens(tokenizer))) and "assistant" in turns[0].answer:
         return warning("chat template", "it adds no generation prompt: a server would not know that the answer begins", remedy)
     return ok("chat template", f"{what}: rendered, and the answers are found")

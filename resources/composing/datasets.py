@@ -9,6 +9,8 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
     source, session_id, workload, ts, prompt_shape, content_sha256
     messages         JSON text: OpenAI messages, the last one the answer; assistant messages have `weight` 0 or 1
     tools            JSON text, or null
+    request          JSON text: what the request gave the chat template besides messages and tools (chat_template_kwargs,
+                     documents, reasoning_effort, response_format); or null
     text             plain text to learn, every token of it; or null. The messages of such a row are []
     token_ids        with labels (-100: not learnt): pre-tokenized text to learn; or null. Its messages are [] too
     interaction_ids  every interaction whose answer the row trains on
@@ -17,6 +19,7 @@ Writes train.parquet, validation.parquet and test.parquet into `output`, each wi
 A chat client repeats the conversation with every turn. If a later row of a session contains an earlier one completely, only
 the longest row is used: its assistant messages have weight 1 if curation kept their own interaction, else 0 (an answer with a
 thumbs-down stays as context). The split is drawn by the hash of the session's split group, never by row.
+rendering.json says how answers become tokens (model_ops.rendering.settings).
 
 If a source has more rows than its quota, each prompt shape gets a quota by `balance` (its size to the power 1, 1/2 or 0), so
 that rare kinds of requests are represented; within a shape, rows are drawn by hash.
@@ -33,8 +36,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from model_ops.rendering.settings import RenderingSettings
 from resources.composing.seeds import SEEDS
 from resources.curating.clean import MACROS
 from resources.sql_files import attach_parquet, rows, run, stream, workbench, write_rows
@@ -45,7 +49,7 @@ SPLITS = ("train", "validation", "test")
 SFT_ROWS = pa.schema(
     [("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("session_id", pa.string()),
      ("workload", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("messages", pa.string()), ("tools", pa.string()),
-     ("text", pa.string()), ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())),
+     ("request", pa.string()), ("text", pa.string()), ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())),
      ("prompt_shape", pa.string()), ("content_sha256", pa.string()), ("interaction_ids", pa.list_(pa.string())),
      ("quality", pa.float64()), ("difficulty", pa.float64())]
 )
@@ -55,10 +59,8 @@ class DatasetError(Exception):
     """The rows and settings give no dataset; the message says what to change."""
 
 
-class DatasetSettings(BaseModel):
-    """How the rows of the supervised dataset are sampled and split."""
-
-    model_config = ConfigDict(extra="forbid")
+class DatasetSettings(RenderingSettings):
+    """How the rows of the supervised dataset are sampled, split and rendered."""
 
     mix: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=dict,
@@ -154,6 +156,7 @@ def build_sft_dataset(
             f"no training rows: {curated_rows} curated rows, sources with rows for training: "
             f"{', '.join(available) or 'none'}, mix: {settings.mix or 'everything'}"
         )
+    RenderingSettings(**settings.model_dump(include=set(RenderingSettings.model_fields))).write(output)
     if tables is not None and curated_rows:
         workload = report.decisions["workload"][0].as_py()
         tables.replace("decisions", report.decisions, workload=workload, stage="dataset", version=output.name)

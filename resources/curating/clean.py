@@ -52,14 +52,17 @@ MACROS = tuple(
     f"curating/macros/{name}"
     for name in (
         "one_line", "one_spacing", "message_text", "message_identity", "conversation_of", "conversation_texts",
-        "conversation_with_identities", "new_messages", "beginning", "shape_of",
+        "conversation_with_identities", "new_messages", "beginning", "shape_of", "request_of",
     )
 )
 
 _REDACTIONS = pa.schema(
     [("interaction_id", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("completion", pa.string()),
-     ("pii", pa.map_(pa.string(), pa.int32()))]
+     ("reasoning", pa.string()), ("request", pa.string()), ("pii", pa.map_(pa.string(), pa.int32()))]
 )
+
+_SEARCHED = ("messages", "tools", "completion", "reasoning", "request")
+"""Columns in which personal data is replaced, in the order in which placeholders are numbered."""
 
 
 @dataclass
@@ -213,7 +216,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
     columns = rows(connection, "curating/clean/pii_columns")
     suspects = np.ones(len(columns), dtype=bool)
     if settings.pii_engine == "builtin":
-        suspects = might_hold(columns["messages"]) | might_hold(columns["tools"]) | might_hold(columns["completion"])
+        suspects = np.any([might_hold(columns[name]) for name in _SEARCHED], axis=0)
     connection.register("suspects", columns.select(["interaction_id"]).filter(pa.array(suspects)))
     del columns
     find = finder(settings.pii_engine)
@@ -225,7 +228,7 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
             redactor.found.clear()
             new = {
                 column: None if row[column] is None else redactor.redact_json(row[column])
-                for column in ("messages", "tools", "completion")
+                for column in _SEARCHED
             }
             if redactor.found:
                 changed.append(

@@ -4,7 +4,7 @@
 -- needs: cleaned_interactions, interactions
 -- parameters: $files
 -- makes: rows (interaction_id, model, served_model_digest, params, finish_reason, prompt_token_ids, completion_token_ids,
---     miscounted, reasoning)
+--     miscounted)
 with wanted as (
     select distinct unnest(interaction_ids) as interaction_id
     from read_parquet($files)
@@ -16,6 +16,7 @@ untouched as (
         raw.messages is not distinct from cleaned.messages
         and raw.tools is not distinct from cleaned.tools
         and raw.completion is not distinct from cleaned.completion
+        and raw.reasoning is not distinct from cleaned.reasoning
         and cardinality(coalesce(cleaned.pii, cast(map {} as map(varchar, integer)))) = 0 as whole
     from interactions as raw
     join cleaned_interactions as cleaned using (interaction_id)
@@ -44,8 +45,6 @@ select
     interaction_id, model, served_model_digest, params, finish_reason,
     case when has_ids and whole and not miscounted then prompt_token_ids end as prompt_token_ids,
     case when has_ids and whole and not miscounted then completion_token_ids end as completion_token_ids,
-    has_ids and whole and miscounted as miscounted,
-    -- rows with token ids only: their ids include the reasoning, which is in no column that was searched
-    case when has_ids and whole and not miscounted then to_json(reasoning)::varchar end as reasoning
+    has_ids and whole and miscounted as miscounted
 from examined
 order by interaction_id

@@ -235,7 +235,8 @@ def test_an_empty_assistant_turn_is_refused_unless_it_is_not_learnt(tiny_model, 
     rows = [conversation(i) for i in range(4)]
     rows[2][1]["content"] = "  "
     write_rows(tmp_path / "data", "train", rows)
-    assert "row train-2: message 1 is an empty assistant turn" in refused(tmp_path, tiny_model, tmp_path / "data")
+    assert "1 of 4 rows" in (said := refused(tmp_path, tiny_model, tmp_path / "data"))
+    assert "such as train-2: an assistant message has neither content nor a tool call" in said
     rows[2][1]["weight"] = 0
     write_rows(tmp_path / "data", "train", rows)
     assert run(tmp_path / "out", tiny_model, tmp_path / "data", **{**SETTINGS, "steps": 1})["dropped_rows"] == 1
@@ -248,15 +249,17 @@ def test_a_dataset_with_nothing_to_learn_is_refused(tiny_model, tmp_path):
     assert "1 were cut" in refused(tmp_path, tiny_model, tmp_path / "cut", max_length=32)
 
 
-def test_a_template_without_marks_trains_by_prefix_and_one_that_rewrites_is_refused(tiny_model, tmp_path):
+def test_a_template_that_rewrites_earlier_turns_trains_on_a_context_for_each_answer(tiny_model, tmp_path):
     plain = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
              "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
-    rewriting = plain.replace("{{ m.content }}", "{{ m.content if loop.last else 'gone' }}")
+    rewriting = plain.replace("{{ m.content }}", "{{ m.content if loop.last or m.role != 'assistant' else 'gone' }}")
     write_rows(tmp_path / "data", "train", [[*conversation(1), *conversation(2)]])
     for name, template in (("plain", plain), ("rewriting", rewriting)):
         (copy_of(tiny_model, tmp_path / name) / "chat_template.jinja").write_text(template)
-    assert run(tmp_path / "out", tmp_path / "plain", tmp_path / "data", **{**SETTINGS, "steps": 1})["target_tokens"] > 20
-    assert "rewrites earlier turns" in refused(tmp_path, tmp_path / "rewriting", tmp_path / "data")
+    kept = run(tmp_path / "out", tmp_path / "plain", tmp_path / "data", **{**SETTINGS, "steps": 1})
+    rewritten = run(tmp_path / "out2", tmp_path / "rewriting", tmp_path / "data", **{**SETTINGS, "steps": 1})
+    assert (kept["contexts"], rewritten["contexts"]) == (1, 2)
+    assert kept["target_tokens"] == rewritten["target_tokens"] > 20
 
 
 def test_a_vocabulary_that_does_not_fit_the_model_is_refused(tiny_model, chats, tmp_path):

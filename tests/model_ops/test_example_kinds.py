@@ -12,7 +12,8 @@ import zstandard
 
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.training.conversations import Row, read_documents, tokenize
+from model_ops.rendering.row import Row
+from model_ops.training.conversations import read_documents, tokenize
 from model_ops.training.packing import to_batch
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.composing.seeds import SeedError, import_seeds

@@ -2,8 +2,8 @@
 -- new days arrive. With three or more groups, neither held-out split with a share above 0 is empty. Seeds go to train.
 -- needs: curated, seeds, training_conversations
 -- parameters: $seed, $test_share, $validation_share
--- makes: temp table assigned_splits (row_id, origin, source, session_id, workload, ts, messages, tools, text, token_ids,
---     labels, prompt_shape, content_sha256, interaction_ids, split, quality, difficulty)
+-- makes: temp table assigned_splits (row_id, origin, source, session_id, workload, ts, messages, tools, request, text,
+--     token_ids, labels, prompt_shape, content_sha256, interaction_ids, split, quality, difficulty)
 create or replace temp table assigned_splits as
 with drawn as (
     select
@@ -33,12 +33,12 @@ sides as (
 )
 select
     rows.interaction_id as row_id, 'interaction' as origin, rows.source, rows.session_id, rows.workload, rows.ts,
-    rows.chat as messages, rows.tools, rows.text, rows.token_ids, rows.labels, rows.prompt_shape,
+    rows.chat as messages, rows.tools, rows.request, rows.text, rows.token_ids, rows.labels, rows.prompt_shape,
     rows.content_sha256, rows.interaction_ids, sides.split, rows.quality, rows.difficulty
 from training_conversations as rows
 join sides using (split_group)
 union all
 select
     row_id, 'seed', source, row_id, (select any_value(workload) from curated), null,
-    messages, tools, text, token_ids, labels, 'seed#' || source, content_sha256, [], 'train', null, null
+    messages, tools, null, text, token_ids, labels, 'seed#' || source, content_sha256, [], 'train', null, null
 from seeds

@@ -1,5 +1,7 @@
 -- Conversations to train on: rows that no other row contains. An assistant message has weight 1 if its own interaction was kept
--- by curation, else 0 (context only). Where several rows end in the same message (exact copies that curation let through), the
+-- by curation, else 0 (context only). Reasoning that the model gave with an earlier answer and that later requests leave out is
+-- learnt with that answer and is no part of the later context (learnt_reasoning); so is the request of that answer where it
+-- differs (learnt_request). Where several rows end in the same message (exact copies that curation let through), the
 -- first is listed in its place and the others come after the row's own id.
 -- needs: contained_rows, curated
 -- makes: temp table training_conversations (curated.*, chat, interaction_ids)
@@ -21,13 +23,18 @@ weighed as (
     select
         spread.interaction_id, spread.position, carried_rows.carried_ids,
         case
-            when message ->> '$.role' = 'assistant' then json_merge_patch(
-                message, case when carried_rows.carried_ids is null then '{"weight":0}' else '{"weight":1}' end::json
-            )
+            when message ->> '$.role' = 'assistant' then json_merge_patch(message, json_object(
+                'weight', if(carried_rows.carried_ids is null, 0, 1),
+                'learnt_reasoning', nullif(trim(said.reasoning), ''),
+                'learnt_request', case when said.request is distinct from containing.request then
+                    coalesce(cast(said.request as json), if(said.interaction_id is null, null, '{}'::json)) end
+            ))
             else message
         end as message
     from spread
+    join curated as containing on containing.interaction_id = spread.interaction_id
     left join carried_rows on carried_rows.container_id = spread.interaction_id and carried_rows.position = spread.position
+    left join curated as said on said.interaction_id = carried_rows.carried_ids[1]
 ),
 gathered as (
     select
@@ -43,7 +50,9 @@ select
     case
         when text is not null or token_ids is not null then '[]'
         else cast(to_json(list_append(
-            prompt, json_merge_patch(cast(completion as json), '{"role":"assistant","weight":1}'::json)
+            prompt, json_merge_patch(cast(completion as json), json_object(
+                'role', 'assistant', 'weight', 1, 'reasoning_content', nullif(trim(reasoning), '')
+            ))
         )) as varchar)
     end as chat,
     list_concat(list_append(coalesce(carried, []), curated.interaction_id), coalesce(copies, [])) as interaction_ids

@@ -1,9 +1,9 @@
 -- Raw rows of the days to clean, or one part of their sessions. Where a log has no session id, requests of one client that
 -- begin alike (same instructions, same first user message) share a session: a conversation repeats its beginning with every
 -- turn.
--- needs: beginning(), interactions
+-- needs: beginning(), interactions, request_of()
 -- parameters: $part, $parts
--- makes: temp table arrived (*)
+-- makes: temp table arrived (*, request)
 create or replace temp table arrived as
 with placed as (
     select
@@ -15,6 +15,6 @@ with placed as (
         )
     from interactions
 )
-select * exclude (reasoning, prompt_token_ids, completion_token_ids, params)
+select * exclude (prompt_token_ids, completion_token_ids, params), request_of(params) as request
 from placed
 where hash(session_id) % $parts = $part

@@ -1,12 +1,12 @@
 -- The cleaned rows: one per interaction, with its status (the rule that drops it, or ok) and its measures.
 -- needs: broken_rules, cleaned, measured, row_feedback, shape_of(), texts
 -- parameters: $cleaned_with
--- makes: rows (workload, dt, interaction_id, content_sha256, session_id, ts, source, messages, tools, completion, status,
---     feedback, prompt_characters, completion_characters, pii, language, quality, prompt_shape, normalised_sha256,
+-- makes: rows (workload, dt, interaction_id, content_sha256, session_id, ts, source, messages, tools, completion, reasoning,
+--     request, status, feedback, prompt_characters, completion_characters, pii, language, quality, prompt_shape, normalised_sha256,
 --     signature, cleaned_with)
 select
     cleaned.workload, cleaned.dt, cleaned.interaction_id, cleaned.content_sha256, cleaned.session_id, cleaned.ts, cleaned.source,
-    cleaned.messages, cleaned.tools, cleaned.completion,
+    cleaned.messages, cleaned.tools, cleaned.completion, cleaned.reasoning, cleaned.request,
     coalesce(broken_rules.rule, 'ok') as status,
     row_feedback.value as feedback,
     coalesce(prompt_characters, 0) as prompt_characters,

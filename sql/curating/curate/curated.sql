@@ -1,9 +1,9 @@
 -- Rows that are kept. split_group is the oldest session that shares texts with the row's session; it decides the row's split.
 -- text and token_ids are set for rows that are not conversations; their messages are [].
 -- needs: cleaned_interactions, decided, interactions, labels_of(), session_groups, sessions
--- makes: rows (interaction_id, workload, dt, ts, source, session_id, split_group, messages, tools, completion, feedback,
---     prompt_shape, prompt_characters, completion_characters, content_sha256, normalised_sha256, quality, difficulty, text,
---     token_ids, labels)
+-- makes: rows (interaction_id, workload, dt, ts, source, session_id, split_group, messages, tools, completion, reasoning,
+--     request, feedback, prompt_shape, prompt_characters, completion_characters, content_sha256, normalised_sha256, quality,
+--     difficulty, text, token_ids, labels)
 with oldest as (
     select sessions.session_id, coalesce(first.session_id, sessions.session_id) as split_group
     from sessions
@@ -12,8 +12,8 @@ with oldest as (
 )
 select
     rows.interaction_id, rows.workload, rows.dt, rows.ts, rows.source, rows.session_id, oldest.split_group,
-    rows.messages, rows.tools, rows.completion, decided.feedback_value as feedback, rows.prompt_shape, rows.prompt_characters,
-    rows.completion_characters, rows.content_sha256, rows.normalised_sha256, decided.judged_quality as quality,
+    rows.messages, rows.tools, rows.completion, rows.reasoning, rows.request, decided.feedback_value as feedback,
+    rows.prompt_shape, rows.prompt_characters, rows.completion_characters, rows.content_sha256, rows.normalised_sha256, decided.judged_quality as quality,
     decided.difficulty,
     case when raw.status = 'text' then rows.completion ->> '$.content' end as text,
     case when raw.status = 'tokens' then list_concat(raw.prompt_token_ids, raw.completion_token_ids) end as token_ids,

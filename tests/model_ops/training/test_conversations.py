@@ -11,17 +11,16 @@ from tokenizers import AddedToken, processors
 from model_ops.batch import IGNORED
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.training.conversations import Row, end_of_turn_ids, read_documents, read_rows, split_document, tokenize
+from model_ops.rendering.row import Row, read_rows
+from model_ops.training.conversations import end_of_turn_ids, read_documents, split_document, tokenize
 from model_ops.training.documents import Document
 
 HOUSE = Path(__file__).parents[4] / "shared" / "models" / "house"
 TWO_TURNS = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "one"},
              {"role": "assistant", "content": "first answer"}, {"role": "user", "content": "two"},
              {"role": "assistant", "content": "second answer"}]
-UNMARKED = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
+ASKED = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+UNMARKED = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}" + ASKED)
 
 
 @pytest.fixture
@@ -38,8 +37,9 @@ def test_every_answer_with_its_end_of_turn_and_nothing_else(tokenizer):
     assert learnt(tokenizer, documents[0]) == "first answer<|im_end|>second answer<|im_end|>"
     assert counts.target_tokens == documents[0].target_tokens
     whole = tokenizer.apply_chat_template(TWO_TURNS, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
-    assert documents[0].input_ids.tolist() == whole["input_ids"]
-    assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]]
+    ids = documents[0].input_ids.tolist()
+    assert ids == whole["input_ids"][:len(ids)] and tokenizer.decode(whole["input_ids"][len(ids):]) == "\n"
+    assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]][:len(ids)]
 
 
 def test_weight_zero_is_context(tokenizer):
@@ -67,16 +67,18 @@ def test_a_template_without_marks_gives_the_same_answers(tokenizer):
     assert np.array_equal(marked[0].targets, derived[0].targets)
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused(tokenizer):
-    tokenizer.chat_template = UNMARKED.replace("m.content +", "(m.content if loop.last else 'gone') +")
-    with pytest.raises(ModelError, match=r"row a: .*rewrites earlier turns"):
-        tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
+def test_a_template_that_rewrites_earlier_turns_gives_each_answer_its_own_context(tokenizer):
+    tokenizer.chat_template = UNMARKED.replace("m.content +", "(m.content if loop.last or m.role != 'assistant' else 'gone') +")
+    documents, counts = tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
+    assert [learnt(tokenizer, document) for document in documents] == ["first answer<|im_end|>", "second answer<|im_end|>"]
+    assert "gone<|im_end|>" in tokenizer.decode(documents[1].input_ids)
+    assert (counts.rows, counts.contexts) == (1, 2)
 
 
 def test_an_end_of_turn_outside_the_block_is_learnt_all_the_same(tokenizer):
     tokenizer.chat_template = (
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}{% generation %}"
-        "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+        "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}" + ASKED
     )
     documents, _ = tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
     assert learnt(tokenizer, documents[0]) == "first answer<|im_end|>second answer<|im_end|>"
@@ -88,7 +90,7 @@ def test_an_end_of_turn_that_has_no_role_in_the_tokenizer_is_learnt_and_ends_gen
     tokenizer.add_tokens([AddedToken("<|eot|>", special=True)])
     tokenizer.chat_template = (
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}{% generation %}"
-        "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ '<|eot|>\n' }}{% endfor %}"
+        "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ '<|eot|>\n' }}{% endfor %}" + ASKED
     )
     assert "<|eot|>" not in tokenizer.all_special_tokens
     documents, _ = tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
@@ -112,7 +114,7 @@ def test_there_is_no_end_of_turn_to_learn_from_a_tokenizer_without_template(toke
 @pytest.mark.parametrize("weight", [0.5, "0", -1, []])
 def test_a_weight_that_is_neither_context_nor_learnt_is_refused(tokenizer, weight):
     messages = [TWO_TURNS[1], {**TWO_TURNS[2], "weight": weight}]
-    with pytest.raises(ModelError, match="row a: message 1 has a weight that is neither 0"):
+    with pytest.raises(ModelError, match=r"1 of 1 rows.* in 1 rows such as a: an assistant message has a weight that is neither 0"):
         tokenize([Row("a", messages)], tokenizer, 256)
 
 
@@ -127,10 +129,10 @@ def test_a_pre_tokenized_row_that_makes_no_sense_is_named(tokenizer, token_ids, 
 
 def test_what_a_template_says_in_its_own_words_is_passed_on_and_what_it_quotes_is_not(tokenizer):
     tokenizer.chat_template = "{{ raise_exception('System role not supported') if messages[0].role == 'system' }}"
-    with pytest.raises(ModelError, match=r"row a: .*\(System role not supported\)"):
+    with pytest.raises(ModelError, match=r"such as a: .*\(System role not supported\)"):
         tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
     tokenizer.chat_template = "{{ raise_exception('I refuse ' + messages[0].content) }}"
-    with pytest.raises(ModelError, match=r"row a: .*\(TemplateError\)"):
+    with pytest.raises(ModelError, match=r"such as a: .*\(TemplateError\)"):
         tokenize([Row("a", TWO_TURNS)], tokenizer, 256)
     tokenizer.chat_template = "{% for m in messages %}\n{{ m.content }"
     with pytest.raises(ModelError, match="the chat template is not valid Jinja, line 2"):
@@ -167,8 +169,9 @@ def test_a_real_models_template_agrees_with_transformers():
     tokenizer = load_tokenizer(HOUSE)
     documents, _ = tokenize([Row("a", TWO_TURNS)], tokenizer, 2048)
     whole = tokenizer.apply_chat_template(TWO_TURNS, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
-    assert documents[0].input_ids.tolist() == whole["input_ids"]
-    assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]]
+    ids = documents[0].input_ids.tolist()
+    assert ids == whole["input_ids"][:len(ids)] and tokenizer.decode(whole["input_ids"][len(ids):]) == "\n"
+    assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]][:len(ids)]
 
 
 @given(st.integers(1, 200), st.integers(2, 40), st.integers(0, 2**32))

@@ -261,8 +261,8 @@ def test_a_template_that_refuses_a_system_prompt_or_loses_tools(tmp_path, house)
         "{% endgeneration %}{% else %}{{ message.content }}<|im_end|>{% endif %}\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
     told = model_findings(tmp_path, house)
-    assert "refuses a system prompt" in told[("chat template", "problem")]
-    assert "loses parts of tools and a call (find_booking, QX7)" in told[("chat template", "warning")]
+    assert "such rows are left out: a system prompt: the chat template refuses the row (no system)" in told[("chat template", "problem")]
+    assert "such rows are left out: tools and a call: the chat template leaves out the tool calls" in told[("chat template", "warning")]
 
 
 def test_a_hub_id_that_cannot_be_fetched_here(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
     build_sft_dataset(tmp_path / "curated" / "curated.parquet", None, tmp_path / "dataset",
                       DatasetSettings(test_share=0.0, validation_share=0.1))
     (tmp_path / "served").mkdir()
-    report = build_served_answers(tables, "tutor", tmp_path / "dataset", tmp_path / "served", CurationSettings())
+    report = build_served_answers(tables, "tutor", tmp_path / "dataset", tmp_path / "served")
     table = pq.read_table(tmp_path / "served" / "served.parquet")
     assert table.schema.equals(SERVED)
     found = {row["interaction_id"]: row for row in table.to_pylist()}
@@ -46,8 +46,7 @@ def test_ids_and_parameters_of_the_answers_that_are_learnt(tmp_path):
     assert found["i2"]["prompt_token_ids"] is None and found["i2"]["completion_token_ids"] is None, "an address is in them"
     assert json.loads(found["i2"]["params"]) == {"temperature": 0.7}
     assert found["i3"]["prompt_token_ids"] is None and "i4" not in found, "an empty answer is learnt by nobody"
-    assert report == {"answers": len(found), "with_token_ids": 1, "with_digest": 2, "ids_miscounted": 0,
-                      "ids_of_private_thoughts": 0} and len(found) == 28
+    assert report == {"answers": len(found), "with_token_ids": 1, "with_digest": 2, "ids_miscounted": 0} and len(found) == 28
 
 
 def served(tmp_path, rows, curation):
@@ -59,7 +58,7 @@ def served(tmp_path, rows, curation):
     pq.write_table(pa.Table.from_pylist([{"origin": "interaction", "interaction_ids": [row["interaction_id"]]} for row in rows]),
                    tmp_path / "dataset" / "train.parquet")
     (tmp_path / "served").mkdir()
-    report = build_served_answers(tables, "tutor", tmp_path / "dataset", tmp_path / "served", curation)
+    report = build_served_answers(tables, "tutor", tmp_path / "dataset", tmp_path / "served")
     return {row["interaction_id"]: row for row in pq.read_table(tmp_path / "served" / "served.parquet").to_pylist()}, report
 
 
@@ -73,7 +72,7 @@ def test_ids_of_thoughts_that_hold_personal_data_are_left_out(tmp_path, pii):
     found, report = served(tmp_path, rows, CurationSettings(pii=pii))
     assert {name: row["completion_token_ids"] for name, row in found.items()} == {
         "i1": None if pii == "redact" else [4, 5], "i2": [4, 5], "i3": [4, 5]}
-    assert found["i1"]["params"] and report["ids_of_private_thoughts"] == (pii == "redact")
+    assert found["i1"]["params"] and report["with_token_ids"] == (2 if pii == "redact" else 3)
 
 
 def test_ids_are_exact_only_where_they_are_as_many_as_the_server_counted(tmp_path):

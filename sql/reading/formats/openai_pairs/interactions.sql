@@ -23,7 +23,8 @@ with parsed as (
                 "temperature": "JSON", "top_p": "JSON", "top_k": "JSON", "min_p": "JSON", "max_tokens": "JSON",
                 "max_completion_tokens": "JSON", "seed": "JSON", "stop": "JSON", "n": "JSON", "stream": "JSON",
                 "tool_choice": "JSON", "parallel_tool_calls": "JSON", "response_format": "JSON",
-                "presence_penalty": "JSON", "frequency_penalty": "JSON", "reasoning_effort": "JSON",
+                "presence_penalty": "JSON", "frequency_penalty": "JSON", "repetition_penalty": "JSON", "reasoning_effort": "JSON",
+                "chat_template_kwargs": "JSON", "documents": "JSON",
                 "logit_bias": "JSON"
             },
             "response": {
@@ -119,6 +120,8 @@ select
         tool_choice := request.tool_choice, parallel_tool_calls := request.parallel_tool_calls,
         response_format := request.response_format, presence_penalty := request.presence_penalty,
         frequency_penalty := request.frequency_penalty, reasoning_effort := request.reasoning_effort,
+        chat_template_kwargs := request.chat_template_kwargs, documents := request.documents,
+        repetition_penalty := request.repetition_penalty,
         logit_bias := request.logit_bias
     ))) as params,
     coalesce(choice.message, chat.message) as completion,

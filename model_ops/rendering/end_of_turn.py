@@ -1,0 +1,100 @@
+"""How an answer ends: the text after which the model stops, found by rendering a short conversation without and with a next
+turn.
+
+    end = end_of_turn(question, alone, followed, special_tokens(tokenizer))
+    end.applied("It is 4.<|im_end|>\\n", eos="<|im_end|>")       # "It is 4.<|im_end|>"
+
+Usually the rendering of an answer ends with a special token. Three kinds of templates need more:
+
+- The end comes only with the next message (GLM, Apertus): it is the first special token of what follows.
+- More follows when the conversation ends (Phi-3 adds eos after <|end|>; Command R7B always adds a generation prompt): that is
+  no part of the answer.
+- No special token at all: the tokenizer's eos ends the answer, because generation would not stop otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class EndOfTurn:
+    """cut: text to remove from the end of an answer. added: text to append, unless a special token ends the answer."""
+
+    cut: str
+    added: str
+    specials: tuple[str, ...]
+
+    def applied(self, answer: str, eos: str | None) -> str:
+        """The answer up to its end of turn. A server stops at the first eos, so nothing after it is learnt."""
+        if self.cut and answer.endswith(self.cut):
+            answer = answer[:-len(self.cut)]
+        if eos and eos in answer:
+            answer = answer[:answer.index(eos) + len(eos)]
+        bare = answer.rstrip()
+        if bare.endswith(self.specials):
+            return bare
+        return (answer if self.added[:1].isspace() else answer.rstrip("\n")) + (self.added or eos or "")
+
+
+def end_of_turn(question: str, alone: str, followed: str, specials: Sequence[str]) -> EndOfTurn:
+    """The end of an answer.
+
+    question: the rendering of a question, without generation prompt if the template can leave it out. alone: question and
+    answer. followed: question, answer, and a next message. specials: the special tokens.
+    """
+    tokens = tuple(specials)
+    shared = _shared(alone, followed)
+    if shared == len(alone):
+        if alone.rstrip().endswith(tokens):
+            return EndOfTurn("", "", tokens)
+        first = _first_special(followed[shared:], tokens)
+        return EndOfTurn("", followed[shared:shared + first] if first else "", tokens)
+    always = _generation_prompt(question, alone, tokens)
+    if always:
+        return EndOfTurn(always, "", tokens)
+    kept = alone[:shared]
+    while kept and not kept.rstrip().endswith(tokens) and _inside_special(alone, len(kept), tokens):
+        kept = kept[:-1]
+    if kept.rstrip().endswith(tokens) and not alone[len(kept.rstrip()):].startswith(tokens):
+        return EndOfTurn(alone[len(kept.rstrip()):], "", tokens)
+    return EndOfTurn("", "", tokens)
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """All special tokens: those with a role (bos, eos, ...) and those only marked as special, such as <|eot_id|> in Llama 3's
+    base models."""
+    added = tokenizer.added_tokens_decoder.values()
+    return list(dict.fromkeys([*tokenizer.all_special_tokens, *(token.content for token in added if token.special)]))
+
+
+def _shared(one: str, other: str) -> int:
+    """Length of the common beginning."""
+    return next((place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
+                min(len(one), len(other)))
+
+
+def _first_special(text: str, specials: tuple[str, ...]) -> int:
+    """Index after the first special token of a text, if only white space precedes it; else 0."""
+    begin = len(text) - len(text.lstrip())
+    longest = max((len(token) for token in specials if text.startswith(token, begin)), default=0)
+    return begin + longest if longest else 0
+
+
+def _inside_special(text: str, place: int, specials: tuple[str, ...]) -> bool:
+    """Whether a special token lies around this place, or white space before it."""
+    if text[place - 1:place].isspace():
+        return True
+    return any(text.startswith(token, start) for token in specials
+               for start in range(max(0, place - len(token) + 1), place))
+
+
+def _generation_prompt(question: str, alone: str, specials: tuple[str, ...]) -> str:
+    """The generation prompt that a template adds to every rendering; empty if it adds none."""
+    after = question.rpartition("QUESTION")[2]
+    first = _first_special(after, specials)
+    prompt = after[first:]
+    return prompt if first and prompt.strip() and alone.endswith(prompt) else ""

@@ -1,0 +1,138 @@
+"""What is learnt of a conversation: for each answer, the server's prompt and the text that the model has to say after it.
+
+    turns = learnt_turns(row, template, thinking="keep")
+    turns[0].context, turns[0].answer          # "...<|im_start|>assistant\\n", "It is 4.<|im_end|>"
+
+The context is the template's rendering of the messages before the answer with its generation prompt. If the rendering with the
+answer begins with the context, the rest is what the model has to say. Some templates open (or skip) a block of reasoning in the
+generation prompt that they leave out when they render an answer: the model has to close an open block, with the row's
+reasoning inside it, before it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, shared_beginning
+from model_ops.rendering.row import Row
+from model_ops.rendering.server_messages import (
+    LEARNT_REASONING,
+    LEARNT_REQUEST,
+    called_functions,
+    reasoning_of,
+    says_nothing,
+    with_reasoning,
+    without_reasoning,
+)
+from model_ops.rendering.thought_marks import block_at_end, empty_block, without_block
+
+Thinking = Literal["keep", "strip", "empty"]
+
+
+@dataclass(frozen=True)
+class LearntTurn:
+    """One answer: index of its message, the server's prompt before it, and what the model has to say, end of turn included."""
+
+    message: int
+    context: str
+    answer: str
+
+
+def learnt_turns(row: Row, template: ChatTemplate, thinking: Thinking = "keep") -> list[LearntTurn]:
+    """The answers with weight 1. Raises Unrenderable for a row that cannot be taught."""
+    return [_learnt(row, index, template, thinking) for index in row.learnt_messages]
+
+
+def _learnt(row: Row, index: int, template: ChatTemplate, thinking: Thinking) -> LearntTurn:
+    message = row.messages[index]
+    if isinstance(message.get(LEARNT_REQUEST), dict):
+        row = replace(row, request=message[LEARNT_REQUEST])
+    if message.get("weight") not in (None, 0, 1):
+        raise Unrenderable("an assistant message has a weight that is neither 0 (context) nor 1 (learnt)")
+    if says_nothing(message):
+        raise Unrenderable("an assistant message has neither content nor a tool call")
+    reasoning = None if thinking == "strip" else message.get(LEARNT_REASONING) or reasoning_of(message)
+    bare = without_reasoning(message)
+    said = with_reasoning(bare, reasoning) if reasoning else bare
+    prompt, calls = template.prompt(row, index), called_functions(message)
+    answer = _after(prompt, template.through(row, index, said), reasoning, template, row.messages[:index + 1])
+    if reasoning and reasoning.strip() not in answer and (inside := empty_block(answer)):
+        answer = f"{answer[:inside[0]]}{reasoning.strip()}{answer[inside[1]:]}"  # written only in the middle of a tool loop
+    if thinking == "empty" and not reasoning and template.reasoning_block and block_at_end(prompt) is None \
+            and without_block(answer) == answer:
+        answer = "".join(template.reasoning_block) + answer
+    _refuse_loss(answer, message, calls)
+    return LearntTurn(index, prompt, template.end_of_turn(bool(calls)).applied(answer, template.tokenizer.eos_token))
+
+
+def _after(prompt: str, rendered: str, reasoning: str | None, template: ChatTemplate,
+           messages: Sequence[dict[str, Any]]) -> str:
+    """What the model has to say after the prompt so that the server reads the answer that was rendered."""
+    if rendered.startswith(prompt):
+        return rendered[len(prompt):]
+    block = block_at_end(prompt)
+    if block is not None:
+        rest = _after_header(prompt[:block.start], rendered, messages)
+        if rest is not None and not block.is_open:
+            return without_block(rest)
+        if rest is not None and rest.startswith(block.begin):  # the same block with other white space
+            return _without_shared_space(rest[len(block.begin):], block.space)
+        if rest is not None and rest.lstrip().startswith(block.end):
+            return (reasoning or "") + rest
+        if rest is not None:
+            end = f"\n{block.end}\n\n" if "\n" in block.space else block.end
+            return f"{reasoning or ''}{end}{rest.lstrip()}"
+    stripped = prompt.rstrip()
+    if rendered.startswith(stripped):
+        return _without_shared_space(rendered[len(stripped):], prompt[len(stripped):])
+    rest = _after_header(prompt, rendered, messages)
+    if rest is not None:
+        return rest
+    return _after_words(prompt, rendered, reasoning, template)
+
+
+def _after_header(header: str, rendered: str, messages: Sequence[dict[str, Any]]) -> str | None:
+    """The text after the header of the answer; None if it is not found.
+
+    Templates that place instructions by the last message render the context otherwise once an answer follows (Mistral Nemo):
+    then the header is the part of the prompt from its last special mark on, and what follows it must not be context.
+    """
+    if rendered.startswith(header):
+        return rendered[len(header):]
+    mark = max(header.rfind(opening) for opening in ("<", "["))
+    place = rendered.rfind(header[mark:]) if mark >= 0 else -1
+    if place < 0:
+        return None
+    rest = rendered[place + len(header) - mark:]
+    said = _said(messages[-2]) if len(messages) > 1 else ""
+    return rest if said and (said not in rest or said in _said(messages[-1])) else None
+
+
+def _said(message: dict[str, Any]) -> str:
+    return message["content"].strip() if isinstance(message.get("content"), str) else ""
+
+
+def _after_words(prompt: str, rendered: str, reasoning: str | None, template: ChatTemplate) -> str:
+    """What the model has to say if the generation prompt begins the reasoning in words (Apriel)."""
+    shared = shared_beginning(prompt, rendered)
+    if template.reasoning_block is None or not template.reasoning_block[1].strip() or not shared.endswith(("\n", ">", "]")):
+        raise Unrenderable("the chat template's generation prompt is not how it begins an answer")
+    rest, end = rendered[len(shared):], template.reasoning_block[1]
+    answer = rest.partition(end)[2] if reasoning and end in rest else rest
+    return f"{reasoning or ''}{end}{answer}"
+
+
+def _refuse_loss(answer: str, message: dict[str, Any], calls: list[str]) -> None:
+    """Raises Unrenderable if the template leaves out the answer's tool calls, or the content of an answer without calls."""
+    if any(name not in answer for name in calls):
+        raise Unrenderable("the chat template leaves out the tool calls")
+    content = message.get("content")
+    if not calls and isinstance(content, str) and without_block(content).strip() not in answer:
+        raise Unrenderable("the chat template leaves out the answer's content")
+
+
+def _without_shared_space(text: str, space: str) -> str:
+    """The text without the white space that the prompt already has."""
+    return text[len(shared_beginning(text, space)):]

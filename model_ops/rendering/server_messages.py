@@ -1,0 +1,138 @@
+"""Messages in the form in which a server hands them to a chat template.
+
+    server_messages(messages, arguments="object", has_developer=False, takes_parts=False)
+
+vLLM (vllm/renderers/chat_utils.py, 0.32) and SGLang do this before they render: the arguments of tool calls become objects, an
+absent content becomes an empty text, unknown keys are left out, a `developer` message becomes a `system` message where the
+template knows no such role, and parts of text are joined where the template takes only text. Calls in OpenAI's older form
+(function_call, role `function`) become tool calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+THOUGHTS = ("reasoning", "reasoning_content", "thinking")
+"""Keys of a message that hold its reasoning, in order of preference. Templates read different ones, so all are filled."""
+
+LEARNT_REASONING = "learnt_reasoning"
+"""Key of the reasoning that a model gave with an answer and that the later requests of the conversation did not repeat: it is
+learnt with the answer, and it is no part of the later context."""
+
+LEARNT_REQUEST = "learnt_request"
+"""Key of the request of an answer, where it differs from the row's own: see `Row.request`."""
+
+Arguments = Literal["object", "text"]
+
+
+def server_messages(messages: Sequence[dict[str, Any]], arguments: Arguments, has_developer: bool,
+                    takes_parts: bool) -> list[dict[str, Any]]:
+    """The messages as a template receives them.
+
+    arguments: the form of tool calls' arguments. has_developer: whether the template knows the role `developer`.
+    takes_parts: whether the template takes a list of parts as content. Raises ValueError for a part that is not text, where the
+    template takes only text.
+    """
+    return [_message(message, arguments, has_developer, takes_parts) for message in messages]
+
+
+def reasoning_of(message: dict[str, Any]) -> str | None:
+    """The reasoning in a message; None without one."""
+    for name in THOUGHTS:
+        if isinstance(message.get(name), str) and message[name].strip():
+            return message[name]
+    return None
+
+
+def without_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """The message without its reasoning."""
+    return {name: value for name, value in message.items() if name not in (*THOUGHTS, LEARNT_REASONING)}
+
+
+def with_reasoning(message: dict[str, Any], reasoning: str) -> dict[str, Any]:
+    """The message with this reasoning."""
+    return {**without_reasoning(message), **dict.fromkeys(THOUGHTS, reasoning)}
+
+
+def says_nothing(message: dict[str, Any]) -> bool:
+    """Whether an assistant message has neither content nor a tool call nor reasoning."""
+    spoken = (message.get(part) for part in ("content", "tool_calls", "function_call", LEARNT_REASONING, *THOUGHTS))
+    return not any(part.strip() if isinstance(part, str) else part for part in spoken)
+
+
+def called_functions(message: dict[str, Any]) -> list[str]:
+    """Names of the functions that a message calls."""
+    return [str(call["function"].get("name")) for call in _calls(message)]
+
+
+def unreadable_arguments(messages: Sequence[dict[str, Any]]) -> int:
+    """Number of tool calls whose arguments are not a JSON object. They stay text."""
+    return sum(not isinstance(_read(function.get("arguments")), dict)
+               for message in messages for call in _calls(message) if (function := call["function"]))
+
+
+def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool, takes_parts: bool) -> dict[str, Any]:
+    role = message.get("role")
+    if role == "developer" and not has_developer:
+        role = "system"
+    found: dict[str, Any] = {"role": "tool" if role == "function" else role,
+                             "content": _content(message.get("content"), takes_parts and role != "tool")}
+    if role == "assistant":
+        calls = [{**call, "function": {**call["function"], "arguments": _written(call["function"].get("arguments"), arguments)}}
+                 for call in _calls(message)]
+        if calls:
+            found["tool_calls"] = calls
+        reasoning = reasoning_of(message)
+        if reasoning is not None:
+            found.update(dict.fromkeys(THOUGHTS, reasoning))
+    for name in ("tool_call_id", "name"):
+        if isinstance(message.get(name), str):
+            found[name] = message[name]
+    return found
+
+
+def _content(content: Any, takes_parts: bool) -> Any:
+    if content is None:
+        return ""
+    if not isinstance(content, list) or takes_parts:
+        return content
+    texts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | dict)]
+    if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("a part of the content is not text")
+    return "\n".join(texts)
+
+
+def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tool calls in today's form, with an object `function`."""
+    calls = message.get("tool_calls")
+    if not calls and isinstance(message.get("function_call"), dict):
+        calls = [{"type": "function", "function": message["function_call"]}]
+    found = []
+    for call in calls if isinstance(calls, list) else []:
+        if not isinstance(call, dict):
+            raise ValueError("a tool call is not an object")
+        function = call.get("function") if isinstance(call.get("function"), dict) else call
+        found.append({"type": "function", **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
+                      "function": {name: value for name, value in function.items() if name in ("name", "arguments")}})
+    return found
+
+
+def _read(arguments: Any) -> Any:
+    """Arguments as an object; as they are if they are no JSON object."""
+    if arguments in (None, ""):
+        return {}
+    if isinstance(arguments, str):
+        try:
+            read = json.loads(arguments)
+        except ValueError:
+            return arguments
+        return read if isinstance(read, dict) else arguments
+    return arguments
+
+
+def _written(arguments: Any, form: Arguments) -> Any:
+    if form == "object":
+        return _read(arguments)
+    return arguments if isinstance(arguments, str) else json.dumps(_read(arguments), ensure_ascii=False)

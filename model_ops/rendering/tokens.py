@@ -1,0 +1,154 @@
+"""Token ids of learnt turns, as a server sees its prompt and as the model has to answer.
+
+    encoder = TurnEncoder(tokenizer)
+    turns = encoder.turns([turns_of_row_1, turns_of_row_2])      # for each row its turns: prompt and answer ids
+    joined(turns[0])                                             # contexts: [(input_ids, targets), ...]
+
+A server tokenizes each prompt by itself, and the model answers with tokens of its own. So the prompt and the answer are
+tokenized apart: a token never spans both. Turns of one conversation share a context if the next prompt begins with exactly the
+tokens before it; otherwise (the template rewrites earlier turns, or tokens merge where the answer ends) the turn gets a context
+of its own.
+
+Text between special tokens is tokenized by itself, so only the part of a prompt that is new since the last special token is
+tokenized again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.errors import ModelError
+from model_ops.rendering.end_of_turn import special_tokens
+from model_ops.rendering.learnt_turns import LearntTurn
+
+Ids = Int[np.ndarray, " tokens"]
+Context = tuple[Ids, Bool[np.ndarray, " tokens"]]
+TAIL_TOKENS = 64
+"""The last special token of a prompt is looked for among this many tokens at its end."""
+
+
+@dataclass(frozen=True)
+class TurnTokens:
+    """Tokens of a server's prompt and of the answer."""
+
+    prompt: Ids
+    answer: Ids
+
+
+class TurnEncoder:
+    """Tokenizes texts of one tokenizer. Raises ModelError for a tokenizer without tokenizer.json."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        if not tokenizer.is_fast:
+            raise ModelError("the tokenizer has no tokenizer.json; convert it to the tokenizers format first")
+        self.tokenizer, self.backend = tokenizer, tokenizer.backend_tokenizer
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        self.added = np.array(sorted(tokenizer.added_tokens_decoder), dtype=np.int64)
+        self.specials = tuple(special_tokens(tokenizer))
+        self._tails: dict[str, Ids] = {}
+
+    def texts(self, texts: Sequence[str]) -> list[Ids]:
+        """Tokens of plain texts, with the tokens that the tokenizer's own rule puts at their beginning and end."""
+        return [_ids(encoding) for encoding in self.backend.encode_batch(list(texts), add_special_tokens=True)]
+
+    def turns(self, rows: Sequence[Sequence[LearntTurn]]) -> list[list[TurnTokens]]:
+        """Tokens of each turn of each row."""
+        flat = [(turn, begin) for row in rows for turn, begin in zip(row, self._begins(row), strict=True)]
+        new = self._encode([turn.context[begin:] for turn, begin in flat])
+        tails = [turn.context[begin + self._last_special(encoding):]
+                 for (turn, begin), encoding in zip(flat, new, strict=True)]
+        answers = iter(zip(self._tail_ids(tails), self._encode([
+            tail + turn.answer for tail, (turn, _) in zip(tails, flat, strict=True)]), strict=True))
+        parts = iter(zip(flat, new, strict=True))
+        return [self._of_row(len(row), parts, answers) for row in rows]
+
+    def prompt(self, text: str) -> list[int]:
+        """Tokens of a server's prompt."""
+        return self._encode([text])[0].ids
+
+    def _of_row(self, count: int, parts: Iterator[tuple[tuple[LearntTurn, int], Any]],
+                answers: Iterator[tuple[Ids, Any]]) -> list[TurnTokens]:
+        found: list[TurnTokens] = []
+        are_apart = True
+        for _ in range(count):
+            ((turn, begin), new), (tail, whole) = next(parts), next(answers)
+            if begin and are_apart:
+                prompt = np.concatenate([found[-1].prompt, found[-1].answer[:-1], _ids(new)])
+            else:
+                prompt = _ids(self._encode([turn.context])[0]) if begin else _ids(new)
+            answer, are_apart = self._answer(turn, tail, _ids(whole))
+            found.append(TurnTokens(prompt, answer))
+        return found
+
+    def _begins(self, row: Sequence[LearntTurn]) -> list[int]:
+        """For each turn the first character of its prompt that has to be tokenized: the special token that ends the turn
+        before, if the prompt continues that turn's text."""
+        begins = [0] if row else []
+        for before, turn in pairwise(row):
+            said = before.context + before.answer
+            end = max((len(token) for token in self.specials if before.answer.endswith(token)), default=0)
+            begins.append(len(said) - end if end and turn.context.startswith(said) else 0)
+        return begins
+
+    def _answer(self, turn: LearntTurn, tail: Ids, whole: Ids) -> tuple[Ids, bool]:
+        """Tokens of an answer, and whether they are also the tokens of the joined text.
+
+        tail: tokens of the prompt from its last special token on. whole: tokens of that text with the answer.
+        """
+        if len(whole) >= len(tail) and np.array_equal(whole[:len(tail)], tail):
+            return whole[len(tail):], True
+        anchor = self.specials[0] if self.specials else ""  # the first token of a text is special in some tokenizers
+        alone, with_answer = self._encode([anchor, anchor + turn.answer])
+        return _ids(with_answer)[len(alone.ids):], False
+
+    def _last_special(self, encoding: Any) -> int:
+        """Index of the first character of the last special token; 0 if there is none."""
+        ids = np.array(encoding.ids[-TAIL_TOKENS:], dtype=np.int64)
+        places = np.flatnonzero(np.isin(ids, self.added))
+        return encoding.offsets[len(encoding.ids) - len(ids) + int(places[-1])][0] if len(places) else 0
+
+    def _tail_ids(self, tails: Sequence[str]) -> list[Ids]:
+        new = sorted(set(tails) - self._tails.keys())
+        for tail, encoding in zip(new, self._encode(new), strict=True):
+            self._tails[tail] = _ids(encoding)
+        found = [self._tails[tail] for tail in tails]
+        if len(self._tails) > 10_000:
+            self._tails.clear()
+        return found
+
+    def _encode(self, texts: Sequence[str]) -> list[Any]:
+        """Encodes texts without special tokens at their ends. The post-processor is skipped, because one that trims offsets
+        would give tokens of spaces an empty range."""
+        kept, self.backend.post_processor = self.backend.post_processor, None
+        try:
+            return self.backend.encode_batch(list(texts), add_special_tokens=False)
+        finally:
+            self.backend.post_processor = kept
+
+
+def joined(turns: Sequence[TurnTokens]) -> list[Context]:
+    """Turns as contexts: a turn whose prompt begins with exactly the tokens before it continues their context."""
+    found: list[Context] = []
+    for turn in turns:
+        ids = np.concatenate([turn.prompt, turn.answer]).astype(np.int32)
+        targets = np.zeros(len(ids), dtype=bool)
+        targets[len(turn.prompt):] = True
+        if found:
+            before, learnt = found[-1]
+            if len(before) <= len(turn.prompt) and np.array_equal(before, turn.prompt[:len(before)]):
+                targets[:len(before)] = learnt
+                found.pop()
+        found.append((ids, targets))
+    return found
+
+
+def _ids(encoding: Any) -> Ids:
+    return np.array(encoding.ids, dtype=np.int32)
