@@ -1,6 +1,7 @@
 """Operation `distill`: initialises a shallower student from layers of its teacher and trains it by distillation.
 
-Job inputs: `teacher` (a model directory), `dataset`. Output: the student as a model directory of its own.
+Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Output: the student
+as a model directory of its own.
 
 The student gets evenly spaced layers of the teacher with their weights, always including the first and the last; everything
 else is copied. Training minimises KL(teacher || student) on assistant tokens, both at `temperature` and scaled by its square
@@ -20,8 +21,8 @@ from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
+from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.training.chats import read_chats, validation_of
-from model_ops.training.conversations import end_of_turn_ids
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 
@@ -31,7 +32,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
     world = World.start(settings.mesh)
-    chats = read_chats(job.input("dataset"), place, settings)
+    chats = read_chats(job.input("dataset"), place, settings, job.inputs.get("served"))
     teacher = load_model(place, device=world.device if world.size == 1 else "cpu").requires_grad_(False)
     try:
         depth = settings.depth(teacher.config.num_hidden_layers)

@@ -1,6 +1,7 @@
 """Operation `sft`: supervised fine-tuning with a loss on assistant tokens only, on packed rows of separate documents.
 
-Job inputs: `model` (a model directory), `dataset` (train.parquet, optionally validation.parquet).
+Job inputs: `model` (a model directory), `dataset` (train.parquet, optionally validation.parquet),
+optionally `served` (token ids of logged answers).
 Output: the fine-tuned model with its tokenizer and chat template, and metrics.jsonl. With method lora or qlora the weights are
 merged, and adapter/ holds the adapter in PEFT's format (model_ops.training.tuning).
 """
@@ -16,8 +17,8 @@ from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
+from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.training.chats import read_chats, validation_of
-from model_ops.training.conversations import end_of_turn_ids
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 from model_ops.training.tuning import load_to_tune, save_tuned
@@ -28,7 +29,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     settings = job.settings_as(SftSettings)
     base = job.input("model")
     world = World.start(settings.mesh)
-    chats = read_chats(job.input("dataset"), base, settings)
+    chats = read_chats(job.input("dataset"), base, settings, job.inputs.get("served"))
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     work = job.output / ".work"

@@ -44,6 +44,12 @@ class Row:
     interaction_ids: tuple[str, ...] = ()
     """Logged interactions of the learnt answers, in order; further ones are copies."""
 
+    def interaction_of(self, message: int) -> str | None:
+        """The logged interaction whose answer a learnt message is; None if unknown."""
+        learnt = self.learnt_messages
+        known = len(self.interaction_ids) >= len(learnt)  # any other number of ids cannot be assigned
+        return self.interaction_ids[learnt.index(message)] if known and message in learnt else None
+
     @property
     def learnt_messages(self) -> list[int]:
         """Indices of the assistant messages to learn. Weight 0 is context only."""

@@ -10,10 +10,12 @@ from benchmarks.template_kinds import KINDS, TOOLS, answer, call, result, tokeni
 from benchmarks.templates import judge
 from model_ops.errors import ModelError
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
+from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.rendering.learnt_turns import learnt_turns
 from model_ops.rendering.row import Row
+from model_ops.rendering.served_tokens import ServedTokens
 from model_ops.rendering.settings import RenderingSettings
-from model_ops.training.conversations import end_of_turn_ids, tokenize
+from model_ops.training.conversations import tokenize
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "chat_templates"
 TEMPLATES = sorted(SHARED.glob("*.jinja")) if SHARED.exists() else []
@@ -193,3 +195,24 @@ def test_a_damaged_settings_file_is_named(tmp_path):
     (tmp_path / "rendering.json").write_text(json.dumps({"thinking": "loud"}))
     with pytest.raises(ModelError, match="build the dataset again"):
         RenderingSettings.read(tmp_path)
+
+
+def served(tokenizer, prompt, said, reason="stop"):
+    """The log of one answer."""
+    return ServedTokens({"i1": {"prompt_token_ids": tokenizer.encode(prompt), "completion_token_ids": tokenizer.encode(said),
+                                "finish_reason": reason}})
+
+
+@pytest.mark.parametrize(("said", "reason", "wanted"), [
+    ('{"t":  4}<|im_end|>', "stop", '{"t":  4}<|im_end|>'), ('{"t":  4}', "tool_calls", '{"t":  4}<|im_end|>'),
+    ('{"t":', "length", '{"t":')])
+def test_exact_served_ids_beat_rendering(said, reason, wanted):
+    template = "{% for m in messages %}{{ m.role + ':' + m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+    tokenizer = tokenizer_of(template)
+    row = Row("row", [user("one"), answer('{"t": 4}')], interaction_ids=("i1",))
+    documents, counts = tokenize([row], tokenizer, 100, served=served(tokenizer, "user:one<|im_end|>assistant:", said, reason))
+    assert tokenizer.decode(documents[0].input_ids[documents[0].targets]) == wanted and counts.served_answers == 1
+    other = served(tokenizer, "[INST]one[/INST]", said)
+    documents, counts = tokenize([row], tokenizer, 100, served=other)
+    assert tokenizer.decode(documents[0].input_ids[documents[0].targets]) == '{"t": 4}<|im_end|>', "another template's prompt"
+    assert counts.served_answers == 0
