@@ -4,10 +4,10 @@
     turns = encoder.turns([turns_of_row_1, turns_of_row_2])      # for each row its turns: prompt and answer ids
     joined(turns[0])                                             # contexts: [(input_ids, targets), ...]
 
-A server tokenizes each prompt by itself, and the model answers with tokens of its own. So the prompt and the answer are
-tokenized apart: a token never spans both. Turns of one conversation share a context if the next prompt begins with exactly the
-tokens before it; otherwise (the template rewrites earlier turns, or tokens merge where the answer ends) the turn gets a context
-of its own.
+A server tokenizes a prompt by itself, and the model answers with tokens of its own. So the prompt and the answer are tokenized
+apart: a token never spans both. Turns of one conversation share a context if the text of the next prompt begins with the text
+before it, that is, if the template keeps earlier turns as they were. The answer then stays in the context as the model gave it;
+a server that tokenizes the history again may merge its first token with the prompt's last one.
 
 Text between special tokens is tokenized by itself, so only the part of a prompt that is new since the last special token is
 tokenized again.
@@ -77,15 +77,10 @@ class TurnEncoder:
     def _of_row(self, count: int, parts: Iterator[tuple[tuple[LearntTurn, int], Any]],
                 answers: Iterator[tuple[Ids, Any]]) -> list[TurnTokens]:
         found: list[TurnTokens] = []
-        are_apart = True
         for _ in range(count):
             ((turn, begin), new), (tail, whole) = next(parts), next(answers)
-            if begin and are_apart:
-                prompt = np.concatenate([found[-1].prompt, found[-1].answer[:-1], _ids(new)])
-            else:
-                prompt = _ids(self._encode([turn.context])[0]) if begin else _ids(new)
-            answer, are_apart = self._answer(turn, tail, _ids(whole))
-            found.append(TurnTokens(prompt, answer))
+            before = [found[-1].prompt, found[-1].answer[:-1]] if begin else []
+            found.append(TurnTokens(np.concatenate([*before, _ids(new)]), self._answer(turn, tail, _ids(whole))))
         return found
 
     def _begins(self, row: Sequence[LearntTurn]) -> list[int]:
@@ -98,16 +93,21 @@ class TurnEncoder:
             begins.append(len(said) - end if end and turn.context.startswith(said) else 0)
         return begins
 
-    def _answer(self, turn: LearntTurn, tail: Ids, whole: Ids) -> tuple[Ids, bool]:
-        """Tokens of an answer, and whether they are also the tokens of the joined text.
+    def _answer(self, turn: LearntTurn, tail: Ids, whole: Ids) -> Ids:
+        """Tokens of an answer.
 
         tail: tokens of the prompt from its last special token on. whole: tokens of that text with the answer.
         """
         if len(whole) >= len(tail) and np.array_equal(whole[:len(tail)], tail):
-            return whole[len(tail):], True
-        anchor = self.specials[0] if self.specials else ""  # the first token of a text is special in some tokenizers
-        alone, with_answer = self._encode([anchor, anchor + turn.answer])
-        return _ids(with_answer)[len(alone.ids):], False
+            return whole[len(tail):]
+        mark = self.specials[0] if self.specials else ""
+        for anchor in (mark, mark + "\n"):  # some tokenizers write a space before the first word after a special token
+            alone, with_answer = (_ids(encoding) for encoding in self._encode([anchor, anchor + turn.answer]))
+            rest = with_answer[len(alone):]
+            if np.array_equal(with_answer[:len(alone)], alone) and self.tokenizer.decode([*tail, *rest]) == \
+                    self.tokenizer.decode(whole):
+                break
+        return rest
 
     def _last_special(self, encoding: Any) -> int:
         """Index of the first character of the last special token; 0 if there is none."""

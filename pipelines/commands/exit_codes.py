@@ -11,6 +11,7 @@ from pipelines.planning.training_plan import PlanError
 from pipelines.releasing.measuring import MeasureError
 from pipelines.running.submit import UnknownRunError
 from pipelines.running.ui import ServerEnded, UiError
+from pipelines.showing.nothing_to_show import NothingToShow
 from pipelines.storage.storage_errors import StorageError
 from resources.artefacts.manifest import ManifestError
 from resources.catalog.catalog import CatalogError
@@ -26,7 +27,8 @@ from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
-          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError)
+          UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
+          NothingToShow)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
 FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,

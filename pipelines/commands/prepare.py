@@ -1,9 +1,9 @@
-"""Commands before a run: `inspect`, `init`, `check`, `plan`, `sweep`."""
+"""Commands before a run: `inspect`, `init`, `check`, `show`, `plan`, `sweep`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.text import Text
@@ -86,6 +86,35 @@ def check(
     else:
         print_check(report, console)
     leave(1 if report.problems else 0)
+
+
+@app.command(rich_help_panel=PANEL)
+def show(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    row: Annotated[str | None, typer.Option(help="only the row of this id")] = None,
+    count: Annotated[int, typer.Option(help="rows to show, and as many of those left out", min=1, max=10_000)] = 3,
+    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="split of the dataset")] = "train",
+    html: Annotated[Path | None, typer.Option(help="write the picture as one HTML file too", dir_okay=False)] = None,
+    lake: LakeOption = None,
+) -> None:
+    """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason."""
+    from model_ops.atomic_files import write_text
+    from model_ops.rendering.picture import page
+    from pipelines.contract.recipe import load_recipe
+    from pipelines.showing.rendered_rows import picture_of, print_picture
+    from pipelines.storage.locations import lake_location
+    from pipelines.storage.storage_errors import require_writable
+    from resources.lake import Lake
+
+    if html is not None:
+        require_writable(html.absolute().parent)
+    with errors.status("rendering ..."):
+        place = Lake.open(lake_location(recipe, lake), create=False)
+        picture = picture_of(load_recipe(recipe), place, split, count, row)
+    print_picture(picture, console)
+    if html is not None:
+        write_text(html, page(picture))
+        console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -71,6 +71,33 @@ def test_the_longest_row_carries_its_session(tables, tmp_path):
     assert report.by_rule == {"kept": 1, "subsumed_by_later_turn": 2} and report.sessions["train"] == 1
 
 
+def test_reasoning_is_learnt_with_its_own_answer_and_is_no_part_of_later_contexts(tables, tmp_path):
+    rows = conversation("a", ["one answer", "two answers", "three answers"])
+    rows[0]["reasoning"], rows[2]["reasoning"] = "The first is one; ask ada.lovelace@example.com.", "So it is three."
+    _, splits = built(curated(tables, rows, tmp_path / "c"), tmp_path / "d")
+    first, second, third = [message for message in json.loads(splits["train"][0]["messages"]) if message["role"] == "assistant"]
+    assert first["learnt_reasoning"].startswith("The first is one; ask <EMAIL") and "reasoning_content" not in first
+    assert "learnt_reasoning" not in second and third["reasoning_content"] == "So it is three."
+    assert "ada.lovelace" not in json.dumps(splits["train"][0], default=str)
+
+
+def test_what_the_request_gave_the_template_reaches_the_dataset(tables, tmp_path):
+    rows = conversation("a", ["one answer", "two answers"])
+    off = {"chat_template_kwargs": {"enable_thinking": False}}
+    rows[1]["params"] = json.dumps({"temperature": 0.5, "extra_body": off, "response_format": {"type": "json_object"}})
+    _, splits = built(curated(tables, rows, tmp_path / "c"), tmp_path / "d")
+    (row,) = splits["train"]
+    assert json.loads(row["request"]) == {**off, "response_format": {"type": "json_object"}}
+    first, second = [message for message in json.loads(row["messages"]) if message["role"] == "assistant"]
+    assert first["learnt_request"] == {} and "learnt_request" not in second, "the first request had no such parameters"
+
+
+def test_how_answers_become_tokens_is_written_beside_the_rows(tables, tmp_path):
+    rows = conversation("a", ["one answer"])
+    built(curated(tables, rows, tmp_path / "c"), tmp_path / "d", DatasetSettings(thinking="strip", test_share=0, validation_share=0))
+    assert json.loads((tmp_path / "d" / "rendering.json").read_text()) == {"thinking": "strip", "most_unrenderable": 0.1}
+
+
 def test_answers_that_curation_dropped_are_context_only(tables, tmp_path):
     rows = conversation("a", ["one answer", "cut", "three answers"])
     rows[1]["finish_reason"] = "length"

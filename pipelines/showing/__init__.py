@@ -1,0 +1,1 @@
+"""`millrace show`: rendered rows of a dataset."""

@@ -1,0 +1,84 @@
+"""`millrace show`: how the rows of a recipe's dataset are rendered for the model that is trained.
+
+    picture = picture_of(recipe, lake, split="train", count=3, row_id=None)
+    print_picture(picture, console)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from model_ops.rendering.picture import Picture, look
+from model_ops.rendering.row import Split
+from model_ops.rendering.served_tokens import ServedTokens
+from pipelines.contract.base_choice import look_at_base
+from pipelines.contract.recipe import Recipe
+from pipelines.showing.nothing_to_show import NothingToShow
+from pipelines.terminal.plain_console import say
+from resources.artefacts.manifest import ManifestError
+from resources.artefacts.registry import Registry
+from resources.lake import Lake
+from resources.plain_text import visible
+
+LONGEST = 4_000
+"""Characters of a run that the terminal shows; the middle of longer ones is left out."""
+
+
+def picture_of(recipe: Recipe, lake: Lake, split: Split, count: int, row_id: str | None = None) -> Picture:
+    """The rendered rows of the current sft_dataset. Raises NothingToShow if dataset or model is not there yet, and ModelError
+    for an unknown row or a tokenizer without chat template."""
+    from model_ops.models.model_directory import load_tokenizer
+
+    registry = Registry(lake, recipe.workload)
+    try:
+        dataset = registry.directory(registry.current("dataset", "sft_dataset"))
+    except ManifestError as error:
+        raise NothingToShow(f"{recipe.workload} has no sft_dataset in {lake.root} yet: millrace run RECIPE --lake {lake.root} "
+                            "--select +sft_dataset makes it in seconds") from error
+    served = None
+    if registry.exists("dataset", "served_answers"):
+        found = registry.directory(registry.current("dataset", "served_answers")) / "served.parquet"
+        served = ServedTokens.read(found) if found.exists() else None
+    return look(dataset, split, load_tokenizer(_model(recipe, registry, lake)), count, row_id, served)
+
+
+def _model(recipe: Recipe, registry: Registry, lake: Lake) -> Path:
+    """The directory of the model that is trained first: the lake's base model, else the directory that the recipe names."""
+    if registry.exists("model", "base_model"):
+        return registry.directory(registry.current("model", "base_model"))
+    base = look_at_base(recipe.base_model)
+    if base.kind == "directory":
+        return Path(base.name)
+    raise NothingToShow(f"{recipe.workload} has no base_model in {lake.root} yet: millrace run RECIPE --lake {lake.root} "
+                        "--select base_model makes it")
+
+
+def print_picture(picture: Picture, console: Console) -> None:
+    """Prints context dim and learnt text in colour; where there is no colour, learnt text stands between « and »."""
+    colour = console.color_system is not None
+    for row in picture.rows:
+        told = f"left out: {row.refusal}" if row.refusal else f"{row.learnt_tokens:,} of {row.tokens:,} tokens learnt"
+        if len(row.contexts) > 1:
+            told += f", {len(row.contexts)} contexts"
+        if row.served_answers:
+            told += f", {row.served_answers} answers with the log's own token ids"
+        console.print(Text.assemble((row.row_id, "bold"), f"  {told}", style="red" if row.refusal else ""))
+        for context in row.contexts:
+            text = Text()
+            for run in context:
+                shown = visible(_shortened(run.text), lines=True)
+                text.append(shown if colour or not run.is_learnt else f"«{shown}»", "bold green" if run.is_learnt else "dim")
+            console.print(text)
+            console.print()
+    say(console, f"first {picture.looked_at:,} rows of {picture.split}: {picture.contexts:,} contexts, {picture.tokens:,} "
+        f"tokens, {picture.learnt_tokens:,} learnt")
+    for reason, rows in picture.dropped.items():
+        say(console, f"left out: {rows:,} rows: {reason}", style="red")
+
+
+def _shortened(text: str) -> str:
+    half = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:half]}\n[... {len(text) - LONGEST:,} characters ...]\n{text[-half:]}"
