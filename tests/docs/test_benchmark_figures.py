@@ -138,6 +138,8 @@ CLAIMS: list[Claim] = [
         and r("during_saves") == 7 and r("steps_lost") <= r("checkpoint_every") else []),
     (PAGE, "Overhead of saving 676 MB every 50", "resume", lambda r: [percent(r("save_overhead"), 1, False)]
         if (round(r("saved_mb")), r("interval_steps")) == (676, 50) else []),
+    (PAGE, "Answers taught as a server", "templates", lambda r: [
+        str(sum(kind[result] for kind in r("kinds").values())) for result in ("learnt", "refused", "wrong")]),
     (PAGE, "Predicted peak memory, 15", "plan", lambda r: [percent(r("median_error"), 1, False), percent(r("worst_error"), 1, False)]),
     (PAGE, "Loss and gradients of a head", "loss_head", lambda r: [tenth(r("over_torch")), tenth(r("over_plain"))]),
     (PAGE, "Is greedy text in vLLM", "drafter_served", lambda r: [n for form in ("midlayer", "speculators")
