@@ -21,12 +21,11 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.batch import IGNORED
-from model_ops.decoding.prompts import render_prompt
 from model_ops.errors import ModelError
-from model_ops.rendering.row import Row, Split, read_rows
-
-THOUGHTS = ("reasoning_content", "reasoning")
-"""Keys of a message that hold its reasoning."""
+from model_ops.rendering.chat_template import ChatTemplate
+from model_ops.rendering.row import Row, Split, read_rows, request_of
+from model_ops.rendering.server_messages import THOUGHTS
+from model_ops.rendering.tokens import TurnEncoder
 
 START_OF_THOUGHT, END_OF_THOUGHT = "<think>", "</think>"
 
@@ -55,12 +54,17 @@ class Conversation:
         return self.row.row_id
 
     def prompt_ids(self, turn: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-        """Token ids before the answer of a turn (an index into `turns`). Raises ModelError as `render_prompt` does."""
+        """Token ids before the answer of a turn (an index into `turns`).
+
+        Raises Unrenderable if the chat template refuses the messages, and ModelError without a template."""
         if self.given_ids is not None:
             return self.given_ids
-        messages = [_said(message, self._own[place]) if place in self._own else message
-                    for place, message in enumerate(self.row.messages[:self.turns[turn]])]
-        return render_prompt(tokenizer, replace(self.row, messages=messages))
+        place = self.turns[turn]
+        messages = [_said(message, self._own[at]) if at in self._own else message
+                    for at, message in enumerate(self.row.messages[:place])]
+        asked = request_of(self.row, place) if place < len(self.row.messages) else self.row.request
+        row = replace(self.row, messages=messages, request=asked)
+        return TurnEncoder(tokenizer).prompt(ChatTemplate.of(tokenizer).prompt(row, place))
 
     def answered(self, turn: int, text: str) -> None:
         """Replaces the logged answer in later histories by the target's, except in the cases of the module's docstring."""

@@ -41,6 +41,7 @@ from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.models.target_digest import target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.progress import Progress
+from model_ops.rendering.chat_template import Unrenderable
 
 SCHEMA = pa.schema([
     ("row_id", pa.string()), ("turn", pa.int32()), ("session_id", pa.string()), ("prompt_shape", pa.string()),
@@ -53,11 +54,13 @@ TEMPERATURES_SHOWN = 16
 
 @dataclass
 class Counts:
-    """Counts of turns: asked = answered + too_long + the sum of refused."""
+    """Counts of turns: asked = answered + too_long + the sums of refused and unrenderable."""
 
     asked: int = 0
     too_long: int = 0
     generated_tokens: int = 0
+    unrenderable: Counter[str] = field(default_factory=Counter)
+    """Turns whose messages the chat template refuses, by reason."""
     refused: Counter[str] = field(default_factory=Counter)
     """Refused turns by the parameter that the answerer does not support."""
     temperatures: Counter[str] = field(default_factory=Counter)
@@ -99,6 +102,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     seconds = time.monotonic() - started_s
     return {
         **metrics, "prompts_too_long": counts.too_long, "prompts_refused": dict(counts.refused),
+        "prompts_unrenderable": dict(counts.unrenderable),
         "temperatures": dict(counts.temperatures.most_common(TEMPERATURES_SHOWN)), "seconds": seconds,
         "answer_tokens": sum(metrics[f"{name}_answer_tokens"] for name in tables),
         "tokens_per_second": counts.generated_tokens / seconds if counts.generated_tokens else 0.0,
@@ -128,7 +132,12 @@ class _Session:
                 if exact is not None:
                     rows.append(self._exact_row(each, turn, exact))
                     continue
-                ids = each.prompt_ids(turn, self.tokenizer)
+                try:
+                    ids = each.prompt_ids(turn, self.tokenizer)
+                except Unrenderable as error:
+                    self.counts.unrenderable[str(error)] += len(each.turns) - turn
+                    going.remove(each)
+                    continue
                 if not 0 < len(ids) < self.positions:
                     self.counts.too_long += len(each.turns) - turn  # later turns are longer still
                     going.remove(each)
@@ -213,6 +222,8 @@ class _Session:
 def _why_nothing(dataset: Path, counts: Counts, positions: int) -> str:
     if counts.too_long and counts.too_long == counts.asked:
         return f"{dataset} holds no prompt that fits the target's {positions} positions"
+    if counts.unrenderable:
+        return f"the chat template refuses the prompts of {dataset}: {counts.unrenderable.most_common(1)[0][0]}"
     if counts.refused:
         return (f"every prompt of {dataset} was served with {', '.join(counts.refused)}, which this project's generator does "
                 "not do: give answers.endpoint, a server that does")

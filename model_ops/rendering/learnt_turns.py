@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, shared_beginning
-from model_ops.rendering.row import Row
+from model_ops.rendering.row import Row, request_of
 from model_ops.rendering.server_messages import (
     LEARNT_REASONING,
-    LEARNT_REQUEST,
     called_functions,
     reasoning_of,
     says_nothing,
@@ -47,8 +46,7 @@ def learnt_turns(row: Row, template: ChatTemplate, thinking: Thinking = "keep") 
 
 def _learnt(row: Row, index: int, template: ChatTemplate, thinking: Thinking) -> LearntTurn:
     message = row.messages[index]
-    if isinstance(message.get(LEARNT_REQUEST), dict):
-        row = replace(row, request=message[LEARNT_REQUEST])
+    row = replace(row, request=request_of(row, index))
     if message.get("weight") not in (None, 0, 1):
         raise Unrenderable("an assistant message has a weight that is neither 0 (context) nor 1 (learnt)")
     if says_nothing(message):

@@ -25,6 +25,10 @@ ROWS_AT_ONCE = 512
 COLUMNS = ("row_id", "messages", "tools", "text", "token_ids", "labels", "request", "ts", "interaction_ids")
 
 
+LEARNT_REQUEST = "learnt_request"
+"""Key of an assistant message that holds the request of that answer, where it differs from the row's own."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One conversation: messages and tools in OpenAI's form. Without messages: a text whose tokens are all targets, or token
@@ -55,6 +59,12 @@ class Row:
         """Indices of the assistant messages to learn. Weight 0 is context only."""
         return [index for index, message in enumerate(self.messages)
                 if message.get("role") == "assistant" and message.get("weight") != 0]
+
+
+def request_of(row: Row, message: int) -> dict[str, Any] | None:
+    """What the request for a message's answer gave the chat template."""
+    own = row.messages[message].get(LEARNT_REQUEST)
+    return own if isinstance(own, dict) else row.request
 
 
 def read_rows(dataset: Path, split: Split) -> list[Row]:

@@ -21,9 +21,6 @@ LEARNT_REASONING = "learnt_reasoning"
 """Key of the reasoning that a model gave with an answer and that the later requests of the conversation did not repeat: it is
 learnt with the answer, and it is no part of the later context."""
 
-LEARNT_REQUEST = "learnt_request"
-"""Key of the request of an answer, where it differs from the row's own: see `Row.request`."""
-
 Arguments = Literal["object", "text"]
 
 
