@@ -23,6 +23,9 @@ LARGEST_PICTURE = 150_000
 """Most bytes of an image in Dagster's event log (large markdown fails to load)."""
 
 
+COMPARES = "compares"
+"""Metadata of an asset check: the model whose measurement it compares. Without that stage the check is not in the graph."""
+
 OF_ONE_RUN = ("seconds", "tokens_per_second", "peak_memory", "resumed_from")
 """Prefixes of metrics that describe a run, not its result."""
 

@@ -70,7 +70,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("curated_interactions", "dataset", "traffic", "curate", demo_seconds=8),
     Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", demo_seconds=5),
     Stage("base_model", "model", "models", "tiny_base", role="base", demo_seconds=165),
-    Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", demo_seconds=175),
+    Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
+          demo_seconds=175),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
           switch="student", demo_seconds=70),
     Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",
@@ -80,8 +81,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("speculator", "model", "drafter", "speculator", role="speculator", switch="speculator",
           may_start_from=("base_model", "student_model"), demo_seconds=85),
     Stage("evaluation_report", "dataset", "release", "evaluate", demo_seconds=85),
-    Stage("release_candidate", "release", "release", "release", artefact="release", demo_seconds=3),
-    Stage("endpoint", "endpoint", "release", demo_seconds=3),
+    Stage("release_candidate", "release", "release", "release", artefact="release", switch="release", demo_seconds=3),
+    Stage("endpoint", "endpoint", "release", switch="release", demo_seconds=3),
 )
 """In order of execution."""
 

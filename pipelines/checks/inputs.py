@@ -14,6 +14,7 @@ from resources.inspecting.first_look import FirstLook, first_look
 from resources.reading.extraction import USER_HASH_KEY
 from resources.reading.formats import FORMATS
 from resources.reading.sources import SourceError, SourceSettings, list_objects
+from resources.stages import sections
 
 SUITE_BYTES = 50_000_000
 """Suites up to this size, in bytes, are read completely."""
@@ -132,14 +133,15 @@ def _users(seen: dict[str, FirstLook]) -> list[Finding]:
 
 def _lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
     sizes = [size for look in seen.values() if look.holds_logs for size in look.characters]
-    length = recipe.sft.resolved().max_length
-    if not sizes:
+    trained = next((name for name in (*sections(), "speculator") if name in recipe.trained), None)
+    if not sizes or trained is None:
         return []
+    name, length = f"{trained}.max_length", recipe.trained[trained].resolved().max_length
     typical = round(median(sizes)) // CHARACTERS_A_TOKEN
     if typical > 1.5 * length:
-        return [warning("lengths", f"half of the first records have about {typical:,} tokens or more, and sft.max_length is "
-                        f"{length:,}", "raise sft.max_length, or most of each conversation is cut off")]
-    return [ok("lengths", f"half of the first records have at most about {typical:,} tokens; sft.max_length is {length:,}")]
+        return [warning("lengths", f"half of the first records have about {typical:,} tokens or more, and {name} is {length:,}",
+                        f"raise {name}, or most of each conversation is cut off")]
+    return [ok("lengths", f"half of the first records have at most about {typical:,} tokens; {name} is {length:,}")]
 
 
 def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:

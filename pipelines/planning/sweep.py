@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from model_ops.atomic_files import write_json
 from model_ops.job import Job
 from pipelines.contract.recipe import Recipe
+from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.storage.storage_errors import storage_sentence
 from resources.artefacts.in_use import hold
 from resources.artefacts.manifest import SCRATCH, ManifestError
@@ -111,13 +112,20 @@ def read_rates(text: str) -> list[float]:
     return sorted(set(rates))
 
 
+def swept_stage(recipe: Recipe, asked: str | None) -> str:
+    """The section of the stage that is swept, by default the first that the recipe trains. Raises SweepError."""
+    try:
+        return chosen_stage(recipe, asked)
+    except ValueError as error:
+        raise SweepError(str(error)) from error
+
+
 def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps: int | None,
           say: Callable[[str], None] = lambda _: None) -> Report:
     """Trains once at every rate. Raises SweepError if the dataset or the model is not in the lake yet."""
     from resources.launching.local_launcher import LocalLauncher
 
-    if stage not in sections():
-        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
+    stage = swept_stage(recipe, stage)
     settings = getattr(recipe, stage).resolved()
     steps = min(100, settings.steps or 100) if steps is None else steps
     if steps < LEAST_STEPS:
