@@ -13,8 +13,9 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("sft_model"), "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
-    pool=WORKER_POOL, code_version=source_digest("model_ops/operations/sft.py")[:12],
+    deps=[parent_of("sft_model"), "sft_dataset", "length_report"], group_name=MODELS,
+    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/operations/sft.py")[:12],
 )
 def sft_model(
     context: dg.AssetExecutionContext,

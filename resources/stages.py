@@ -70,6 +70,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("curated_interactions", "dataset", "traffic", "curate", demo_seconds=8),
     Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", demo_seconds=5),
     Stage("base_model", "model", "models", "tiny_base", role="base", demo_seconds=165),
+    Stage("length_report", "dataset", "datasets", "measure_lengths", demo_seconds=8),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
           demo_seconds=175),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",

@@ -22,11 +22,12 @@ GRAPH = {
     "curated_interactions": {"cleaned_interactions", "feedback", "eval_suite"},
     "sft_dataset": {"curated_interactions", "seed_examples"},
     "base_model": set(),
-    "sft_model": {"base_model", "sft_dataset"},
-    "student_model": {"sft_model", "sft_dataset"},
-    "quantized_model": {"student_model"},
+    "length_report": {"base_model", "sft_dataset"},
+    "sft_model": {"base_model", "sft_dataset", "length_report"},
+    "student_model": {"sft_model", "sft_dataset", "length_report"},
+    "quantized_model": {"student_model", "length_report"},
     "served_answers": {"sft_dataset", "interactions"},
-    "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers"},
+    "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers", "length_report"},
     "speculator": {"quantized_model", "speculator_dataset"},
     "evaluation_report": {
         "base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "sft_dataset",
@@ -100,7 +101,7 @@ def test_everything_in_the_ui_has_a_description(tmp_path):
     found = described(tmp_path)
     kinds = [name.split()[0] for name in found]
     assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "asset": 19, "check": 4, "job": 2, "schedule": 2, "sensor": 1, "resource": 15, "config": 12}
+        "asset": 20, "check": 5, "job": 2, "schedule": 2, "sensor": 1, "resource": 15, "config": 12}
     assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
 
 
@@ -144,7 +145,7 @@ def test_two_jobs_do_not_share_an_asset(tmp_path):
     train = graph.resolve_job_def("train").asset_layer.executable_asset_keys
     assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions"}
     assert not logs & train
-    assert len(train) == 14
+    assert len(train) == 15
 
 
 def test_every_code_location_of_the_workspace_has_a_recipe_and_dg_names_the_same_module():
@@ -169,7 +170,7 @@ def test_blocking_checks_guard_what_a_release_depends_on(tmp_path):
     blocking = {
         key.name for key in graph.asset_check_keys if graph.get(key).blocking
     }
-    assert {"counts_add_up", "no_session_in_two_splits", "gates_hold"} <= blocking
+    assert {"counts_add_up", "no_session_in_two_splits", "every_stage_has_rows", "gates_hold"} <= blocking
 
 
 def test_traffic_that_has_ended_has_no_later_partitions(tmp_path):
@@ -207,7 +208,7 @@ def test_a_student_that_drafts_is_read_by_the_drafter_and_by_no_stage_before_wha
     found = edges(load(tmp_path, more + "speculator: {architecture: draft_model}\n"))
     assert found["student_model"] == GRAPH["student_model"]
     assert found["speculator"] == {served, "student_model", "speculator_dataset"}
-    assert found.get("quantized_model", {"sft_model"}) == {"sft_model"}
+    assert found.get("quantized_model", {"sft_model", "length_report"}) == {"sft_model", "length_report"}
     assert found["release_candidate"] == {served, "speculator", "evaluation_report"}
     assert "student_model" in found["evaluation_report"]
 

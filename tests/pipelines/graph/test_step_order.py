@@ -127,7 +127,7 @@ def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice
     workshop = RecordingWorkshop()
     workshop.made["sft_dataset"] = set()
     found = {key.path[-1]: key for key in graph.resolve_asset_graph().executable_asset_keys}
-    chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers")) or name.startswith("specul")]
+    chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers", "length_report")) or name.startswith("specul")]
     chosen.append(found["evaluation_report"])
     job = dg.Definitions(
         assets=graph.assets, resources={**graph.resources, "workshop": dg.ResourceDefinition.hardcoded_resource(workshop)},
