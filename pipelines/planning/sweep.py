@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from model_ops.atomic_files import write_json
 from model_ops.job import Job
+from model_ops.training.settings import MOST_VALIDATION_TOKENS
 from pipelines.contract.recipe import Recipe
 from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.storage.storage_errors import storage_sentence
@@ -149,7 +150,9 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     with LocalLauncher(worker_log=home / "worker.log") as launcher:
         for number, rate in enumerate(sorted(rates), 1):
             say(f"learning rate {rate:g}, {number} of {len(rates)}: {steps} steps")
-            changed = settings.model_copy(update={"learning_rate": rate, "steps": steps, "epochs": None})
+            changed = settings.model_copy(update={
+                "learning_rate": rate, "steps": steps, "epochs": None,
+                "validation_tokens": settings.validation_tokens or MOST_VALIDATION_TOKENS})  # it is what a sweep compares
             config = changed.model_dump(mode="json")
             digests = {name: manifest.digest for name, manifest in inputs.items()}
             named = hashlib.sha256(json.dumps([operation, config, digests], sort_keys=True).encode()).hexdigest()[:12]
