@@ -6,7 +6,7 @@ Tokenizes the dataset with the base model's own tokenizer and chat template, as 
 the model's positions, the stages' max_length, and the room that an answer needs. No weights are loaded. Writes limits.parquet,
 one line per limit and split:
 
-    stage, split, limit    such as sft, train, sft.max_length
+    stage, dataset_split, limit    such as sft, train, sft.max_length
     tokens                 the limit; null where the model names no number of positions
     rows                   rows (or prompts) that were compared
     cut                    rows of which a part is lost
@@ -45,7 +45,7 @@ ROWS = 20_000
 """Most rows of a split that are compared: enough to know a share to less than a percent."""
 WHOLE = 2**31 - 1
 """A length that no row reaches."""
-SCHEMA = pa.schema([("stage", pa.string()), ("split", pa.string()), ("limit", pa.string()), ("tokens", pa.int64()),
+SCHEMA = pa.schema([("stage", pa.string()), ("dataset_split", pa.string()), ("limit", pa.string()), ("tokens", pa.int64()),
                     ("rows", pa.int64()), ("cut", pa.int64()), ("lost", pa.int64())])
 
 
@@ -54,7 +54,7 @@ class Cost:
     """Rows that one limit costs a stage; the fields are the columns of limits.parquet."""
 
     stage: str
-    split: str
+    dataset_split: str
     limit: str
     tokens: int | None
     rows: int
@@ -102,7 +102,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     pq.write_table(pa.Table.from_pylist([asdict(cost) for cost in found.costs], schema=SCHEMA), job.output / "limits.parquet")
     report = {"positions": positions, **lengths, "problems": found.problems, "notes": found.notes}
     write_json(job.output / "lengths.json", report)
-    losing = {f"{cost.limit} ({cost.split})": {"cut": cost.cut, "lost": cost.lost, "of": cost.rows}
+    losing = {f"{cost.limit} ({cost.dataset_split})": {"cut": cost.cut, "lost": cost.lost, "of": cost.rows}
               for cost in found.costs if cost.cut or cost.lost}
     return json.loads(json.dumps({**report, "limits": losing}))
 

@@ -14,7 +14,7 @@ def chosen_stage(recipe: Recipe, asked: str | None) -> str:
     trained = [name for name in sections() if name in recipe.trained]
     if asked is None:
         if not trained:
-            raise ValueError(f"this recipe trains no {' and no '.join(sections())}: enable one of them")
+            raise ValueError(f"this recipe switches off {' and '.join(sections())}; enable one of them to plan or compare it")
         return trained[0]
     if asked not in sections():
         raise ValueError(f"--stage {asked}: choose {' or '.join(sections())}")

@@ -228,7 +228,7 @@ OWN_COLUMNS = {
     ("lineage_nodes", "kind"): "dataset, model, release, table or external",
     ("relations", "kind"): "table, view or macro",
     ("length_report", "stage"): "the recipe's section: sft, student, speculator or evaluation",
-    ("length_report", "split"): "train, validation or test",
+    ("length_report", "dataset_split"): "the split of sft_dataset: train, validation or test",
     ("length_report", "limit"): "the limit: a recipe key, or the model's positions",
     ("length_report", "tokens"): "the limit's value in tokens",
     ("length_report", "rows"): "rows or prompts that were compared with the limit",

@@ -87,7 +87,7 @@ def test_tokens_are_those_of_the_later_stages(tmp_path):
     report = json.loads((tmp_path / "out" / "lengths.json").read_text())
     documents, counts = read_documents(dataset, "train", tokenizer, 40)
     longest = max(len(prompt.ids) for prompt in read_prompts(dataset, "test", tokenizer))
-    costs = {(row["stage"], row["split"], row["limit"]): row for row in pq.read_table(tmp_path / "out" / "limits.parquet").to_pylist()}
+    costs = {(row["stage"], row["dataset_split"], row["limit"]): row for row in pq.read_table(tmp_path / "out" / "limits.parquet").to_pylist()}
     of_sft = costs["sft", "train", "sft.max_length"]
     assert (of_sft["cut"], of_sft["lost"]) == (counts["cut_rows"] - counts["dropped_rows"], counts["dropped_rows"])
     assert of_sft["cut"] > 0 and report["test_prompts"]["longest"] == longest

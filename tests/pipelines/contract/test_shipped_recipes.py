@@ -66,7 +66,7 @@ def test_the_stage_to_plan_is_one_that_the_recipe_trains(name):
     if trained:
         assert chosen_stage(recipe, None) == trained[0]
     else:
-        with pytest.raises(ValueError, match="this recipe trains no sft and no student"):
+        with pytest.raises(ValueError, match="this recipe switches off sft and student"):
             chosen_stage(recipe, None)
     for off in set(sections()) - set(trained):
         with pytest.raises(ValueError, match=f"switches it off \\({off}.enabled\\)"):
