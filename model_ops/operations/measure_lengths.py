@@ -170,13 +170,18 @@ def compare_evaluation(documents: Documents, prompts: np.ndarray, limit: Evaluat
                             int(lost.sum())))
     if not lost.all() or not len(first):
         return
-    why = "there is no test prompt" if not len(prompts) else (
-        f"none of {len(prompts):,} test prompts has at most {room:,} tokens, and the shortest has {int(prompts.min()):,}")
-    held = "" if positions is None else f" (the model has {positions:,} positions, an answer takes {limit.max_new_tokens:,})"
-    sentence = f"evaluation: acceptance cannot be measured: {why}{held}"
+    sentence, remedy = "evaluation: acceptance cannot be measured: ", "set release.gates.acceptance_length to null"
+    if len(prompts):
+        held = "" if positions is None else (
+            f" (the model has {positions:,} positions, an answer takes {limit.max_new_tokens:,})")
+        sentence += (f"none of {len(prompts):,} test prompts has at most {room:,} tokens, and the shortest has "
+                     f"{int(prompts.min()):,}{held}")
+        remedy = f"lower evaluation.max_new_tokens, take a base model with more positions, or {remedy}"
+    else:
+        sentence += "no test row has a prompt; rows of plain text and of token ids have none"
+        remedy = f"add a source of conversations, or {remedy}"
     if limit.acceptance_is_gated:
-        found.problems.append(f"{sentence}; lower evaluation.max_new_tokens, take a base model with more positions, or set "
-                              "release.gates.acceptance_length to null")
+        found.problems.append(f"{sentence}; {remedy}")
     else:
         found.notes.append(sentence)
 

@@ -207,6 +207,8 @@ class _Listener:
             relay({"event": "note", "message": f"{step} waits: another run on this lake has its pool slot"})
 
     def _failed(self, step: str, error: StepError | None, at: float) -> None:
+        if error is not None and error.cls_name == "DagsterAssetCheckFailedError":
+            return  # the check's own event says which check, and why
         refused = storage_sentence(error, self.lake.root)
         while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
             error = error.cause  # Dagster's wrappers; the wrapped error has the message

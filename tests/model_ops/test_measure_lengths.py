@@ -70,6 +70,15 @@ def test_acceptance_that_cannot_be_measured_stops_only_a_release_with_its_gate()
     assert strict.problems[0].startswith(loose.notes[0]) and "release.gates.acceptance_length to null" in strict.problems[0]
 
 
+def test_test_rows_without_a_prompt_are_said_for_what_they_are():
+    found = Findings()
+    limit = EvaluationLimit(max_length=64, max_new_tokens=8, acceptance_is_gated=True)
+    compare_evaluation(rows((20, 5)), np.array([], np.int64), limit, 16, found)
+    assert found.problems == [
+        "evaluation: acceptance cannot be measured: no test row has a prompt; rows of plain text and of token ids have none; add a "
+        "source of conversations, or set release.gates.acceptance_length to null"]
+
+
 def test_a_test_split_without_an_answer_is_said():
     found = Findings()
     compare_evaluation(rows(), np.array([], np.int64), EvaluationLimit(max_length=64, max_new_tokens=8), 16, found)
