@@ -126,6 +126,8 @@ def test_daily_partitions_start_on_the_first_day_and_are_read_in_one_run(tmp_pat
     [
         ("student: {enabled: false}\n", {"student_model"}, "sft_model"),
         ("quantize: {enabled: false}\n", {"quantized_model"}, None),
+        ("sft: {enabled: false}\nstudent: {enabled: false}\n", {"sft_model", "student_model"}, "base_model"),
+        ("release: {enabled: false}\n", {"release_candidate", "endpoint"}, "student_model"),
         ("speculator: {enabled: false}\n", {"speculator", "speculator_dataset", "served_answers"}, "student_model"),
         ("student: {enabled: false}\nquantize: {enabled: false}\nspeculator: {enabled: false}\n",
          {"student_model", "quantized_model", "speculator", "speculator_dataset", "served_answers"}, None),
@@ -137,6 +139,13 @@ def test_a_stage_that_is_switched_off_is_not_in_the_graph(tmp_path, more, gone, 
     assert not any(parents & gone for parents in found.values())
     if source:
         assert source in found["quantized_model"]
+
+
+@pytest.mark.parametrize(("more", "gone"), [
+    ("", set()), ("sft: {enabled: false}\n", {"fine_tuning_helped"}), ("release: {enabled: false}\n", {"gates_hold"})])
+def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gone):
+    names = {key.name for key in load(tmp_path, more).resolve_asset_graph().asset_check_keys}
+    assert names == {"counts_add_up", "no_session_in_two_splits", "every_stage_has_rows", "fine_tuning_helped", "gates_hold"} - gone
 
 
 def test_two_jobs_do_not_share_an_asset(tmp_path):
