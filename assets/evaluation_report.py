@@ -3,7 +3,7 @@
 import dagster as dg
 
 from assets.ownership import OWNERS, RELEASE, WORKER_POOL
-from assets.presentation import shown
+from assets.presentation import COMPARES, shown
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
@@ -41,7 +41,7 @@ def evaluation_report(
     return shown(manifest, workshop)
 
 
-@dg.asset_check(asset="evaluation_report", blocking=False)
+@dg.asset_check(asset="evaluation_report", blocking=False, metadata={COMPARES: "sft_model"})
 def fine_tuning_helped(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     """The fine-tuned model has a lower held-out loss than the base model. A warning only; gates decide on a release."""
     measured = workshop.current("dataset", "evaluation_report").metrics

@@ -23,6 +23,9 @@ LARGEST_PICTURE = 150_000
 """Most bytes of an image in Dagster's event log (large markdown fails to load)."""
 
 
+COMPARES = "compares"
+"""Metadata of an asset check: the model whose measurement it compares. Without that stage the check is not in the graph."""
+
 OF_ONE_RUN = ("seconds", "tokens_per_second", "peak_memory", "resumed_from")
 """Prefixes of metrics that describe a run, not its result."""
 
@@ -46,6 +49,8 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     for file in manifest.files:
         if file.path.endswith(".png") and file.bytes <= LARGEST_PICTURE:
             metadata[Path(file.path).stem] = embedded((directory / file.path).read_bytes(), Path(file.path).stem)
+        if file.path.endswith(".html"):
+            metadata[Path(file.path).stem] = dg.MetadataValue.path(str(directory / file.path))
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.digest))
 
 

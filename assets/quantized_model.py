@@ -12,7 +12,8 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("quantized_model")], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=[parent_of("quantized_model"), "length_report"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/quantize.py")[:12],
 )
 def quantized_model(

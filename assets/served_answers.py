@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.ownership import DRAFTER, OWNERS
+from assets.ownership import DATASETS, OWNERS
 from assets.presentation import shown
 from resources.artefacts.source_digest import source_digest
 from resources.composing.served_answers import build_served_answers
@@ -12,14 +12,14 @@ SOURCES = ("resources/composing/served_answers.py",)
 
 
 @dg.asset(
-    deps=["sft_dataset", "interactions"], group_name=DRAFTER, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    deps=["sft_dataset", "interactions"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
 def served_answers(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult:
     """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids if the log has them.
 
     Token ids are kept only for rows in which no personal data was replaced. Made from `sft_dataset` and `interactions`, for
-    the drafter's training. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet).
+    the trainings. Lies in `datasets/<workload>/served_answers/<version>/` (Parquet).
     """
     dataset = workshop.current("dataset", "sft_dataset")
     manifest = workshop.build(

@@ -13,8 +13,9 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("sft_model"), "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
-    pool=WORKER_POOL, code_version=source_digest("model_ops/operations/sft.py")[:12],
+    deps=[parent_of("sft_model"), "sft_dataset", "served_answers", "length_report"], group_name=MODELS,
+    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/operations/sft.py")[:12],
 )
 def sft_model(
     context: dg.AssetExecutionContext,
@@ -29,6 +30,7 @@ def sft_model(
     `models/<workload>/sft_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each step).
     """
     model = workshop.current("model", policy.source_of("sft_model"))
-    inputs = {"model": model, "dataset": workshop.current("dataset", "sft_dataset")}
+    inputs = {"model": model, "dataset": workshop.current("dataset", "sft_dataset"),
+              "served": workshop.current("dataset", "served_answers")}
     manifest = workshop.train("sft_model", "sft", config.applied_to(sft_settings), inputs, context)
     return shown(manifest, workshop)

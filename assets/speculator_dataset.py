@@ -12,8 +12,8 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[last_model(), "sft_dataset", "served_answers"], group_name=DRAFTER, kinds={"pytorch", "parquet"}, owners=OWNERS,
-    pool=WORKER_POOL, code_version=source_digest("model_ops/operations/generate.py")[:12],
+    deps=[last_model(), "sft_dataset", "served_answers", "length_report"], group_name=DRAFTER, kinds={"pytorch", "parquet"},
+    owners=OWNERS, pool=WORKER_POOL, code_version=source_digest("model_ops/operations/generate.py")[:12],
 )
 def speculator_dataset(
     context: dg.AssetExecutionContext,

@@ -13,8 +13,9 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("student_model"), "sft_dataset"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
-    pool=WORKER_POOL, code_version=source_digest("model_ops/operations/distill.py")[:12],
+    deps=[parent_of("student_model"), "sft_dataset", "served_answers", "length_report"], group_name=MODELS,
+    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/operations/distill.py")[:12],
 )
 def student_model(
     context: dg.AssetExecutionContext,
@@ -29,6 +30,7 @@ def student_model(
     the recipe says how deep it is. Lies in `models/<workload>/student_model/<version>/` in the Hugging Face layout.
     """
     teacher = workshop.current("model", policy.source_of("student_model"))
-    inputs = {"teacher": teacher, "dataset": workshop.current("dataset", "sft_dataset")}
+    inputs = {"teacher": teacher, "dataset": workshop.current("dataset", "sft_dataset"),
+              "served": workshop.current("dataset", "served_answers")}
     manifest = workshop.train("student_model", "distill", config.applied_to(student_settings), inputs, context)
     return shown(manifest, workshop)

@@ -25,6 +25,7 @@ from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.training.chats import read_chats, validation_of
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
+from model_ops.training.validation import first_documents, plan_validation
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
@@ -44,9 +45,12 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     teacher.to(world.device)  # not sharded: it is only read
     plain = settings.label_weight == 1
     loss = next_token_loss if plain else distillation_loss(teacher, settings.temperature, settings.label_weight)
+    plan = PackedPlan(chats.documents, settings)
+    checks = plan_validation(len(plan), settings)
+    held_out = first_documents(chats.validation, checks.tokens)
     result = train(
-        student, PackedPlan(chats.documents, settings), loss, settings, job.output / ".work", progress, "distill",
-        validate=validation_of(student, chats.validation, settings.precision), world=world,
+        student, plan, loss, settings, job.output / ".work", progress, "distill",
+        validate=validation_of(student, held_out, settings.precision, world), validate_every=checks.every, world=world,
     )
     add_end_of_text(student, end_of_turn_ids(chats.tokenizer))
     save_model(student, chats.tokenizer, job.output)

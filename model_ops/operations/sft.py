@@ -22,6 +22,7 @@ from model_ops.training.chats import read_chats, validation_of
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 from model_ops.training.tuning import load_to_tune, save_tuned
+from model_ops.training.validation import first_documents, plan_validation
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
@@ -35,9 +36,12 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     work = job.output / ".work"
     kernel = chosen_kernel(settings.loss_head, model, settings.precision, work, settings.z_loss)
     loss = partial(next_token_loss, z_loss=settings.z_loss, kernel=kernel)
+    plan = PackedPlan(chats.documents, settings)
+    checks = plan_validation(len(plan), settings)
+    held_out = first_documents(chats.validation, checks.tokens)
     result = train(
-        model, PackedPlan(chats.documents, settings), loss, settings, work, progress, "sft",
-        validate=validation_of(model, chats.validation, settings.precision), world=world,
+        model, plan, loss, settings, work, progress, "sft",
+        validate=validation_of(model, held_out, settings.precision, world), validate_every=checks.every, world=world,
     )
     add_end_of_text(model, end_of_turn_ids(chats.tokenizer))
     numbers |= save_tuned(model, chats.tokenizer, base, settings, job.output)

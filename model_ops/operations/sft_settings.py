@@ -13,6 +13,7 @@ class SftSettings(TuningSettings):
     """Supervised fine-tuning on assistant tokens only. With adapters, the default learning rate is ten times the preset's
     (Schulman et al., "LoRA Without Regret", 2025)."""
 
+    enabled: bool = Field(True, description="false: the base model is not fine-tuned, and the next stage starts from it")
     z_loss: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
         "it off")

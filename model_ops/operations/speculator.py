@@ -17,6 +17,7 @@ share of each step's rows. The drafter is replicated (dp_replicate) or sharded (
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from pathlib import Path
@@ -53,9 +54,12 @@ from model_ops.speculators.target_stamp import stamp
 from model_ops.speculators.teacher import Teacher
 from model_ops.speculators.training_loss import SpeculatorLoss, measure_alpha
 from model_ops.training.trainer import train
+from model_ops.training.validation import ValidationPlan, first_documents, plan_validation
 
 VALIDATION_ROWS = 128
-"""Most answers in validation: enough for alpha to about 0.01, in a small share of training time."""
+"""Most answers in validation: enough for alpha to about 0.01."""
+LEAST_VALIDATION_ROWS = 16
+"""Answers in validation of even the shortest training: below, alpha says nothing."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
@@ -65,8 +69,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
     rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
     held_out: list[AnswerRow] = []
+    checks = _plan_of_validation(rows, settings)
     if (answers / "validation.parquet").exists():
         held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]
+        held_out = first_documents(held_out, checks.tokens, lambda row: len(row.ids), LEAST_VALIDATION_ROWS)
     check_target(target, settings.architecture)
     check_answers(answers, target, rows, left_out, held_out)
     settings_to_begin = settings.model_copy(update=_given(job, settings))
@@ -91,7 +97,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     world.place_single_unit(model)
     plan = SpeculatorPlan(rows, states, settings)
     result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
-                   world=world)
+                   checks.every, world=world)
     gather_parameters(model, keep=world.leads)
     if world.leads:
         _save(model, job, settings)
@@ -103,6 +109,12 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         **coverage, "rows": len(rows), **left_out, **continued, "hidden_states": chosen.mode,
         "hidden_states_gib": chosen.cache_gib,
     }
+
+
+def _plan_of_validation(rows: list[AnswerRow], settings: SpeculatorSettings) -> ValidationPlan:
+    """How often the training validates, before its batches are planned: these need the hidden states."""
+    passes = (settings.epochs or 0) * sum(len(row.ids) for row in rows) / settings.tokens_per_step
+    return plan_validation(settings.steps or max(1, math.ceil(passes)), settings)
 
 
 def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:

@@ -18,6 +18,7 @@ from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.embed_settings import EmbedSettings
 from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.operations.import_base_settings import ImportBaseSettings
+from model_ops.operations.measure_lengths_settings import LengthSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
@@ -27,6 +28,7 @@ from model_ops.speculators.registry import AnySpeculatorSettings
 OPERATIONS: dict[str, Any] = {
     "tiny_base": TinyBaseSettings,
     "import_base": ImportBaseSettings,
+    "measure_lengths": LengthSettings,
     "sft": SftSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,

@@ -30,11 +30,12 @@ from model_ops.training.documents import Document
 from model_ops.training.likelihood import held_out_loss, mean_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
+from model_ops.training.validation import plan_validation
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 HELD_OUT_ONE_IN = 20
 VALIDATION_TOKENS = 24_000
-"""Approximate number of validation tokens, spread evenly over the held-out files."""
+"""Approximate number of validation tokens, at most, spread evenly over the held-out files."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int]:
@@ -45,11 +46,14 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     tokenizer = train_tokenizer(list(training.values()), settings)
     progress.report("tokenizer", 1, 1, "tokenizers")
     documents = text_documents(training, tokenizer, settings.max_length)
-    validation = spread(text_documents(held_out, tokenizer, settings.max_length), VALIDATION_TOKENS)
+    plan = PackedPlan(documents, settings)
+    checks = plan_validation(len(plan), settings)
+    validation = spread(text_documents(held_out, tokenizer, settings.max_length), min(VALIDATION_TOKENS, checks.tokens))
     model = new_model(settings, tokenizer).to(training_device())
     result = train(
-        model, PackedPlan(documents, settings), next_token_loss, settings, job.output / ".work", progress, "tiny_base",
+        model, plan, next_token_loss, settings, job.output / ".work", progress, "tiny_base",
         validate=lambda: {"validation_loss": mean_loss(held_out_loss(model, validation, precision=settings.precision))},
+        validate_every=checks.every,
     )
     save_model(model, tokenizer, job.output)
     seen = tokenizer.batch_decode([document.input_ids[1:] for document in validation], skip_special_tokens=True)

@@ -1,7 +1,7 @@
 """Reads a dataset of chats for one model: training documents, validation documents, and counts of the rows.
 
     chats = read_chats(dataset, model_directory, settings)      # ModelError if dataset and model do not fit
-    validate = validation_of(model, chats.validation, settings.precision)
+    validate = validation_of(model, chats.validation, settings.precision, world)
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.models.model_fit import refuse_misfit
+from model_ops.parallel.world import World
 from model_ops.rendering.served_tokens import ServedTokens
 from model_ops.training.conversations import read_documents
 from model_ops.training.documents import Document, Documents
-from model_ops.training.likelihood import held_out_loss, mean_loss
-from model_ops.training.settings import TrainingSettings
-
-VALIDATION_TOKENS = 50_000
-"""Validation during training uses the first rows up to this many tokens; the operation `evaluate` uses all rows."""
+from model_ops.training.likelihood import held_out_totals
+from model_ops.training.settings import MOST_VALIDATION_TOKENS, TrainingSettings
+from model_ops.training.validation import first_documents
 
 
 @dataclass(frozen=True)
@@ -63,24 +62,25 @@ def refuse_nothing_to_learn(documents: Sequence[Document], counts: dict[str, int
 
 
 def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Document]:
-    """The first validation rows up to VALIDATION_TOKENS tokens; [] if the dataset has no such split."""
+    """The first validation rows up to MOST_VALIDATION_TOKENS tokens; [] if the dataset has no such split."""
     if not (dataset / "validation.parquet").exists():
         return []
     documents, _ = read_documents(dataset, "validation", tokenizer, max_length)
-    chosen, held = [], 0
-    for document in documents:
-        if chosen and held + len(document) > VALIDATION_TOKENS:
-            break
-        chosen.append(document)
-        held += len(document)
-    return chosen
+    return first_documents(documents, MOST_VALIDATION_TOKENS)
 
 
-def validation_of(model: nn.Module, documents: Sequence[Document], precision: str) -> Callable[[], dict[str, float]] | None:
-    """The validation function for the trainer: the held-out loss of `documents`; None without documents."""
+def validation_of(model: nn.Module, documents: Sequence[Document], precision: str,
+                  world: World) -> Callable[[], dict[str, float]] | None:
+    """The validation function for the trainer: the held-out loss of `documents`, shared by the processes of a run; None without
+    documents."""
     if not documents:
         return None
-    return lambda: {"validation_loss": mean_loss(held_out_loss(model, documents, precision=precision))}
+
+    def validate() -> dict[str, float]:
+        nll_sum, tokens = held_out_totals(model, documents, world, precision)
+        return {"validation_loss": nll_sum / tokens if tokens else float("nan")}
+
+    return validate
 
 
 def refuse_long_documents(directory: Path, documents: Sequence[Document]) -> None:

@@ -8,6 +8,7 @@ The model must be loaded with attention="packed". Log-probabilities are float32 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 
 from model_ops.losses.linear_cross_entropy import token_nll
+from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.training.documents import Document
 from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
@@ -55,6 +57,30 @@ def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens:
             progress.report(phase, done, total, "tokens")
             progress.stop_if_requested()
     return list(found.values())
+
+
+@torch.no_grad()
+def held_out_totals(model: nn.Module, documents: Sequence[Document], world: World, precision: str = "float32",
+                    batch_tokens: int = MICRO_BATCH_TOKENS) -> tuple[float, int]:
+    """Sum of the negative log-likelihood (nats) over all documents, and their target tokens, shared by all processes.
+
+    Each process computes its share of the batches. All make the same number of forward passes, because a sharded model gathers
+    its weights in each of them: a process with fewer batches computes one without labels.
+    """
+    model.eval()
+    batches = to_batches(documents, batch_tokens)
+    mine = batches[world.data_rank::world.data_ranks]
+    rounds = math.ceil(len(batches) / world.data_ranks)
+    mine += [batches[0].silenced()] * (rounds - len(mine))
+    nll_sum, tokens = 0.0, 0
+    for batch in mine:
+        batch = batch.to(world.device)
+        with torch.autocast(world.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            losses, _ = token_nll(model, batch)
+        nll_sum += float(losses.double().sum())
+        tokens += losses.numel()
+    total, count = world.totals([nll_sum, float(tokens)])
+    return total, round(count)
 
 
 def mean_loss(rows: Sequence[RowLoss]) -> float:

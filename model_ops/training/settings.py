@@ -16,8 +16,10 @@ DecayShape = Literal["linear", "one_minus_sqrt", "cosine"]
 OptimizerName = Literal["adamw", "adamw_8bit", "muon"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
 
-SAME_RESULTS = frozenset({"mesh", "dry_run", "activation_checkpointing", "offload_activations", "checkpoint_every",
-                          "checkpoint_seconds", "keep_checkpoints"})
+MOST_VALIDATION_TOKENS = 50_000
+"""Most tokens of one validation during training; the operation `evaluate` uses all rows."""
+SAME_RESULTS = frozenset({"mesh", "dry_run", "validation_tokens", "activation_checkpointing", "offload_activations",
+                          "checkpoint_every", "checkpoint_seconds", "keep_checkpoints"})
 """Training settings that change where and how a step is computed or saved, but not its result."""
 
 
@@ -57,6 +59,9 @@ class TrainingSettings(Settings):
         "or is left out. The metrics count each case")
     dry_run: bool = Field(
         True, description="Run the heaviest micro-batch once before the first step, so that missing memory shows at once")
+    validation_tokens: int | None = Field(
+        None, ge=1, le=MOST_VALIDATION_TOKENS, description="Tokens of one validation, of which there are four. Left out: as "
+        "many and as often as a tenth of the trained tokens allows")
     optimizer: OptimizerName = Field(
         "adamw", description="muon: Muon for the matrices of the blocks, AdamW for the rest. adamw_8bit needs bitsandbytes")
     beta1: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of gradients. Left out: 0.9")
@@ -111,6 +116,7 @@ class TrainingSettings(Settings):
     STAY_OPEN: ClassVar[dict[str, str]] = {
         "steps": "epochs say how long", "epochs": "steps say how long",
         "micro_batch_tokens": "chosen by the longest row",
+        "validation_tokens": "chosen by the length of the run",
     }
     """Fields that may be None in resolved settings."""
 

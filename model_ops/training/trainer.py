@@ -93,7 +93,7 @@ def train(
     """Trains `model` in place through every step of `batches`, continuing from the newest checkpoint under `work`.
 
     In a `world` of several processes, each calls this with its part of the model and takes its share of the rows.
-    settings: resolved. validate: runs every `validate_every` steps (None: four times in total) and after the last step; its
+    settings: resolved. validate: runs after every `validate_every` steps (None: never) and after the last step; its
     numbers are logged and the last ones returned. A new run tries its heaviest micro-batch first (model_ops.training.dry_run),
     unless settings say otherwise. Raises Stopped after saving if a stop was requested, and ModelError if a step's numbers are
     not finite and `on_bad_step` is not skip.
@@ -126,7 +126,7 @@ def train(
     if stateful is not None and "source" in state:
         stateful.resume(state["source"])
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
-    validate_every = validate_every or max(1, math.ceil(steps / 4))
+    validate_every = validate_every or steps
     validation: dict[str, float] = {}
     losses, tokens, started_s = [], 0, time.monotonic()
     steps_data, meter = StepBatches(batches, world, first), StepMeter(model, world, settings.precision)

@@ -19,6 +19,7 @@ from pipelines.checks.base_model import check_base_model
 from pipelines.checks.environment import check_devices, check_endpoints, check_packages, check_person
 from pipelines.checks.finding import Check, Finding, ok, run_checks, warning
 from pipelines.checks.inputs import check_source, check_suite, check_together
+from pipelines.checks.lengths import check_room
 from pipelines.checks.place import check_disk, check_lake
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import Recipe, load_recipe
@@ -66,6 +67,7 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     report.findings += [finding for finding in first if finding.check in names]
     report.findings += run_checks([Check("sources", partial(check_together, recipe, looks))], tell=tell)
     report.findings += run_checks([Check("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
+    report.findings += run_checks([Check("room", partial(_room, recipe, looks))], tell=tell)
     after = run_checks([Check("disk", partial(check_disk, recipe, place, looks)),
                         Check("devices", partial(check_devices, recipe, path, _parameters(recipe), plan))], 150, tell)
     rest = [finding for finding in first if finding.check not in names]
@@ -77,6 +79,15 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
     return check_base_model(recipe, any(look.has_system for look in looks.values()),
                             any(look.has_tools for look in looks.values()))
+
+
+def _room(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
+    try:
+        base = look_at_base(recipe.base_model)
+    except BaseModelError:
+        return []  # reported with the base model
+    tiny = recipe.tiny.max_position_embeddings if base.kind == "tiny" else None
+    return check_room(recipe, looks, tiny or base.context)
 
 
 def _parameters(recipe: Recipe) -> int | None:

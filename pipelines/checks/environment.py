@@ -34,7 +34,7 @@ LARGE = 1_000_000_000
 def check_packages(recipe: Recipe) -> list[Finding]:
     """Extras that the recipe's settings need."""
     eight_bit = [name for name, settings in recipe.trained.items() if settings.optimizer == "adamw_8bit"]
-    needs = [("bitsandbytes", "sft.method qlora", "millrace[qlora]", recipe.sft.method == "qlora"),
+    needs = [("bitsandbytes", "sft.method qlora", "millrace[qlora]", recipe.sft.enabled and recipe.sft.method == "qlora"),
              ("bitsandbytes", f"optimizer adamw_8bit of {', '.join(eight_bit)}", "millrace[qlora]", bool(eight_bit)),
              ("tensorboard", "tracking", "millrace[tensorboard]", recipe.tracking == "tensorboard"),
              ("wandb", "tracking", "wandb", recipe.tracking == "wandb")]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from statistics import median
 
 from pipelines.checks.finding import Finding, ok, problem, warning
+from pipelines.checks.lengths import check_lengths
 from pipelines.contract.recipe import Recipe
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.inspecting.first_look import FirstLook, first_look
@@ -17,7 +17,6 @@ from resources.reading.sources import SourceError, SourceSettings, list_objects
 
 SUITE_BYTES = 50_000_000
 """Suites up to this size, in bytes, are read completely."""
-CHARACTERS_A_TOKEN = 4
 
 
 def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, FirstLook]) -> list[Finding]:
@@ -72,8 +71,8 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
         return []
-    return [*_logs(seen), *_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen), *_users(seen), *_lengths(recipe, seen),
-            *_token_ids(recipe, seen)]
+    return [*_logs(seen), *_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen), *_users(seen),
+            *check_lengths(recipe, seen), *_token_ids(recipe, seen)]
 
 
 def _logs(seen: dict[str, FirstLook]) -> list[Finding]:
@@ -128,18 +127,6 @@ def _users(seen: dict[str, FirstLook]) -> list[Finding]:
         return []
     return [warning("user ids", f"{', '.join(names)} may hold user ids, and without a key their hashes can be guessed",
                     f"set {USER_HASH_KEY} before the lake's first ingest, and keep it")]
-
-
-def _lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
-    sizes = [size for look in seen.values() if look.holds_logs for size in look.characters]
-    length = recipe.sft.resolved().max_length
-    if not sizes:
-        return []
-    typical = round(median(sizes)) // CHARACTERS_A_TOKEN
-    if typical > 1.5 * length:
-        return [warning("lengths", f"half of the first records have about {typical:,} tokens or more, and sft.max_length is "
-                        f"{length:,}", "raise sft.max_length, or most of each conversation is cut off")]
-    return [ok("lengths", f"half of the first records have at most about {typical:,} tokens; sft.max_length is {length:,}")]
 
 
 def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:

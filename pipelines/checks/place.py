@@ -110,16 +110,16 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
     served = parameters * (share if recipe.student.enabled else 1)
     heads = 2 * vocabulary * hidden
     drafter = max(0, parameters - heads) / layers + heads if recipe.speculator.enabled else 0
-    adapters = recipe.sft.method != "full"
+    tuned = recipe.sft.enabled and (0.05 if recipe.sft.method != "full" else 1)
     checkpoints = max(
-        recipe.sft.keep_checkpoints * parameters * (0.05 if adapters else 1),
+        recipe.sft.keep_checkpoints * parameters * tuned,
         recipe.student.keep_checkpoints * parameters * share if recipe.student.enabled else 0,
         recipe.speculator.keep_checkpoints * drafter,
     ) * CHECKPOINT_BYTES
     parts = {
         "tables and datasets": TABLES_SHARE * logs,
         "base model": base.weight_bytes or WEIGHT_BYTES * parameters,
-        "sft": WEIGHT_BYTES * parameters,
+        "sft": WEIGHT_BYTES * parameters if recipe.sft.enabled else 0,
         "student": WEIGHT_BYTES * parameters * share if recipe.student.enabled else 0,
         "quantized": INT8_SHARE * served if recipe.quantize.enabled else 0,
         "drafter": 2 * WEIGHT_BYTES * drafter,  # in two layouts

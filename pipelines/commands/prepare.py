@@ -121,14 +121,15 @@ def show(
 def plan(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     gpus: Annotated[str, typer.Option(help="devices: 8xH100, A100-40, 4x24GB (memory only), or cpu")],
-    stage: Annotated[str, typer.Option(help="sft or student")] = "sft",
+    stage: Annotated[str | None, typer.Option(help="sft or student (default: the first one that the recipe trains)")] = None,
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Predicts a stage's memory and speed on given devices and prints settings that fit, with reasons."""
     from pipelines.contract.recipe import load_recipe
-    from pipelines.planning.training_plan import as_json, plan_recipe, print_plan
+    from pipelines.planning.training_plan import as_json, plan_recipe, planned_stage, print_plan
 
     read = load_recipe(recipe)
+    stage = planned_stage(read, stage)
     with errors.status("looking at the model ..."):
         chosen = plan_recipe(read, gpus, stage)
     if format == ReportFormat.json:
@@ -140,7 +141,7 @@ def plan(
 @app.command(rich_help_panel=PANEL)
 def sweep(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
-    stage: Annotated[str, typer.Option(help="sft or student")] = "sft",
+    stage: Annotated[str | None, typer.Option(help="sft or student (default: the first one that the recipe trains)")] = None,
     learning_rates: Annotated[str | None, typer.Option(help="learning rates to try, such as 1e-5,3e-5,1e-4")] = None,
     around: Annotated[float | None, typer.Option(help="try rates around this one (default: the recipe's)")] = None,
     points: Annotated[int, typer.Option(help="number of rates to try around it", min=2, max=25)] = 5,
@@ -149,16 +150,14 @@ def sweep(
 ) -> None:
     """Compares learning rates in short trainings on the lake's data, with the uncertainty of the result."""
     from pipelines.contract.recipe import load_recipe
-    from pipelines.planning.sweep import SweepError, rates_around, read_rates
+    from pipelines.planning.sweep import SweepError, rates_around, read_rates, swept_stage
     from pipelines.planning.sweep import sweep as try_rates
     from pipelines.planning.sweep_text import print_sweep
     from pipelines.storage.locations import lake_location
     from resources.lake import Lake
-    from resources.stages import sections
 
     read = load_recipe(recipe)
-    if stage not in sections():
-        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
+    stage = swept_stage(read, stage)
     if learning_rates is not None and around is not None:
         raise SweepError("give --learning-rates or --around, not both")
     centre = getattr(read, stage).resolved().learning_rate if around is None else around

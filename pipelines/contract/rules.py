@@ -9,16 +9,25 @@ from datetime import UTC, datetime, timedelta
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
-from resources.stages import stage
+from resources.stages import STAGES, stage
 
 Broken = Iterator[tuple[str | Place, str]]
 
 
 def broken_rules(recipe: RecipeFields) -> Broken:
     """Checks the rules between keys; needs nothing but the recipe."""
+    yield from _what_is_made(recipe)
     yield from _what_drafts(recipe)
     yield from _what_is_trained(recipe)
     yield from _the_data(recipe)
+
+
+def _what_is_made(recipe: RecipeFields) -> Broken:
+    switches = [found.switch for found in STAGES if found.kind == "model" and found.switch]
+    if recipe.policy.off >= set(switches):
+        yield f"{switches[0]}.enabled", (
+            f"{', '.join(switches[:-1])} and {switches[-1]} are all switched off, so no model would be made; enable one of "
+            "them. To build the datasets only, leave one on and run with --select +sft_dataset")
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:
@@ -46,7 +55,7 @@ def _what_drafts(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_trained(recipe: RecipeFields) -> Broken:
-    if recipe.sft.lora is not None and not recipe.sft.lora.merge:
+    if recipe.sft.enabled and recipe.sft.lora is not None and not recipe.sft.lora.merge:
         yield "sft.lora.merge", (
             "it is false, but student, quantization, drafter and endpoint take a whole model; leave it true, since the adapter "
             "is kept in adapter/ next to the merged weights")
@@ -59,6 +68,8 @@ def _the_data(recipe: RecipeFields) -> Broken:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             yield ("datasets", "sft", "mix", name), f"no source and no seed has this name; {meant}"
+    if recipe.datasets.sft.test_share == 0:
+        yield "datasets.sft.test_share", "it is 0, so the evaluation would have no row to measure on; give a share above 0"
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:

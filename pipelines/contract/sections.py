@@ -73,7 +73,8 @@ datasets:
     test_share: 0.1
     validation_share: 0.05
 """),
-    Section("sft", "sft", "This stage is always in the graph. It takes the [training keys](#training-keys) as well.", """\
+    Section("sft", "sft", "`sft: {enabled: false}` switches the stage off: the next stage starts from the base model. It takes "
+            "the [training keys](#training-keys) as well.", """\
 sft:
   method: lora
   lora: {rank: 32, alpha: 64}
@@ -104,7 +105,8 @@ speculator:
     endpoint: {base_url: http://localhost:8000/v1, model: tutor, api_key_env: TUTOR_API_KEY}
 """),
     Section("evaluation", "evaluation", ""),
-    Section("release", "release", "[releases.md](releases.md) says what approval does.", """\
+    Section("release", "release", "`release: {enabled: false}` switches release and endpoint off. [releases.md](releases.md) "
+            "says what approval does.", """\
 release:
   approval: person
   gates: {recovery: 0.99, acceptance_length: 1.5}
@@ -147,7 +149,9 @@ with the YAML language server (VS Code, Neovim, ...) completes and checks the ke
 
 {switches}
 
-Everything else is always on. `curation.judge` and `speculator.answers.endpoint` are off until they are given. `preference` and
+Any combination works that makes at least one model: `recipes/` has `drafter_only.yaml`, `quantize_only.yaml`,
+`distil_only.yaml`, `finetune_only.yaml` and `models_only.yaml`. Everything else is always on.
+`curation.judge` and `speculator.answers.endpoint` are off until they are given. `preference` and
 `rft` name stages that this version does not have.
 
 ```yaml
@@ -156,7 +160,8 @@ quantize: {{enabled: false}}
 speculator: {{enabled: false}}
 ```
 
-A stage that is off is not in the graph; the next stage starts from the one before it.
+A stage that is off is not in the graph; the next stage starts from the one before it, the first one from the base model. What
+is served is then the last model that is on, or the base model itself.
 """
 
 TRAINING = """\

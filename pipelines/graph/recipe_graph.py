@@ -15,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.presentation import COMPARES
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
@@ -36,11 +37,10 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
     recipe = load_recipe(recipe_path)
     place = lake_location(recipe_path, lake)
     assets = [_fitted(asset, recipe, place) for asset in _enabled_assets(recipe)]
-    checks = dg.load_asset_checks_from_modules(_modules(), asset_key_prefix=recipe.workload)
     both = jobs(recipe.workload)
     return dg.Definitions(
         assets=assets,
-        asset_checks=checks,
+        asset_checks=_enabled_checks(recipe),
         jobs=both,
         schedules=schedules(recipe, *both),
         sensors=[new_logs(recipe, place, both[0])],
@@ -102,6 +102,14 @@ def _modules() -> list[ModuleType]:
 def _enabled_assets(recipe: Recipe) -> list[Any]:
     loaded = dg.load_assets_from_modules(_modules(), key_prefix=recipe.workload, include_specs=True)
     return [asset for asset in loaded if _name(asset) not in recipe.disabled]
+
+
+def _enabled_checks(recipe: Recipe) -> list[dg.AssetChecksDefinition]:
+    """The checks of this recipe's assets, without those that compare a model which the recipe does not make."""
+    loaded = dg.load_asset_checks_from_modules(_modules(), asset_key_prefix=recipe.workload)
+    return [check for check in loaded if not any(
+        spec.asset_key.path[-1] in recipe.disabled or spec.metadata.get(COMPARES) in recipe.disabled
+        for spec in check.check_specs)]
 
 
 def _name(asset: Any) -> str:

@@ -311,6 +311,8 @@ def _training(contents: Contents, text: _Text) -> None:
         text.note("(tiny) Sizes for two CPU cores and some minutes; no advice for a real model.")
         text.put("tiny", TINY_SIZES["tiny"])
     text.note(fitted)
+    text.note("To keep the base model's weights as they are, and only quantize it or train a drafter for it: "
+              "`sft: {enabled: false}`.")
     text.put("sft", {**_sft(contents, text), **length})
     text.blank()
     text.note(f"A smaller model, distilled from the fine-tuned one: {_judgement(seen.verdicts, 'a student')}")

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from model_ops.atomic_files import write_json
 from model_ops.job import Job
+from model_ops.training.settings import MOST_VALIDATION_TOKENS
 from pipelines.contract.recipe import Recipe
+from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.storage.storage_errors import storage_sentence
 from resources.artefacts.in_use import hold
 from resources.artefacts.manifest import SCRATCH, ManifestError
@@ -111,13 +113,20 @@ def read_rates(text: str) -> list[float]:
     return sorted(set(rates))
 
 
+def swept_stage(recipe: Recipe, asked: str | None) -> str:
+    """The section of the stage that is swept, by default the first that the recipe trains. Raises SweepError."""
+    try:
+        return chosen_stage(recipe, asked)
+    except ValueError as error:
+        raise SweepError(str(error)) from error
+
+
 def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps: int | None,
           say: Callable[[str], None] = lambda _: None) -> Report:
     """Trains once at every rate. Raises SweepError if the dataset or the model is not in the lake yet."""
     from resources.launching.local_launcher import LocalLauncher
 
-    if stage not in sections():
-        raise SweepError(f"--stage {stage}: stages that can be swept are {', '.join(sections())}")
+    stage = swept_stage(recipe, stage)
     settings = getattr(recipe, stage).resolved()
     steps = min(100, settings.steps or 100) if steps is None else steps
     if steps < LEAST_STEPS:
@@ -141,7 +150,9 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     with LocalLauncher(worker_log=home / "worker.log") as launcher:
         for number, rate in enumerate(sorted(rates), 1):
             say(f"learning rate {rate:g}, {number} of {len(rates)}: {steps} steps")
-            changed = settings.model_copy(update={"learning_rate": rate, "steps": steps, "epochs": None})
+            changed = settings.model_copy(update={
+                "learning_rate": rate, "steps": steps, "epochs": None,
+                "validation_tokens": settings.validation_tokens or MOST_VALIDATION_TOKENS})  # it is what a sweep compares
             config = changed.model_dump(mode="json")
             digests = {name: manifest.digest for name, manifest in inputs.items()}
             named = hashlib.sha256(json.dumps([operation, config, digests], sort_keys=True).encode()).hexdigest()[:12]

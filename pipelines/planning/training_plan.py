@@ -24,7 +24,7 @@ from model_ops.models.adapter_base import model_places
 from model_ops.planning.choice import choose
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
 from pipelines.contract.recipe import Recipe
-from resources.stages import sections
+from pipelines.planning.chosen_stage import chosen_stage
 
 BAR = 28
 SAID = {
@@ -39,13 +39,10 @@ class PlanError(Exception):
     """The stage cannot be planned; the message says why."""
 
 
-def plan_recipe(recipe: Recipe, gpus: str, stage: str = "sft") -> Plan:
-    """The plan of one stage. Raises PlanError or UnknownDevice if it cannot be planned, NothingFits with the nearest setup
-    that fits."""
-    if stage not in sections():
-        raise PlanError(f"--stage {stage}: stages that can be planned are {', '.join(sections())}")
-    if stage == "student" and not recipe.student.enabled:
-        raise PlanError("--stage student: this recipe switches the student off (student.enabled)")
+def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
+    """The plan of one stage, by default the first that the recipe trains. Raises PlanError or UnknownDevice if it cannot be
+    planned, NothingFits with the nearest setup that fits."""
+    stage = planned_stage(recipe, stage)
     count, device = parse_devices(gpus)
 
     from model_ops.errors import ModelError
@@ -64,6 +61,14 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str = "sft") -> Plan:
         return choose(needs_of(config, Training.of(settings), name, kind, teacher=teacher), count, device)
     except ModelError as error:
         raise PlanError(f"base_model {recipe.base_model}: {error}") from error
+
+
+def planned_stage(recipe: Recipe, asked: str | None) -> str:
+    """The section of the stage that is planned. Raises PlanError if the recipe does not train it."""
+    try:
+        return chosen_stage(recipe, asked)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def _depth_of_student(recipe: Recipe, teacher_layers: int) -> int:

@@ -195,7 +195,8 @@ class _Listener:
             self._failed(step, event.event_specific_data.error, entry.timestamp)
         elif event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
-            relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
+            relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed,
+                   "description": check.description or ""})
         elif step in self.names and event.event_type in STATES:  # a check's step is reported with its result
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
@@ -206,6 +207,8 @@ class _Listener:
             relay({"event": "note", "message": f"{step} waits: another run on this lake has its pool slot"})
 
     def _failed(self, step: str, error: StepError | None, at: float) -> None:
+        if error is not None and error.cls_name == "DagsterAssetCheckFailedError":
+            return  # the check's own event says which check, and why
         refused = storage_sentence(error, self.lake.root)
         while error is not None and error.cause is not None and (error.cls_name or "").startswith("Dagster"):
             error = error.cause  # Dagster's wrappers; the wrapped error has the message

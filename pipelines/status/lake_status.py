@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from pipelines.storage.lake_recipes import last_run
 from resources.artefacts.current import current_manifests
 from resources.artefacts.freshness import StaleInput, stale_inputs
 from resources.artefacts.manifest import Input, Manifest, ManifestError
@@ -158,9 +159,10 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
                  if name in manifests and (said := plan.differs_from(manifests[name]))}
     stale = stale_inputs(manifests, slices.now, outdated=differing)
     status = WorkloadStatus(workload, [], slices.counted(), _endpoint(lake, workload))
+    disabled = recipe.disabled if recipe is not None else _switched_off(lake, workload, manifests)
     for name in [*STEPS, *(name for name in manifests if name not in STEPS)]:
         manifest = manifests.get(name)
-        is_off = recipe is not None and STEPS.get(name, name) in recipe.disabled
+        is_off = STEPS.get(name, name) in disabled
         if manifest is None:
             status.stages.append(StageStatus(name, "off" if is_off else "missing"))
             continue
@@ -176,6 +178,20 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
     if recipe is not None:
         _look_for_unread(status, recipe, Tables(lake))
     return status
+
+
+def _switched_off(lake: Lake, workload: str, manifests: dict[str, Manifest]) -> list[str]:
+    """Stages that the recipe last run for a workload switches off; none if all artefacts exist or its file cannot be read."""
+    place = last_run(lake, workload)
+    if place is None or manifests.keys() >= STEPS.keys():
+        return []
+    from pipelines.contract.recipe import RecipeError, load_recipe
+
+    try:
+        recipe = load_recipe(place)
+    except (RecipeError, OSError):
+        return []
+    return recipe.disabled if recipe.workload == workload else []
 
 
 def _planned(recipe: Recipe, lake: Lake, slices: _Slices) -> dict[str, Any]:

@@ -48,12 +48,16 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
     for column, right in (("", False), ("stage", False), ("version", False), ("made", False), ("took", True), ("run", False)):
         grid.add_column(column, justify="right" if right else "left", no_wrap=True)
     for stage in found.stages:
+        if stage.state == "off" and not stage.version:
+            continue
         mark, style = MARKS[stage.state]
-        shown = stage.version or ("switched off" if stage.state == "off" else "not made yet")
+        shown = stage.version or "not made yet"
         grid.add_row(Text(mark, style=style), Text(stage.stage, style="dim" if stage.state in ("missing", "off") else ""),
                      Text(shown, style="" if stage.version else "dim"), _ago(stage.made_at, now), _seconds(stage.seconds),
                      stage.run_id[:8])
     console.print(grid)
+    if off := [stage.stage for stage in found.stages if stage.state == "off"]:
+        say(console, f"  switched off by the recipe: {', '.join(off)}", "dim")
     through = [stage.stage for stage in found.stages if stage.state == "stale" and not _own_reasons(stage)]
     for stage in found.stages:
         if _own_reasons(stage):

@@ -31,10 +31,17 @@ def keep_submitted(lake: Lake, workload: str, digest: str, text: str) -> Path:
 
 def remembered(lake: Lake) -> list[Path]:
     """The recipe files recorded in a lake, sorted by workload. A file may have been moved since."""
-    found = []
-    for place in sorted((lake.root / "recipes").glob("*.json")):
-        try:
-            found.append(Path(json.loads(place.read_text(encoding="utf-8"))["recipe"]))
-        except (ValueError, KeyError, TypeError):
-            continue  # not readable: the user names the recipe
-    return found
+    found = [_recorded(place) for place in sorted((lake.root / "recipes").glob("*.json"))]
+    return [recipe for recipe in found if recipe is not None]
+
+
+def last_run(lake: Lake, workload: str) -> Path | None:
+    """The recipe file that was last run for a workload; None if none is recorded. The file may have been moved since."""
+    return _recorded(lake.root / "recipes" / f"{workload}.json")
+
+
+def _recorded(place: Path) -> Path | None:
+    try:
+        return Path(json.loads(place.read_text(encoding="utf-8"))["recipe"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not readable: the user names the recipe

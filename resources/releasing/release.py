@@ -30,6 +30,9 @@ class ReleaseSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    enabled: bool = Field(
+        True, description="false: no release is made and nothing is served; the models, the drafter and the evaluation report "
+        "stay in the lake")
     approval: Literal["person", "automatic"] = Field(
         "person", description="person: `millrace approve` releases it. automatic: it is released when its gates hold")
     gates: Gates = Field(default_factory=Gates, description="Bounds that a release must meet")

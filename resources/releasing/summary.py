@@ -78,9 +78,15 @@ class Summary:
             rows.append([name, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
         return Section(
             "Models on held-out sessions", ["model", "loss (nats/token)", "weights", "version"], rows,
-            f"Recovery of the served model: {self.evaluation['recovery']:.4f}{self._recovery_interval()} "
-            "(exp of reference loss minus served loss per assistant token; 1 is lossless).",
+            self._recovery(),
         )
+
+    def _recovery(self) -> str:
+        same = self.evaluation["same_directory"]
+        if same["target"] == same["reference"]:
+            return "The served model is not quantized, so there is no loss by quantization to recover from."
+        return (f"Recovery of the served model: {self.evaluation['recovery']:.4f}{self._recovery_interval()} "
+                "(exp of reference loss minus served loss per assistant token; 1 is lossless).")
 
     def _recovery_interval(self) -> str:
         low, high = self.evaluation.get("recovery_low"), self.evaluation.get("recovery_high")

@@ -17,9 +17,11 @@ from pipelines.checks import base_model
 from pipelines.checks.base_model import check_base_model
 from pipelines.checks.check_recipe import check
 from pipelines.checks.finding import Check, ok, run_checks
+from pipelines.checks.lengths import check_room
 from pipelines.checks.place import bytes_needed
 from pipelines.contract.base_choice import Base
 from pipelines.contract.recipe import RecipeError, load_recipe
+from resources.inspecting.first_look import first_look
 from resources.lake import Lake
 from tests.resources.inspecting.test_survey import ITEM, PAIR, SEED, THUMB, put
 
@@ -95,6 +97,17 @@ def test_one_object_in_two_sources(tmp_path):
     ({"first_day": "2026-05-01", "last_day": "2026-05-02"}, "problem")])
 def test_days_of_the_recipe_against_days_of_the_logs(tmp_path, days, state):
     assert found(tmp_path, **days)["days"][0][0] == state
+
+
+def test_room_for_prompt_and_answer_in_the_positions(tmp_path):
+    assert "0 of 2 first records" in found(tmp_path)["room"][0][1]
+    full = found(tmp_path, evaluation={"max_new_tokens": 2_048})
+    assert "evaluation.max_new_tokens 2,048 leave no room for a prompt in the base model's 2,048 positions" in bad(full)["room"]
+    short = load_recipe(write(tmp_path, evaluation={"max_new_tokens": 8}, speculator={"enabled": False}))
+    look = first_look("gateway", short.sources["gateway"])
+    [finding] = check_room(short, {"gateway": look}, 32)
+    assert finding.state == "warning" and "about 2 of 2 first records are longer than the base model's 32" in finding.message
+    assert check_room(short, {"gateway": look}, None) == []  # the model names no number
 
 
 def test_feedback_that_is_asked_for_and_not_there(tmp_path):

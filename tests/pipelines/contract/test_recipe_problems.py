@@ -65,7 +65,7 @@ def said(folder, more):
      "curation.judge.enabled: there is no such key; leave curation.judge out to switch it off"),
     ("student: null", "student: is empty; write `student: {enabled: false}` to switch it off, or leave the key out to take its "
      "defaults"),
-    ("sft:", "sft: is empty; give its keys below it, or leave the key out to take its defaults"),
+    ("sft:", "sft: is empty; write `sft: {enabled: false}` to switch it off, or leave the key out to take its defaults"),
     ("student: {layers: 99}", "student.layers: the student cannot keep 99 layers, its teacher has 10; set student.layers to at "
      "most 10, or to a share below 1"),
     ("student: {layers: 11}", "student.layers: the student cannot keep 11 layers, its teacher has 10; set student.layers to at "

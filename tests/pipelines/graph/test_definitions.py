@@ -22,11 +22,12 @@ GRAPH = {
     "curated_interactions": {"cleaned_interactions", "feedback", "eval_suite"},
     "sft_dataset": {"curated_interactions", "seed_examples"},
     "base_model": set(),
-    "sft_model": {"base_model", "sft_dataset"},
-    "student_model": {"sft_model", "sft_dataset"},
-    "quantized_model": {"student_model"},
+    "length_report": {"base_model", "sft_dataset"},
+    "sft_model": {"base_model", "sft_dataset", "served_answers", "length_report"},
+    "student_model": {"sft_model", "sft_dataset", "served_answers", "length_report"},
+    "quantized_model": {"student_model", "length_report"},
     "served_answers": {"sft_dataset", "interactions"},
-    "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers"},
+    "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers", "length_report"},
     "speculator": {"quantized_model", "speculator_dataset"},
     "evaluation_report": {
         "base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "sft_dataset",
@@ -100,7 +101,7 @@ def test_everything_in_the_ui_has_a_description(tmp_path):
     found = described(tmp_path)
     kinds = [name.split()[0] for name in found]
     assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "asset": 19, "check": 4, "job": 2, "schedule": 2, "sensor": 1, "resource": 15, "config": 12}
+        "asset": 20, "check": 5, "job": 2, "schedule": 2, "sensor": 1, "resource": 15, "config": 12}
     assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
 
 
@@ -125,9 +126,11 @@ def test_daily_partitions_start_on_the_first_day_and_are_read_in_one_run(tmp_pat
     [
         ("student: {enabled: false}\n", {"student_model"}, "sft_model"),
         ("quantize: {enabled: false}\n", {"quantized_model"}, None),
-        ("speculator: {enabled: false}\n", {"speculator", "speculator_dataset", "served_answers"}, "student_model"),
+        ("sft: {enabled: false}\nstudent: {enabled: false}\n", {"sft_model", "student_model"}, "base_model"),
+        ("release: {enabled: false}\n", {"release_candidate", "endpoint"}, "student_model"),
+        ("speculator: {enabled: false}\n", {"speculator", "speculator_dataset"}, "student_model"),
         ("student: {enabled: false}\nquantize: {enabled: false}\nspeculator: {enabled: false}\n",
-         {"student_model", "quantized_model", "speculator", "speculator_dataset", "served_answers"}, None),
+         {"student_model", "quantized_model", "speculator", "speculator_dataset"}, None),
     ],
 )
 def test_a_stage_that_is_switched_off_is_not_in_the_graph(tmp_path, more, gone, source):
@@ -138,13 +141,20 @@ def test_a_stage_that_is_switched_off_is_not_in_the_graph(tmp_path, more, gone, 
         assert source in found["quantized_model"]
 
 
+@pytest.mark.parametrize(("more", "gone"), [
+    ("", set()), ("sft: {enabled: false}\n", {"fine_tuning_helped"}), ("release: {enabled: false}\n", {"gates_hold"})])
+def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gone):
+    names = {key.name for key in load(tmp_path, more).resolve_asset_graph().asset_check_keys}
+    assert names == {"counts_add_up", "no_session_in_two_splits", "every_stage_has_rows", "fine_tuning_helped", "gates_hold"} - gone
+
+
 def test_two_jobs_do_not_share_an_asset(tmp_path):
     graph = load(tmp_path)
     logs = graph.resolve_job_def("logs").asset_layer.executable_asset_keys
     train = graph.resolve_job_def("train").asset_layer.executable_asset_keys
     assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions"}
     assert not logs & train
-    assert len(train) == 14
+    assert len(train) == 15
 
 
 def test_every_code_location_of_the_workspace_has_a_recipe_and_dg_names_the_same_module():
@@ -169,7 +179,7 @@ def test_blocking_checks_guard_what_a_release_depends_on(tmp_path):
     blocking = {
         key.name for key in graph.asset_check_keys if graph.get(key).blocking
     }
-    assert {"counts_add_up", "no_session_in_two_splits", "gates_hold"} <= blocking
+    assert {"counts_add_up", "no_session_in_two_splits", "every_stage_has_rows", "gates_hold"} <= blocking
 
 
 def test_traffic_that_has_ended_has_no_later_partitions(tmp_path):
@@ -207,7 +217,7 @@ def test_a_student_that_drafts_is_read_by_the_drafter_and_by_no_stage_before_wha
     found = edges(load(tmp_path, more + "speculator: {architecture: draft_model}\n"))
     assert found["student_model"] == GRAPH["student_model"]
     assert found["speculator"] == {served, "student_model", "speculator_dataset"}
-    assert found.get("quantized_model", {"sft_model"}) == {"sft_model"}
+    assert found.get("quantized_model", {"sft_model", "length_report"}) == {"sft_model", "length_report"}
     assert found["release_candidate"] == {served, "speculator", "evaluation_report"}
     assert "student_model" in found["evaluation_report"]
 

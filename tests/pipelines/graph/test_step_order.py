@@ -1,5 +1,6 @@
 """Every job runs a step after the steps that make what it reads, whatever stages a recipe switches off."""
 
+from collections import namedtuple
 from itertools import product
 from pathlib import Path
 
@@ -16,23 +17,35 @@ DRAFTERS = {
     "the student": "speculator: {architecture: draft_model}\n",
     "the base's own layer": "speculator: {architecture: mtp}\n",
 }
-SWITCHES = [
-    choice for choice in product((True, False), (True, False), (True, False), DRAFTERS)
-    if choice[0] or choice[3] != "the student"  # a student that is switched off drafts for nobody: the recipe is refused
-]
+Choice = namedtuple("Choice", "sft student quantize release judge drafter")
 
 
-def graph_of(tmp_path, student: bool, quantize: bool, judge: bool, drafter: str) -> dg.Definitions:
-    from pipelines.graph.recipe_graph import definitions
+def makes_sense(choice: Choice) -> bool:
+    """The recipe is refused if it makes no model, or if a student that is switched off drafts."""
+    makes_a_model = choice.sft or choice.student or choice.quantize or choice.drafter != "off"
+    return makes_a_model and (choice.student or choice.drafter != "the student")
 
+
+EVERY = [Choice(*choice[:4], False, choice[4]) for choice in product(*[(True, False)] * 4, DRAFTERS)]
+SWITCHES = [choice for choice in EVERY if makes_sense(choice)]
+JUDGED = [choice._replace(judge=True) for choice in SWITCHES[:2]]  # the judge scores rows before any model reads them
+
+
+def recipe_of(tmp_path, choice: Choice) -> Path:
     (tmp_path / "mimo").mkdir()
-    text = RECIPE.format(base="./mimo" if drafter == "the base's own layer" else "tiny") + DRAFTERS[drafter]
-    text += "" if student else "student: {enabled: false}\n"
-    text += "" if quantize else "quantize: {enabled: false}\n"
-    text += JUDGE if judge else ""
+    text = RECIPE.format(base="./mimo" if choice.drafter == "the base's own layer" else "tiny") + DRAFTERS[choice.drafter]
+    for section in ("sft", "student", "quantize", "release"):
+        text += "" if getattr(choice, section) else f"{section}: {{enabled: false}}\n"
+    text += JUDGE if choice.judge else ""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(text)
-    return definitions(recipe, tmp_path / "lake")
+    return recipe
+
+
+def graph_of(tmp_path, choice: Choice) -> dg.Definitions:
+    from pipelines.graph.recipe_graph import definitions
+
+    return definitions(recipe_of(tmp_path, choice), tmp_path / "lake")
 
 
 def steps_of(job: dg.JobDefinition) -> tuple[dict[dg.AssetKey, str], dict[str, set[str]]]:
@@ -45,9 +58,20 @@ def steps_of(job: dg.JobDefinition) -> tuple[dict[dg.AssetKey, str], dict[str, s
     return {key: step for key, step in makes.items() if key is not None}, waits
 
 
-@pytest.mark.parametrize("student, quantize, judge, drafter", SWITCHES)
-def test_a_step_waits_for_what_its_asset_reads(tmp_path, student, quantize, judge, drafter):
-    graph = graph_of(tmp_path, student, quantize, judge, drafter)
+@pytest.mark.parametrize("choice", [choice for choice in EVERY if not makes_sense(choice) and choice.release],
+                         ids=str)
+def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choice):
+    from pipelines.contract.recipe import RecipeError, load_recipe
+
+    with pytest.raises(RecipeError) as refused:
+        load_recipe(recipe_of(tmp_path, choice))
+    wanted = "no model would be made" if choice.drafter == "off" else "enable the student"
+    assert len(refused.value.problems) == 1 and wanted in refused.value.problems[0].sentence
+
+
+@pytest.mark.parametrize("choice", SWITCHES + JUDGED, ids=str)
+def test_a_step_waits_for_what_its_asset_reads(tmp_path, choice):
+    graph = graph_of(tmp_path, choice)
     assets = graph.resolve_asset_graph()
     compared = 0
     for name in ("logs", "train"):
@@ -62,7 +86,7 @@ def test_a_step_waits_for_what_its_asset_reads(tmp_path, student, quantize, judg
             }
             assert waits[step] >= blocking, f"{step} does not wait for the checks {blocking - waits[step]}"
             compared += len(wanted)
-    assert compared >= 10  # a comparison of nothing would hold as well
+    assert compared >= 8  # a comparison of nothing would hold as well
 
 
 class RecordingWorkshop:
@@ -98,13 +122,13 @@ class RecordingWorkshop:
                         code=Code(revision="", dirty=False), environment={}, files=[])
 
 
-@pytest.mark.parametrize("student, quantize, drafter", sorted({(a, b, d) for a, b, _, d in SWITCHES}))
-def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, student, quantize, drafter):
-    graph = graph_of(tmp_path, student, quantize, False, drafter)
+@pytest.mark.parametrize("choice", [choice for choice in SWITCHES if choice.release], ids=str)
+def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice):
+    graph = graph_of(tmp_path, choice)
     workshop = RecordingWorkshop()
     workshop.made["sft_dataset"] = set()
     found = {key.path[-1]: key for key in graph.resolve_asset_graph().executable_asset_keys}
-    chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers")) or name.startswith("specul")]
+    chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers", "length_report")) or name.startswith("specul")]
     chosen.append(found["evaluation_report"])
     job = dg.Definitions(
         assets=graph.assets, resources={**graph.resources, "workshop": dg.ResourceDefinition.hardcoded_resource(workshop)},

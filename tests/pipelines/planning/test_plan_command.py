@@ -55,9 +55,9 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(cli, recipe):
     assert "unknown device" in cli("plan", recipe(), "--gpus", "8xFOO", check=2).stderr
     hub = cli("plan", recipe(base="nobody/nothing-7B"), "--gpus", "H100", check=2, HF_HUB_OFFLINE="1").stderr
     assert "nobody/nothing-7B is an id on a hub" in hub and "config.json is enough" in hub
-    assert "stages that can be planned" in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
+    assert "--stage quantize: choose sft or student" in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
     off = recipe(more="student: {enabled: false}\n")
-    assert "switches the student off" in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
+    assert "--stage student: this recipe switches it off (student.enabled)" in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
 
 
 def test_the_demo_fits_this_machine(cli):

@@ -57,6 +57,8 @@ def test_a_check_that_fails_is_said(tmp_path):
         tmp_path, ['{"event": "check", "step": "release_candidate", "check": "gates_hold", "passed": false}']
     )
     assert outcome.messages == ["release_candidate: the check gates_hold did not pass"]
+    reason = '{"event": "check", "step": "length_report", "check": "c", "passed": false, "description": "no test row is left"}'
+    assert watch(tmp_path, [reason])[0].messages == ["length_report: the check c did not pass: no test row is left"]
     assert "FAILED" in text
 
 

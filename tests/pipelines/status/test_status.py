@@ -11,6 +11,7 @@ from rich.console import Console
 from pipelines.contract.recipe import load_recipe
 from pipelines.status.lake_status import status_of
 from pipelines.status.status_text import print_status
+from pipelines.storage.lake_recipes import remember
 from resources.artefacts.manifest import Input
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
@@ -114,6 +115,18 @@ def test_a_recipe_tells_changed_settings_and_unread_objects(lake, tmp_path):
     assert states(workload)["eval_suite"] == "stale"
     [suite] = [stage for stage in workload.stages if stage.stage == "eval_suite"]
     assert suite.reasons == ["settings changed: suite is new"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_stages_that_the_recipe_switches_off_are_one_line_and_no_row(lake, tmp_path, named):
+    path = tmp_path / "recipe.yaml"
+    off = {"enabled": False}
+    path.write_text(yaml.safe_dump({"workload": "helper", "base_model": "tiny", "sources": {"logs": {"uri": "logs"}},
+                                    "student": off, "speculator": off, "release": off}))
+    remember(lake, "helper", path)  # without a recipe, status takes the one that was last run
+    said = text(lake, load_recipe(path) if named else None, width=140)
+    assert "switched off by the recipe: student_model, speculator_dataset, speculator, release" in said
+    assert "quantized_model" in said and said.count("student_model") == 1
 
 
 def test_sources_that_cannot_be_listed_are_said(lake, tmp_path):

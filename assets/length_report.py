@@ -1,0 +1,50 @@
+"""length_report: how many rows each limit on length costs, measured before any model is made from them."""
+
+import dagster as dg
+
+from assets.ownership import DATASETS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.operations.sft_settings import SftSettings
+from model_ops.speculators.settings import SpeculatorSettings
+from resources.artefacts.source_digest import source_digest
+from resources.releasing.model_policy import ModelPolicy
+from resources.releasing.release import ReleaseSettings
+from resources.workshop.length_limits import length_limits
+from resources.workshop.workshop import Workshop
+
+
+@dg.asset(
+    deps=["base_model", "sft_dataset"], group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/operations/measure_lengths.py")[:12],
+)
+def length_report(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
+    sft_settings: dg.ResourceParam[SftSettings],
+    student_settings: dg.ResourceParam[StudentSettings],
+    speculator_settings: dg.ResourceParam[SpeculatorSettings],
+    evaluate_settings: dg.ResourceParam[EvaluateSettings],
+    release_settings: dg.ResourceParam[ReleaseSettings],
+) -> dg.MaterializeResult:
+    """Rows that each limit on length costs: max_length of every stage, the model's positions, the room of an answer.
+
+    Counted in the base model's tokens, before anything is trained. Made from `base_model` and `sft_dataset`. Lies in
+    `datasets/<workload>/length_report/<version>/` (limits.parquet, lengths.json,
+    rendered.html: rows as they are rendered).
+    """
+    limits = length_limits(policy, {"sft": sft_settings, "student": student_settings}, speculator_settings, evaluate_settings,
+                           release_settings)
+    inputs = {"model": workshop.current("model", "base_model"), "dataset": workshop.current("dataset", "sft_dataset")}
+    manifest = workshop.train("length_report", "measure_lengths", limits, inputs, context, kind="dataset")
+    return shown(manifest, workshop)
+
+
+@dg.asset_check(asset="length_report", blocking=True)
+def every_stage_has_rows(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """The limits on length leave rows for every stage of the recipe, evaluation included. Blocks the next steps."""
+    problems = workshop.current("dataset", "length_report").metrics["problems"]
+    return dg.AssetCheckResult(passed=not problems, description="; ".join(problems) or None,
+                               metadata={"problems": "; ".join(problems) or "none"})

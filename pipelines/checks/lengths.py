@@ -1,0 +1,55 @@
+"""Checks the lengths of the first records against the recipe's limits and the base model's positions.
+
+Records are in characters here; a run counts tokens exactly, before it trains anything (`length_report`).
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+from pipelines.checks.finding import Finding, ok, problem, warning
+from pipelines.contract.recipe import Recipe
+from resources.inspecting.first_look import FirstLook
+from resources.stages import sections
+
+CHARACTERS_A_TOKEN = 4
+
+
+def check_lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[Finding]:
+    """Compares the typical record with max_length of the first stage that trains."""
+    tokens = _tokens(seen)
+    trained = next((name for name in (*sections(), "speculator") if name in recipe.trained), None)
+    if not tokens or trained is None:
+        return []
+    name, length, typical = f"{trained}.max_length", recipe.trained[trained].resolved().max_length, round(median(tokens))
+    if typical > 1.5 * length:
+        return [warning("lengths", f"half of the first records have about {typical:,} tokens or more, and {name} is {length:,}",
+                        f"raise {name}, or most of each conversation is cut off")]
+    return [ok("lengths", f"half of the first records have at most about {typical:,} tokens; {name} is {length:,}")]
+
+
+def check_room(recipe: Recipe, seen: dict[str, FirstLook], positions: int | None) -> list[Finding]:
+    """Checks that prompt and answer have room in the base model's positions. positions: None if unknown."""
+    if positions is None:
+        return []
+    answers = {"evaluation.max_new_tokens": recipe.evaluation.max_new_tokens}
+    if recipe.speculator.enabled:
+        answers["speculator.answers.max_new_tokens"] = recipe.speculator.answers.max_new_tokens
+    full = [f"{name} {tokens:,}" for name, tokens in answers.items() if tokens >= positions]
+    if full:
+        return [problem("room", f"{' and '.join(full)} leave no room for a prompt in the base model's {positions:,} positions",
+                        "lower them, or take a base model with more positions")]
+    tokens = _tokens(seen)
+    if not tokens:
+        return []
+    longer = sum(found > positions for found in tokens)
+    said = f"about {longer:,} of {len(tokens):,} first records are longer than the base model's {positions:,} positions"
+    if 2 * longer >= len(tokens):
+        return [warning("room", said, "take a base model with more positions, or shorter prompts: the run counts tokens "
+                        "exactly before it trains (length_report), and stops where a stage has no row left")]
+    return [ok("room", said)]
+
+
+def _tokens(seen: dict[str, FirstLook]) -> list[int]:
+    """Estimated tokens of the first records of logs: question, answer and what the log adds."""
+    return [size // CHARACTERS_A_TOKEN for look in seen.values() if look.holds_logs for size in look.characters]

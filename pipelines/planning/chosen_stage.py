@@ -1,0 +1,23 @@
+"""The stage that `millrace plan` and `millrace sweep` work on: the one asked for, or the first that the recipe trains.
+
+    chosen_stage(recipe, None)          # "sft", or "student" in a recipe whose sft is switched off
+"""
+
+from __future__ import annotations
+
+from pipelines.contract.recipe import Recipe
+from resources.stages import sections
+
+
+def chosen_stage(recipe: Recipe, asked: str | None) -> str:
+    """The section of the stage. Raises ValueError if there is no such section, or the recipe switches it off."""
+    trained = [name for name in sections() if name in recipe.trained]
+    if asked is None:
+        if not trained:
+            raise ValueError(f"this recipe switches off {' and '.join(sections())}; enable one of them to plan or compare it")
+        return trained[0]
+    if asked not in sections():
+        raise ValueError(f"--stage {asked}: choose {' or '.join(sections())}")
+    if asked not in trained:
+        raise ValueError(f"--stage {asked}: this recipe switches it off ({sections()[asked].switch}.enabled)")
+    return asked

@@ -1,0 +1,73 @@
+"""Every recipe in recipes/: it loads, its graph and its plan of steps are made, its settings pass `millrace check`, without a
+network."""
+
+import pytest
+import yaml
+
+from pipelines.checks.check_recipe import check
+from pipelines.contract.recipe import load_recipe
+from pipelines.planning.chosen_stage import chosen_stage
+from pipelines.storage.locations import RECIPES
+from resources.stages import sections
+from tests.conftest import PROJECT
+from tests.resources.inspecting.test_survey import PAIR, put
+
+NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
+MADE = {
+    "demo": ["base_model", "sft_model", "student_model", "quantized_model", "speculator"],
+    "quick": ["base_model", "sft_model", "student_model", "quantized_model", "speculator"],
+    "drafter_only": ["base_model", "speculator"],
+    "quantize_only": ["base_model", "quantized_model"],
+    "distil_only": ["base_model", "student_model"],
+    "finetune_only": ["base_model", "sft_model"],
+    "models_only": ["base_model", "sft_model", "quantized_model", "speculator"],
+}
+
+
+def test_every_recipe_is_under_test_and_in_the_documentation():
+    readme = (PROJECT / "README.md").read_text()
+    assert sorted(MADE) == NAMES
+    assert [name for name in NAMES if f"recipes/{name}.yaml" not in readme] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_s_graph_makes_the_models_that_its_comment_promises(name, tmp_path):
+    from dagster._core.execution.api import create_execution_plan
+
+    from pipelines.graph.recipe_graph import definitions
+
+    graph = definitions(RECIPES / f"{name}.yaml", tmp_path / "lake")
+    keys = {key.path[-1] for key in graph.resolve_asset_graph().get_all_asset_keys()}
+    assert [model for model in MADE["demo"] if model in keys] == MADE[name]
+    assert ("release_candidate" in keys) == ("endpoint" in keys) == (name != "models_only")
+    steps = {step.key.split("__")[-1] for step in create_execution_plan(graph.resolve_job_def("train")).steps}
+    assert steps >= set(MADE[name]) | {"length_report", "evaluation_report"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_s_settings_pass_the_check(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("MILLRACE_USER", "ana")
+    put(tmp_path / "logs" / "2026-06-01.jsonl", PAIR)
+    content = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
+    for gone in ("seeds", "evals", "datasets", "first_day", "last_day"):
+        content.pop(gone, None)  # name the demo's traffic
+    content |= {"base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}}
+    if name == "drafter_only":  # the toy has fewer positions than the model that the recipe names
+        content["speculator"]["max_length"] = 2_048
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    report = check(tmp_path / "recipe.yaml", tmp_path / "lake", plan=False)
+    assert [finding for finding in report.findings if finding.state == "problem"] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stage_to_plan_is_one_that_the_recipe_trains(name):
+    recipe = load_recipe(RECIPES / f"{name}.yaml")
+    trained = [section for section in sections() if sections()[section].name in MADE[name]]
+    if trained:
+        assert chosen_stage(recipe, None) == trained[0]
+    else:
+        with pytest.raises(ValueError, match="this recipe switches off sft and student"):
+            chosen_stage(recipe, None)
+    for off in set(sections()) - set(trained):
+        with pytest.raises(ValueError, match=f"switches it off \\({off}.enabled\\)"):
+            chosen_stage(recipe, off)
