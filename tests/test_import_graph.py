@@ -22,8 +22,8 @@ PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model
 ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": ("commands", "demo", "init", "checks", "status", "asking", "showing", "planning", "releasing", "running", "graph",
                   "contract", "storage", "terminal"),
-    "model_ops": ("operations", "planning", "evaluation", "objectives", "speculators", "answering", "decoding", "training",
-                  "rendering", "losses", "models", "quantization", "parallel"),
+    "model_ops": ("trials", "operations", "planning", "evaluation", "objectives", "speculators", "answering", "decoding",
+                  "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
     "resources": ("workshop", "catalog", "releasing", "inspecting", "composing", "curating", "reading", "launching",
                   "artefacts"),
 }

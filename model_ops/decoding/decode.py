@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from model_ops.decoding.drafters import Drafter, Proposal
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.decoding.sampling import ACCEPT, DRAFT, FINAL, choose, row_uniforms, verify_draws, verify_matches
 from model_ops.decoding.truncation import NONE, Truncation
 from model_ops.errors import ModelError
@@ -53,7 +53,7 @@ class Answer:
 
 
 def decode(
-    runner: IncrementalModel,
+    runner: Runner,
     prompts: Sequence[Sequence[int]],
     row_ids: Sequence[str],
     *,
@@ -76,7 +76,7 @@ def decode(
     """
     if drafter is not None and truncation != NONE:
         raise ValueError("truncated sampling (top_p, top_k, min_p) is not supported with a drafter: decode without one")
-    room = runner.config.max_position_embeddings
+    room = runner.max_positions
     for row_id, prompt in zip(row_ids, prompts, strict=True):
         if not 0 < len(prompt) < room:
             raise ModelError(f"prompt of row {row_id} has {len(prompt)} tokens; the target takes 1 to {room - 1}")
@@ -103,7 +103,7 @@ class _Batch:
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
-        room = runner.config.max_position_embeddings
+        room = runner.max_positions
         self.limits = [min(max_new_tokens, room - len(prompt)) for prompt in prompts]
         self.answers = [Answer([], accepted_at=[0] * self.drafts) for _ in prompts]
         self.beyond = beyond

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from model_ops.decoding.ragged_cache import RaggedCache
 from model_ops.errors import ModelError
-from model_ops.model_families import MODEL_TYPES
+from model_ops.families.table import FAST
 from model_ops.quantization.quantized_linear import QuantizedLinear
 
 FINAL = -1
@@ -86,19 +87,25 @@ class _Block:
     window: int | None
 
 
+def runs_fast(config: Any) -> bool:
+    """Whether `IncrementalModel` computes a model of this config."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return (config.model_type in FAST and rope.get("rope_type", "default") in STATIC_ROPE_TYPES
+            and config.hidden_act in ("silu", "swish"))
+
+
 class IncrementalModel:
-    """A causal language model over a ragged cache. Raises ModelError for an unsupported architecture."""
+    """A causal language model over a ragged cache. Raises ModelError for an architecture without fused products."""
+
+    soft_cap: float | None = None
 
     def __init__(self, model: nn.Module):
         config = model.config
-        if config.model_type not in MODEL_TYPES:
-            raise ModelError(f"decoding supports {', '.join(MODEL_TYPES)}, not {config.model_type}")
-        rope_type = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-        if rope_type not in STATIC_ROPE_TYPES:
-            raise ModelError(f"decoding supports the RoPE types {', '.join(STATIC_ROPE_TYPES)}, not {rope_type}")
-        if config.hidden_act not in ("silu", "swish"):
-            raise ModelError(f"decoding supports MLPs with silu, not {config.hidden_act}")
+        if not runs_fast(config):
+            raise ModelError(f"fused decoding supports {', '.join(FAST)} with silu and the RoPE types "
+                             f"{', '.join(STATIC_ROPE_TYPES)}, not this {config.model_type}; use new_runner")
         inner = model.model
+        self.max_positions = config.max_position_embeddings
         self.config = config
         self.heads = config.num_attention_heads
         self.kv_heads = config.num_key_value_heads

@@ -18,10 +18,10 @@ import numpy as np
 from model_ops.decoding.acceptance import AcceptanceRow, is_looping
 from model_ops.decoding.decode import Answer, decode
 from model_ops.decoding.drafters import Drafter
-from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.lookup import Counts, LookupDrafter, replay
 from model_ops.decoding.ngram import NgramIndex
 from model_ops.decoding.prompts import Prompt
+from model_ops.decoding.runner import Runner
 from model_ops.decoding.suffix import SuffixCache
 
 
@@ -45,7 +45,7 @@ def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, Drafter]:
     return {"ngram": LookupDrafter(NgramIndex), "suffix": LookupDrafter(cache.open)}
 
 
-def measure(runner: IncrementalModel, drafters: dict[str, Drafter], prompts: Sequence[Prompt], *,
+def measure(runner: Runner, drafters: dict[str, Drafter], prompts: Sequence[Prompt], *,
             eos_ids: Collection[int], temperature: float, max_new_tokens: int, num_speculative_tokens: int,
             batch_size: int, seed: int, target_alone: bool = True) -> Measured:
     """Decodes with the target alone, then with each drafter, over the same prompts and random numbers.

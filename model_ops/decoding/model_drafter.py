@@ -18,8 +18,8 @@ from jaxtyping import Float, Float32, Int
 from torch import Tensor
 
 from model_ops.decoding.drafters import Proposal
-from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.ragged_cache import RaggedCache
+from model_ops.decoding.runner import Runner
 from model_ops.decoding.sampling import sample
 
 
@@ -32,7 +32,7 @@ class ModelDrafter:
 
     capture: tuple[int, ...] = ()
 
-    def __init__(self, runner: IncrementalModel, vocab_size: int, greedy: bool = False):
+    def __init__(self, runner: Runner, vocab_size: int, greedy: bool = False):
         self.runner, self.greedy = runner, greedy
         self.target_ids = torch.arange(min(vocab_size, runner.embedding.shape[0]), device=runner.device)
         self.cache: RaggedCache | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner, new_runner
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.quantization.quantized_model import is_quantized, load_quantized
@@ -21,7 +21,7 @@ SMALL_PARAMETERS = 100_000_000
 have no ties."""
 
 
-def load_runner(directory: Path) -> IncrementalModel:
+def load_runner(directory: Path) -> Runner:
     """Loads the model of a directory, quantized or not, for decoding.
 
     dtype: bfloat16 on an accelerator; on a CPU float32 for a small model, else bfloat16. Raises ModelError as `load_model`
@@ -38,4 +38,4 @@ def load_runner(directory: Path) -> IncrementalModel:
         model = load_quantized(directory, dtype).to(device)
     else:
         model = load_model(directory, dtype=dtype, attention="sdpa", device=device)
-    return IncrementalModel(model)
+    return new_runner(model)

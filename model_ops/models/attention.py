@@ -84,7 +84,7 @@ def packed_attention(
 
     if len(lengths) == 1:
         return attend(query, key, value).transpose(1, 2), None
-    groups = _groups(tuple(lengths), query.device)
+    groups = document_groups(tuple(lengths), query.device)
     streams = [stream[0].transpose(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
     outputs = []
     for group in groups:
@@ -135,7 +135,7 @@ def _causal(longest: int, shared: int, dtype: torch.dtype) -> Float[Tensor, "1 q
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class DocumentGroup:
     """Documents of similar length. where: indices into the row; padding repeats a document's last token. kept: indices in the
     flattened group that are not padding. tokens: their indices in the row."""
 
@@ -145,7 +145,7 @@ class _Group:
 
 
 @lru_cache(maxsize=16)
-def _groups(lengths: tuple[int, ...], device: torch.device) -> list[_Group]:
+def document_groups(lengths: tuple[int, ...], device: torch.device) -> list[DocumentGroup]:
     starts = [0, *itertools.accumulate(lengths)]
     members: list[list[int]] = []
     for document in sorted(range(len(lengths)), key=lambda d: (lengths[d], d)):
@@ -160,7 +160,7 @@ def _groups(lengths: tuple[int, ...], device: torch.device) -> list[_Group]:
         within = torch.arange(int(length.max()))[None]
         where = start + torch.minimum(within, length - 1)
         kept = (within < length).reshape(-1).nonzero()[:, 0]
-        groups.append(_Group(where.to(device), kept.to(device), where.reshape(-1)[kept].to(device)))
+        groups.append(DocumentGroup(where.to(device), kept.to(device), where.reshape(-1)[kept].to(device)))
     return groups
 
 
@@ -168,7 +168,7 @@ class _Gather(torch.autograd.Function):
     """row[where]. Its gradient is a copy back, because the gradient of padding is zero under causal attention."""
 
     @staticmethod
-    def forward(ctx, row: Float[Tensor, "tokens heads head_dim"], group: _Group) -> Tensor:
+    def forward(ctx, row: Float[Tensor, "tokens heads head_dim"], group: DocumentGroup) -> Tensor:
         ctx.group, ctx.shape = group, row.shape
         return row[group.where]
 
@@ -184,7 +184,7 @@ class _Scatter(torch.autograd.Function):
     """Writes the groups' outputs, without padding, back in the order of the row."""
 
     @staticmethod
-    def forward(ctx, groups: list[_Group], tokens: int, *outputs: Float[Tensor, "documents longest heads head_dim"]):
+    def forward(ctx, groups: list[DocumentGroup], tokens: int, *outputs: Float[Tensor, "documents longest heads head_dim"]):
         ctx.groups = groups
         ctx.shapes = [output.shape for output in outputs]
         row = outputs[0].new_empty(tokens, *outputs[0].shape[2:])

@@ -1,11 +1,11 @@
-"""Refuses architectures in which packed documents of one row influence each other.
+"""Keeps packed documents of one row apart, also in architectures that carry a state along the row.
 
-    refuse_leaks(model, directory)      # after load_model(..., attention="packed")
+    isolate_documents(model, directory)      # after load_model(..., attention="packed")
 
-Only attention gets the document boundaries. A state space model, a linear recurrence, a convolution along the tokens, or
-attention outside transformers' interface runs from one document into the next, and the loss does not show it. Tests prove that
-packed equals unpacked for the architectures in PROVEN. Any other one is tried here on eleven tokens: outputs of the second
-document must have no gradient with respect to the first.
+Only attention gets the document boundaries. A linear recurrence or a convolution along the tokens runs from one document into
+the next, and the loss does not show it. `model_ops.families.table` says which families do; any other family is tried on eleven
+tokens: outputs of the second document must have no gradient with respect to the first. Where they have, every document of a row
+is computed as a row of its own (`model_ops.models.separate_documents`). What leaks even then is refused.
 """
 
 from __future__ import annotations
@@ -16,30 +16,51 @@ import torch
 from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
+from model_ops.families.table import FAMILIES, PACKED, SHARDED
+from model_ops.models.separate_documents import separate_documents
 
-PROVEN = ("llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "gemma", "gemma2", "gemma3_text", "gpt_oss")
-"""model_type of the architectures in tests/model_ops/architectures.py."""
-
-TRAINED = f"trained are {', '.join(PROVEN)}, and others whose attention goes through transformers' interface"
+TRAINED = f"trained are {', '.join(FAMILIES)}, and others whose attention goes through transformers' interface"
 FIRST, SECOND = 5, 6
+FAILURES = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError, ModelError)
+"""What a model's code raises where it does not support what is tried."""
 
 
-def refuse_leaks(model: PreTrainedModel, directory: Path) -> None:
-    """Raises ModelError if documents of one row influence each other, or if that cannot be tried."""
+def isolate_documents(model: PreTrainedModel, directory: Path) -> None:
+    """Makes the model keep documents of a row apart. Raises ModelError if that cannot be had, or cannot be tried."""
     kind = model.config.model_type
-    if kind in PROVEN:
-        return
-    if any(parameter.is_meta for parameter in model.parameters()):
-        raise ModelError(f"{directory}: {kind} cannot be trained on several processes, only {', '.join(PROVEN)}; leave mesh "
+    if kind not in SHARDED and any(parameter.is_meta for parameter in model.parameters()):
+        raise ModelError(f"{directory}: {kind} cannot be trained on several processes, only {', '.join(SHARDED)}; leave mesh "
                          "out")
+    if kind in FAMILIES:
+        if kind not in PACKED:
+            separate_documents(model)
+        return
     try:
+        if not _leaks(model):
+            return
+        separate_documents(model)
         leaks = _leaks(model)
-    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
+    except FAILURES as error:
         raise ModelError(f"{directory}: {kind} cannot be run on packed documents ({type(error).__name__}); "
                          f"{TRAINED}") from error
     if leaks:
-        raise ModelError(f"{directory}: in {kind} packed documents of one row influence each other (by a state, a convolution "
-                         f"or its own attention), so it cannot be trained; {TRAINED}")
+        raise ModelError(f"{directory}: in {kind} packed documents of one row influence each other, and its code does not let "
+                         f"each be computed as a row of its own, so it cannot be trained; {TRAINED}")
+
+
+def keeps_apart(model: PreTrainedModel) -> bool:
+    """Whether attention is all that connects a model's tokens, so that its attention alone can keep documents apart."""
+    kind = model.config.model_type
+    if kind in FAMILIES:
+        return kind in PACKED
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation("packed")
+        return not _leaks(model)
+    except FAILURES:
+        return False
+    finally:
+        model.set_attn_implementation(before)
 
 
 def _leaks(model: PreTrainedModel) -> bool:
@@ -49,15 +70,20 @@ def _leaks(model: PreTrainedModel) -> bool:
     seen: list[torch.Tensor] = []
 
     def keep(module: torch.nn.Module, given: object, output: torch.Tensor) -> torch.Tensor:
-        seen.append(output.detach().requires_grad_())
-        return seen[-1]
+        seen.append((given[0].detach(), output.detach().requires_grad_()))
+        return seen[-1][1]
 
     hook = embedding.register_forward_hook(keep)
     try:
         with torch.enable_grad():
             logits = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False,
                            document_lengths=[FIRST, SECOND]).logits
-            (gradient,) = torch.autograd.grad(logits[0, FIRST:].float().square().sum(), seen)
+            gradients = torch.autograd.grad(logits[0, FIRST:].float().square().sum(), [made for _, made in seen],
+                                            allow_unused=True)
     finally:
         hook.remove()
-    return bool(gradient[0, :FIRST].count_nonzero()) or not gradient[0, FIRST:].count_nonzero()
+    by_token = torch.zeros(len(tokens), device=tokens.device)
+    for (ids, _), gradient in zip(seen, gradients, strict=True):
+        if gradient is not None:
+            by_token.index_add_(0, ids.flatten(), gradient.abs().sum(-1).flatten().float())
+    return bool(by_token[:FIRST].count_nonzero()) or not by_token[FIRST:].count_nonzero()

@@ -23,10 +23,8 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
+from model_ops.families.routers import ROUTERS
 from model_ops.models.lora_settings import LoraSettings
-
-ROUTERS = ("gate", "router", "shared_expert_gate")
-"""Last parts of the names of linear layers that route tokens to experts."""
 
 SHOWN = 8
 

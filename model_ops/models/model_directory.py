@@ -20,7 +20,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch.distributed.tensor import DTensor
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -31,8 +30,9 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from model_ops.errors import ModelError
+from model_ops.families.loading import attention_with_cache, stays_float32
 from model_ops.models import attention as packed_attention  # registers attention "packed"
-from model_ops.models.isolation import TRAINED, refuse_leaks
+from model_ops.models.isolation import TRAINED, isolate_documents
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
 
 Attention = Literal["packed", "sdpa"]
@@ -59,7 +59,7 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: A
     refuse_wrong_tensors(directory, report)
     _run_every_shape_of_experts(model)
     if attention == "packed":
-        refuse_leaks(model, directory)
+        isolate_documents(model, directory)
     return (model.to(device) if device is not None else model).eval()
 
 
@@ -73,7 +73,7 @@ def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -
         raise ModelError(f"{directory} is no causal language model: {_first_line(error)}") from error
     _run_every_shape_of_experts(model)
     if attention == "packed":
-        refuse_leaks(model, directory)
+        isolate_documents(model, directory)
     return model.eval()
 
 
@@ -129,14 +129,18 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path,
                dtype: torch.dtype = torch.bfloat16) -> None:
-    """Writes a model directory with weights in `dtype`; every file appears under its name only when it is complete.
+    """Writes a model directory with weights in `dtype`, except those that the family keeps in float32; every file appears under
+    its name only when it is complete.
 
     generation_config.json has the eos ids of model and tokenizer. With a model that is sharded over processes, all of them call
     this; the first one gathers the tensors one by one and writes them.
     """
     held = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
     spread = any(isinstance(value, DTensor) for value in held.values())
-    weights = whole_tensors(held, keep=leads() or not spread, to=dtype)
+    exact = {name for name in held if stays_float32(model, name)}
+    weights = whole_tensors({name: value for name, value in held.items() if name not in exact}, keep=leads() or not spread,
+                            to=dtype)
+    weights |= whole_tensors({name: held[name] for name in exact}, keep=leads() or not spread, to=torch.float32)
     if spread and not leads():
         wait_for_all()
         return
@@ -217,13 +221,10 @@ def _run_every_shape_of_experts(model: PreTrainedModel) -> None:
 
 
 def _available(directory: Path, attention: Attention) -> str:
-    """The attention implementation to load: "eager" with a cache for models with soft caps or sinks (Gemma 2, gpt-oss), which
-    torch's fused attention lacks."""
+    """The attention implementation to load."""
     if attention != "sdpa":
         return attention
-    config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    return "eager" if model is not None and not model._supports_sdpa else "sdpa"
+    return attention_with_cache(AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False))
 
 
 def _settle_generation_config(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

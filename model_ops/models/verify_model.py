@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from model_ops.errors import ModelError
-from model_ops.model_families import MODEL_TYPES, is_block_linear
+from model_ops.families.table import FAST
 from model_ops.quantization.registry import Quantization, quantization_of
 from model_ops.tensor_files import TensorHeader
 
 FLOAT_NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+ALWAYS_FLOAT32 = ("e_score_correction_bias",)
+"""Ends of the names of tensors that are float32 whatever the dtype of the weights (DeepSeek-V3, GLM-4-MoE)."""
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -34,27 +36,53 @@ class Problem:
 
 def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> list[Problem]:
     """Problems of the tensors against config.json: names, shapes, vocabulary, tied head, dtype, quantized layout."""
-    if config.get("model_type") not in MODEL_TYPES:
-        return []
-    problems = missing_numbers(config, ("hidden_size", "intermediate_size", "num_hidden_layers",
-                                        "num_attention_heads", "vocab_size", "max_position_embeddings"))
+    by_names = config.get("model_type") in FAST
+    if not by_names and not tensors:
+        return []  # whoever reads the directory says so
+    numbers = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+               "max_position_embeddings")
+    problems = missing_numbers(config, numbers if by_names else ())
     if problems:
         return problems
-    expected = expected_shapes(config)
-    tied = bool(config.get("tie_word_embeddings"))
     try:
         quantization = quantization_of(config)
+        expected, matrices = (_fast_shapes if by_names else _shapes_of_transformers)(config)
     except ModelError as error:
         return [Problem("config.json", str(error))]
+    tied = ("lm_head.weight" in tensors and "lm_head.weight" not in expected) or bool(config.get("tie_word_embeddings"))
+    if tied and "model.embed_tokens.weight" in expected:
+        expected.setdefault("lm_head.weight", expected["model.embed_tokens.weight"])
     if quantization is not None:
-        expected, problems = _verify_encoded(quantization, expected, tensors)
+        expected, problems = _verify_encoded(quantization, expected, matrices, tensors)
     optional = {"lm_head.weight"} if tied else set()
-    problems += compare_shapes(expected, tensors, optional)
+    found = compare_shapes(expected, tensors, optional)
+    if not by_names and quantization is None and any(name not in expected for name in tensors):
+        # another layout, which transformers may convert while loading: the import loads the model and decides
+        found = [replace(problem, breaks_loading=False) for problem in found]
+    problems += found
     head, embedding = tensors.get("lm_head.weight"), tensors.get("model.embed_tokens.weight")
     if tied and head is not None and embedding is not None and head.read() != embedding.read():
         problems.append(Problem("model.safetensors", "config.json ties lm_head to the embedding, but lm_head.weight "
                                                      "is stored with other values: one of them is wrong", True))
     return problems + verify_dtype(config, tensors)
+
+
+LINEAR_SUFFIXES = tuple(f"{name}_proj.weight" for name in ("q", "k", "v", "o", "gate", "up", "down"))
+"""Ends of the names of the Linear weights in the blocks of Llama, Mistral, Qwen2 and Qwen3."""
+
+
+def _fast_shapes(config: Mapping[str, Any]) -> tuple[Shapes, set[str]]:
+    """(shape of every tensor, names of the matrices that schemes of quantization encode), without importing torch."""
+    shapes = expected_shapes(config)
+    return shapes, {name for name in shapes if ".layers." in name and name.endswith(LINEAR_SUFFIXES)}
+
+
+def _shapes_of_transformers(config: Mapping[str, Any]) -> tuple[Shapes, set[str]]:
+    """The same for any family, from a model that transformers builds without values."""
+    from model_ops.quantization.block_layers import block_layers, model_of_config
+
+    layers = block_layers(model_of_config(config))
+    return dict(layers.tensors), {f"{layer}.weight" for layer in layers.matrices}
 
 
 def missing_numbers(config: Mapping[str, Any], names: tuple[str, ...]) -> list[Problem]:
@@ -118,12 +146,12 @@ def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader])
         return [Problem("config.json", f"config.json has dtype {named!r}, not one of {', '.join(FLOAT_NAMES)}")]
     for name, tensor in tensors.items():
         odd = tensor.dtype in FLOAT_NAMES.values() and tensor.dtype != FLOAT_NAMES[named]
-        if odd and not name.endswith("_scale"):
+        if odd and not name.endswith(("_scale", *ALWAYS_FLOAT32)):
             return [Problem(tensor.file.name, f"tensor {name} is {tensor.dtype}, config.json says {named}")]
     return []
 
 
-def _verify_encoded(quantization: Quantization, expected: Shapes,
+def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[str],
                     tensors: Mapping[str, TensorHeader]) -> tuple[Shapes, list[Problem]]:
     """The shapes expected of a quantized directory, and what is wrong with the dtypes and scales of its tensors."""
     shapes: Shapes = {}
@@ -133,7 +161,7 @@ def _verify_encoded(quantization: Quantization, expected: Shapes,
                                                "lm_head to its ignore list"))
     for name, shape in expected.items():
         layer = name.removesuffix(".weight")
-        if not (is_block_linear(name) and quantization.covers(layer)):
+        if not (name in matrices and quantization.covers(layer)):
             shapes[name] = shape
             continue
         for part, (dtype, size) in quantization.scheme.stored(*shape).items():

@@ -30,10 +30,10 @@ from transformers import PreTrainedModel
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.decoding.acceptance import AcceptanceRow, summarize
 from model_ops.decoding.drafters import Drafter
-from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.measure_acceptance import Measured, baselines, measure
 from model_ops.decoding.model_drafter import ModelDrafter
 from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
+from model_ops.decoding.runner import Runner
 from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
 from model_ops.evaluation.plots import plot_acceptance, plot_groups, plot_losses
@@ -119,7 +119,7 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> dic
     target = job.inputs["target"]
     tokenizer, eos_ids = load_tokenizer(target), end_of_text_ids(target)
     runner = load_runner(target)
-    room = min(settings.max_length, runner.config.max_position_embeddings - settings.max_new_tokens)
+    room = min(settings.max_length, runner.max_positions - settings.max_new_tokens)
     prompts = read_prompts(job.inputs["dataset"], "test", tokenizer)
     fitting = [prompt for prompt in prompts if len(prompt.ids) <= room]
     if not fitting:
@@ -172,7 +172,7 @@ def past_answers(job: Job) -> list[list[int]]:
         raise ModelError(f"{path} holds no answer_token_ids: give as `answers` a directory that `generate` wrote") from error
 
 
-def trained_drafters(job: Job, runner: IncrementalModel) -> dict[str, Drafter]:
+def trained_drafters(job: Job, runner: Runner) -> dict[str, Drafter]:
     """The speculator, under its architecture's name and sampling as in servers, and the small language model `draft_model`,
     which is called `draft_model_untrained` if the speculator has that architecture."""
     found: dict[str, Drafter] = {}

@@ -2,9 +2,10 @@
 
     python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
 
-The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. Embeddings,
-norms, biases and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what
-config.json says of it.
+The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. It encodes every
+Linear layer of the blocks and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`).
+Embeddings, norms, biases, routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library
+writes what config.json says of it; routers and what else stays float are on its list of exceptions.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import torch
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.job import Job
-from model_ops.model_families import MODEL_TYPES, is_block_linear
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.progress import Progress
+from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
 from model_ops.quantization.compressed_tensors_config import announce
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.scheme import Scheme
@@ -47,12 +48,16 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.
     """
-    config = _checked_config(source, scheme)
+    config = _checked_config(source)
     try:
         headers = read_directory(source)
     except TensorFileError as error:
         raise ModelError(str(error)) from error
-    layout = _output_layout(source, headers, scheme)
+    try:
+        layers = block_layers(model_of_config(config))
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from error
+    layout = _output_layout(source, headers, layers, scheme, config["model_type"])
     output.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
         keep = path.is_file() and not path.name.endswith((".safetensors", ".safetensors.index.json"))
@@ -60,9 +65,9 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
             shutil.copyfile(path, output / path.name)
     errors: list[float] = []
     with renamed_when_complete(output / "model.safetensors") as temporary:
-        written = write_stream(temporary, layout, _quantized_tensors(headers, scheme, errors, progress))
+        written = write_stream(temporary, layout, _quantized_tensors(headers, layers, scheme, errors, progress))
     (output / "config.json").write_text(json.dumps(config, indent=2))
-    announce(scheme, output, ["lm_head", unquantized_layer(config)] if mtp_layer else ["lm_head"])
+    announce(scheme, output, ["lm_head", *layers.kept, *([unquantized_layer(config)] if mtp_layer else [])])
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     return {
         "bytes_before": before,
@@ -73,7 +78,7 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
     }
 
 
-def _checked_config(source: Path, scheme: Scheme) -> dict[str, Any]:
+def _checked_config(source: Path) -> dict[str, Any]:
     try:
         config = json.loads((source / "config.json").read_text())
     except FileNotFoundError as error:
@@ -82,30 +87,35 @@ def _checked_config(source: Path, scheme: Scheme) -> dict[str, Any]:
         raise ModelError(f"{source / 'config.json'} is not JSON: copy it again") from error
     if "quantization_config" in config:
         raise ModelError(f"{source} is quantized already: start from its unquantized form")
-    if config.get("model_type") not in MODEL_TYPES:
-        raise ModelError(f"{source} is a {config.get('model_type')} model; {scheme.title} is known for "
-                         f"{', '.join(MODEL_TYPES)}")
+    if not isinstance(config.get("model_type"), str):
+        raise ModelError(f"{source / 'config.json'} names no model_type: copy it again")
     return config
 
 
-def _output_layout(source: Path, headers: dict[str, TensorHeader], scheme: Scheme) -> Layout:
+def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, kind: str) -> Layout:
+    if not layers.matrices:
+        raise ModelError(f"{source} is a {kind} model, and its blocks hold no Linear layer to quantize")
     layout: Layout = {}
-    encoded = False
     for name, header in headers.items():
-        if is_block_linear(name):
+        if _layer(name) in layers.matrices:
             if len(header.shape) != 2 or header.dtype not in FLOAT_DTYPES:
                 raise ModelError(f"{source}: {name} is {header.dtype} {list(header.shape)}, not a float matrix, "
                                  "and cannot be quantized")
             layout.update({_stored_as(name, part): kind for part, kind in scheme.stored(*header.shape).items()})
-            encoded = True
-        elif ".layers." in name and len(header.shape) > 1:
-            raise ModelError(f"{source}: {name} is a matrix of a block that {scheme.title} does not know; "
-                             f"known architectures are {', '.join(MODEL_TYPES)}")
+        elif ".layers." in name and len(header.shape) > 1 and name not in layers.tensors:
+            raise ModelError(f"{source}: {name} is a matrix of a block that its config.json does not describe, so nothing says "
+                             "whether to quantize it: save the model with transformers first")
         else:
             layout[name] = (header.dtype, header.shape)
-    if not encoded:
-        raise ModelError(f"{source} holds no Linear layer of a block to quantize")
+    missing = [layer for layer in layers.matrices if f"{layer}.weight" not in headers]
+    if missing:
+        raise ModelError(f"{source} lacks {missing[0]}.weight, which its config.json requires; copy the model again")
     return layout
+
+
+def _layer(name: str) -> str | None:
+    """The layer of a weight; None for a bias or another tensor."""
+    return name.removesuffix(".weight") if name.endswith(".weight") else None
 
 
 def _stored_as(weight: str, part: str) -> str:
@@ -113,12 +123,12 @@ def _stored_as(weight: str, part: str) -> str:
     return f"{weight.removesuffix('weight')}{part}"
 
 
-def _quantized_tensors(headers: dict[str, TensorHeader], scheme: Scheme, errors: list[float],
+def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, errors: list[float],
                        progress: Progress) -> Iterator[tuple[str, bytes]]:
     layer = scheme.load_layer()
     for done, (name, header) in enumerate(headers.items(), start=1):
         data = header.read()
-        if is_block_linear(name):
+        if _layer(name) in layers.matrices:
             dtype = getattr(torch, TORCH_NAMES[header.dtype])
             weight = torch.frombuffer(bytearray(data), dtype=dtype).view(header.shape).float()
             if not torch.isfinite(weight).all():

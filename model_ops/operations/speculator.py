@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
 from model_ops.job import Job
@@ -81,7 +81,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     model, coverage = new_drafter(target, runner, rows, held_out, settings_to_begin)
     continued: dict[str, float] = check_fit(model, previous) if previous is not None else {}
     states, held_out_states, chosen = _states(job, runner, model, rows, held_out, settings, progress, world)
-    teacher = Teacher(runner.head.weight, model.target_ids)
+    teacher = Teacher(runner.head.weight, model.target_ids, runner.soft_cap)
     loss = SpeculatorLoss(teacher, settings)
 
     def validate() -> dict[str, float]:
@@ -127,7 +127,7 @@ def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:
     stamp(job.output, target)
 
 
-def new_drafter(target: Path, runner: IncrementalModel, rows: list[AnswerRow], held_out: list[AnswerRow],
+def new_drafter(target: Path, runner: Runner, rows: list[AnswerRow], held_out: list[AnswerRow],
                 settings: SpeculatorSettings) -> tuple[DraftModel, dict[str, Any]]:
     """A drafter initialised from the target, and the coverage of answer tokens by its vocabulary."""
     counts = count_answers(rows, runner.embedding.shape[0])
@@ -164,7 +164,7 @@ def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:
     return None if directory is None else read_previous(directory, job.inputs["target"], settings)
 
 
-def _states(job: Job, runner: IncrementalModel, model: DraftModel, rows: list[AnswerRow], held_out: list[AnswerRow],
+def _states(job: Job, runner: Runner, model: DraftModel, rows: list[AnswerRow], held_out: list[AnswerRow],
             settings: SpeculatorSettings, progress: Progress,
             world: World) -> tuple[StateSource, StateSource, StateChoice]:
     """Sources of the target's hidden states for training and held-out rows: a cache that is computed now, or online."""

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from model_ops.errors import ModelError
-from model_ops.model_families import MODEL_TYPES, is_block_linear
+from model_ops.families.loading import attention_with_cache, stays_float32
+from model_ops.quantization.block_layers import BlockLayers, block_layers
+from model_ops.quantization.quantized_experts import QuantizedExpert, QuantizedExperts
 from model_ops.quantization.quantized_linear import QuantizedLinear
 from model_ops.quantization.registry import Quantization, quantization_of
 from model_ops.tensor_files import TensorFileError, read_directory
@@ -27,25 +29,28 @@ def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention:
     """A model with the scheme's layers in its blocks, for forward, hidden states and cached generation.
 
     dtype: of all tensors that are not quantized (default: the config's). Raises ModelError if the directory is not quantized
-    by a known scheme, is not a model of a known family, or lacks a tensor.
+    by a known scheme, has a layout that is not known, or lacks a tensor.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     quantization = _quantization(directory)
     config = AutoConfig.from_pretrained(directory, local_files_only=True)
-    if config.model_type not in MODEL_TYPES:
-        raise ModelError(f"{directory} is a {config.model_type} model; quantized layers are known for "
-                         f"{', '.join(MODEL_TYPES)}")
     dtype = dtype or getattr(config, "dtype", None) or torch.bfloat16
+    if attention == "sdpa":
+        attention = attention_with_cache(config)
     del config.quantization_config  # transformers would load the layers its own way
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
-        layers = _put_layers(model, quantization, dtype)
+        try:
+            found = block_layers(model)
+        except ModelError as error:
+            raise ModelError(f"{directory}: {error}") from error
+        layers, names = _put_layers(model, quantization, dtype, found, directory)
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
     if quantization.covers("lm_head") and not tied:
         raise ModelError(f"{directory}: quantization_config does not leave out lm_head, and only layers of blocks are read "
                          "quantized: add lm_head to its ignore list, or quantize the model again")
-    state = _read(directory, dtype, layers, tied)
+    state = _read(model, directory, dtype, layers, names, tied)
     for name, tensor in model.state_dict().items():
         if name not in tied and (name not in state or state[name].shape != tensor.shape):
             found = "is missing" if name not in state else f"is {list(state[name].shape)}"
@@ -53,7 +58,7 @@ def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention:
                              "quantize the model again")
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
-    _materialize_rotary(model, config)
+    _materialize_computed(model, config)
     return model.eval().requires_grad_(False)
 
 
@@ -67,20 +72,41 @@ def _quantization(directory: Path) -> Quantization:
     return found
 
 
-def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype) -> dict[str, QuantizedLinear]:
-    """Replaces the Linear layers that are quantized; the new ones by name."""
-    kind, layers = quantization.scheme.load_layer(), {}
-    for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear) and is_block_linear(f"{name}.weight") and quantization.covers(name):
-            stored = quantization.scheme.stored(module.out_features, module.in_features)
-            layers[name] = kind(module.in_features, module.out_features, module.bias is not None, dtype, stored)
+def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype, found: BlockLayers,
+                directory: Path) -> tuple[dict[str, QuantizedLinear], dict[str, str]]:
+    """Replaces the layers that are quantized. Returns them by name, and the names of the model by those of the checkpoint where
+    the two differ (layers and tensors)."""
+    kind, layers, names = quantization.scheme.load_layer(), {}, dict(found.renamed)
+
+    def layer_of(name: str, bias: bool) -> QuantizedLinear:
+        out_features, in_features = found.matrices[name]
+        return kind(in_features, out_features, bias, dtype, quantization.scheme.stored(out_features, in_features))
+
+    for stored, name in found.linear.items():
+        if quantization.covers(stored):
+            layers[name] = layer_of(stored, model.get_submodule(name).bias is not None)
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, layers[name])
-    return layers
+            names[stored] = name
+    for name, experts in found.experts.items():
+        covered = {quantization.covers(layer) for parts in experts for layer in parts}
+        if covered != {True}:
+            raise ModelError(f"{directory}: the experts in {name} are not all quantized, which cannot be loaded here: quantize "
+                             "the model again")
+        parent, _, child = name.rpartition(".")
+        made = [QuantizedExpert(*(layer_of(layer, False) for layer in parts)) for parts in experts]
+        setattr(model.get_submodule(parent), child, QuantizedExperts(made, model.get_submodule(name).act_fn))
+        for number, parts in enumerate(experts):
+            for part, stored in zip(("gate", "up", "down"), parts, strict=True):
+                names[stored] = f"{name}.each.{number}.{part}"
+                layers[names[stored]] = model.get_submodule(names[stored])
+    return layers, names
 
 
-def _read(directory: Path, dtype: torch.dtype, layers: dict[str, QuantizedLinear], skipped: set[str]) -> dict[str, Tensor]:
-    """The directory's tensors: those of a quantized layer in the dtype that its scheme stores, all others in `dtype`."""
+def _read(model: nn.Module, directory: Path, dtype: torch.dtype, layers: dict[str, QuantizedLinear], names: dict[str, str],
+          skipped: set[str]) -> dict[str, Tensor]:
+    """The directory's tensors by the model's names: those of a quantized layer in the dtype that its scheme stores, all others
+    in `dtype`."""
     from safetensors import safe_open
 
     try:
@@ -90,21 +116,34 @@ def _read(directory: Path, dtype: torch.dtype, layers: dict[str, QuantizedLinear
     state = {}
     for file in files:
         with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (no mapping)
-                if name in skipped:
+            for stored in tensors.keys():  # noqa: SIM118 (no mapping)
+                if stored in skipped:
                     continue
-                layer, _, part = name.rpartition(".")
-                tensor, wanted = tensors.get_tensor(name), dtype
+                layer, _, part = stored.rpartition(".")
+                name = names.get(stored) or f"{names.get(layer, layer)}.{part}"
+                layer = name.rpartition(".")[0]
+                tensor, wanted = tensors.get_tensor(stored), torch.float32 if stays_float32(model, name) else dtype
                 if layer in layers and part in layers[layer].parts:
                     wanted = getattr(layers[layer], part).dtype
                 if tensor.is_floating_point() != wanted.is_floating_point:
-                    raise ModelError(f"{directory}: {name} is {tensor.dtype}, the config asks for {wanted}: quantize the model "
-                                     "again")
+                    raise ModelError(f"{directory}: {stored} is {tensor.dtype}, the config asks for {wanted}: quantize the "
+                                     "model again")
                 state[name] = tensor.to(wanted)
     return state
 
 
-def _materialize_rotary(model: nn.Module, config) -> None:
-    """Rotary frequencies are computed, not stored: build that module again off the meta device."""
-    rotary = model.model.rotary_emb
-    model.model.rotary_emb = type(rotary)(config=config)
+def _materialize_computed(model: nn.Module, config) -> None:
+    """Buffers that are computed, not stored (rotary frequencies, scales of embeddings): build their modules again off the meta
+    device."""
+    for name, module in list(model.named_modules()):
+        lost = [buffer for buffer, value in module.named_buffers(recurse=False) if value.is_meta]
+        if not lost:
+            continue
+        if "rotary" in name.rpartition(".")[2]:
+            made = type(module)(config=config)
+            parent, _, child = name.rpartition(".")
+            setattr(model.get_submodule(parent), child, made)
+        elif lost == ["embed_scale"]:  # Gemma 3: the square root of the width, which the module keeps
+            module.embed_scale = torch.tensor(module.scalar_embed_scale)
+        else:
+            raise ModelError(f"{config.model_type} computes {name}.{lost[0]} while it is built, which is not known here")

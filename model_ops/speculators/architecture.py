@@ -21,7 +21,7 @@ from model_ops.tensor_files import TensorHeader
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.decoding.runner import Runner
     from model_ops.speculators.draft_model import DraftModel
     from model_ops.speculators.hidden_states import AnswerRow
 
@@ -101,7 +101,7 @@ class Architecture:
 
     name: str
     settings: type[SpeculatorSettings]
-    build: Callable[[Any, IncrementalModel, Tensor], DraftModel]
+    build: Callable[[Any, Runner, Tensor], DraftModel]
     model_class: Callable[[], type[DraftModel]]
     recognises: Callable[[Config], bool]
     verify: Verify

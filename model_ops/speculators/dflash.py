@@ -35,8 +35,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import IncrementalModel, rotate
+from model_ops.decoding.incremental import rotate
+from model_ops.decoding.runner import Runner
 from model_ops.errors import ModelError
+from model_ops.families.drafter_shape import drafter_shape
 from model_ops.speculators.decoder_config import rotary_embedding
 from model_ops.speculators.dflash_config import DFlashConfig, captured_boundaries
 from model_ops.speculators.dflash_drafter import DFlashDrafter
@@ -47,7 +49,7 @@ from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.export_dflash import read_dflash_config, save_dflash
 
 
-def default_mask_token(target: IncrementalModel) -> int:
+def default_mask_token(target: Runner) -> int:
     """The target's padding token if it is not an eos token; otherwise the last token with an embedding, which is unused if the
     vocabulary is padded or has reserved tokens, and rare otherwise."""
     ends = target.config.eos_token_id
@@ -133,7 +135,7 @@ class DFlash(DraftModel):
         return torch.arange(self.config.vocab_size, device=self.fc.weight.device)
 
     @classmethod
-    def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " vocab"], num_layers: int, block_size: int,
+    def for_target(cls, target: Runner, target_ids: Int[Tensor, " vocab"], num_layers: int, block_size: int,
                    captured_layers: int | None = None, mask_token_id: int | None = None) -> DFlash:
         """A new drafter, initialised from the target. captured_layers None: 5, or fewer for a shallow target. mask_token_id
         None: `default_mask_token`.
@@ -148,14 +150,9 @@ class DFlash(DraftModel):
             raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose one of its tokens, "
                              "if possible one that no text holds")
         model = cls(DFlashConfig(
-            hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
-            num_attention_heads=config.num_attention_heads, num_key_value_heads=config.num_key_value_heads,
-            head_dim=target.head_dim, vocab_size=vocab, num_layers=num_layers,
-            max_position_embeddings=config.max_position_embeddings, rms_norm_eps=config.rms_norm_eps,
-            rope_parameters=dict(config.rope_parameters), target_layers=config.num_hidden_layers,
+            **drafter_shape(config), vocab_size=vocab, num_layers=num_layers, target_layers=config.num_hidden_layers,
             layer_ids=captured_boundaries(config.num_hidden_layers, captured_layers),
-            block_size=block_size, mask_token_id=mask, eos_token_id=config.eos_token_id,
-            bos_token_id=config.bos_token_id, pad_token_id=config.pad_token_id)).to(target.device)
+            block_size=block_size, mask_token_id=mask)).to(target.device)
         model.warm_start(target.final_norm.float())
         return model.attach(target)
 
@@ -171,7 +168,7 @@ class DFlash(DraftModel):
             nn.init.normal_(self.fc.weight, std=0.02)
             self.fc.weight[:, -self.config.hidden_size:] += torch.eye(self.config.hidden_size, device=self.fc.weight.device)
 
-    def attach(self, target: IncrementalModel) -> Self:
+    def attach(self, target: Runner) -> Self:
         if tuple(target.embedding.shape) != (self.config.vocab_size, self.config.hidden_size):
             raise ModelError(f"this drafter needs an embedding of {self.config.vocab_size} tokens and width "
                              f"{self.config.hidden_size}, the target's is {list(target.embedding.shape)}: give its own target")

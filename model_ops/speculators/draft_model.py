@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from model_ops.decoding.drafters import Drafter
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.speculators.documents import Documents
 
 
@@ -69,7 +69,7 @@ class DraftModel(nn.Module, ABC):
                step: int) -> tuple[Float[Tensor, "rows width"], Float[Tensor, "draft_vocab width"]]:
         """The two factors of a step's logits, rows @ weight.T, from rows of `unroll(...)[step]`; float32."""
 
-    def attach(self, target: IncrementalModel) -> Self:
+    def attach(self, target: Runner) -> Self:
         """Take embedding and head from the target, for architectures whose files hold neither; returns self.
 
         Needed after `load_draft_model`, before `drafter`, `unroll` and `scored`; a new drafter is attached already.

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.errors import ModelError
 from model_ops.speculators.decoder_config import rotary_embedding
 from model_ops.speculators.documents import Documents
@@ -74,7 +74,7 @@ class Eagle3(RepeatedBody):
     def capture(self) -> tuple[int, ...]:
         return tuple(self.config.layer_ids)
 
-    def begun_from(self, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"]) -> Self:
+    def begun_from(self, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> Self:
         """Sets the draft vocabulary and initialises weights from the target; returns self."""
         self.set_draft_vocabulary(target_ids)
         self.warm_start(target.embedding.float(), target.head.weight.float(), target.final_norm.float())

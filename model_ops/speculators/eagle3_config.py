@@ -11,6 +11,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.errors import ModelError
+from model_ops.families.drafter_shape import drafter_shape
 
 CAPTURED = 3
 """Number of the target's hidden states that are fused."""
@@ -77,17 +78,8 @@ class Eagle3Config(BaseModel):
 
         own: fields that do not follow from the target, such as num_layers and the flags.
         """
-        heads = target.num_attention_heads
-        return cls(
-            hidden_size=target.hidden_size, intermediate_size=target.intermediate_size, num_attention_heads=heads,
-            num_key_value_heads=target.num_key_value_heads,
-            head_dim=getattr(target, "head_dim", None) or target.hidden_size // heads,
-            vocab_size=target.vocab_size, draft_vocab_size=draft_vocab_size,
-            max_position_embeddings=target.max_position_embeddings, rms_norm_eps=target.rms_norm_eps,
-            rope_parameters=dict(target.rope_parameters), layer_ids=default_layer_ids(target.num_hidden_layers),
-            target_layers=target.num_hidden_layers, eos_token_id=target.eos_token_id,
-            bos_token_id=target.bos_token_id, pad_token_id=target.pad_token_id, **own,
-        )
+        return cls(**drafter_shape(target), vocab_size=target.vocab_size, draft_vocab_size=draft_vocab_size,
+                   layer_ids=default_layer_ids(target.num_hidden_layers), target_layers=target.num_hidden_layers, **own)
 
 
 class PEagleConfig(Eagle3Config):

@@ -15,14 +15,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.errors import ModelError
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.registry import ARCHITECTURES, architecture_of
 from model_ops.speculators.settings import SpeculatorSettings
 
 
-def new_draft_model(settings: SpeculatorSettings, target: IncrementalModel,
+def new_draft_model(settings: SpeculatorSettings, target: Runner,
                     target_ids: Int[Tensor, " draft_vocab"]) -> DraftModel:
     """A new drafter on the target's device, initialised from the target where possible; seeded by settings.seed.
 

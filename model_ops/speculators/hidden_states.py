@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from model_ops.atomic_files import renamed_when_complete
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
@@ -116,7 +116,7 @@ class HiddenStates:
         """Bytes on disk from an earlier run with the same rows."""
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0
 
-    def compute(self, runner: IncrementalModel, progress: Progress, phase: str = "hidden states",
+    def compute(self, runner: Runner, progress: Progress, phase: str = "hidden states",
                 world: World | None = None) -> None:
         """Runs the target over the rows of missing shards, and returns when all shards exist.
 
@@ -137,7 +137,7 @@ class HiddenStates:
             done += sum(self._tokens(shard) for shard in together)
             progress.report(phase, done, total, "tokens")
 
-    def _write(self, shard: int, runner: IncrementalModel, progress: Progress) -> None:
+    def _write(self, shard: int, runner: Runner, progress: Progress) -> None:
         """Computes and writes one shard; writes nothing if a stop is requested meanwhile."""
         captured, last = [], []
         for batch in _batches(self.rows, self.shards[shard]):
@@ -172,7 +172,7 @@ class HiddenStates:
 class OnlineStates:
     """The same states, computed by the target for each batch: no disk space, but a forward pass in every epoch."""
 
-    def __init__(self, runner: IncrementalModel, rows: Sequence[AnswerRow], layer_ids: Sequence[int]):
+    def __init__(self, runner: Runner, rows: Sequence[AnswerRow], layer_ids: Sequence[int]):
         self.runner, self.rows, self.layer_ids = runner, rows, tuple(layer_ids)
 
     def of(self, members: Sequence[int]) -> list[States]:
@@ -180,7 +180,7 @@ class OnlineStates:
         return list(run_target(self.runner, [self.rows[row] for row in members], self.layer_ids))
 
 
-def run_target(runner: IncrementalModel, documents: Sequence[AnswerRow], layer_ids: Sequence[int]) -> Iterator[States]:
+def run_target(runner: Runner, documents: Sequence[AnswerRow], layer_ids: Sequence[int]) -> Iterator[States]:
     """One forward pass over documents, padded to the longest."""
     longest = max(len(document.ids) for document in documents)
     ids = torch.tensor([[*document.ids, *[0] * (longest - len(document.ids))] for document in documents],

@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.errors import ModelError
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_model import DraftModel
@@ -96,7 +96,7 @@ class Medusa(DraftModel):
         return self.token_map
 
     @classmethod
-    def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"], num_heads: int,
+    def for_target(cls, target: Runner, target_ids: Int[Tensor, " draft_vocab"], num_heads: int,
                    residual_layers: int = 1, shared_head: bool = True) -> Medusa:
         """New heads, initialised from the target's head."""
         vocab, hidden = target.embedding.shape

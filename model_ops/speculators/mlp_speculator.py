@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.errors import ModelError
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.draft_model import DraftModel
@@ -105,7 +105,7 @@ class MlpSpeculator(DraftModel):
         return self.every_id
 
     @classmethod
-    def for_target(cls, target: IncrementalModel, num_heads: int, inner_dim: int | None = None, tie_weights: bool = True,
+    def for_target(cls, target: Runner, num_heads: int, inner_dim: int | None = None, tie_weights: bool = True,
                    scale_input: bool = True) -> MlpSpeculator:
         """A new speculator, initialised from the target if widths agree. inner_dim None: the target's width."""
         vocab, hidden = target.embedding.shape

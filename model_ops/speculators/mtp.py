@@ -29,7 +29,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import FINAL, IncrementalModel, rotate
+from model_ops.decoding.incremental import FINAL, rotate
+from model_ops.decoding.runner import Runner
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import read_config
 from model_ops.models.mtp_tensors import LAYER
@@ -159,7 +160,7 @@ class Mtp(RepeatedBody):
         return self.ids
 
     @classmethod
-    def for_target(cls, target: IncrementalModel, layer_of: Path) -> Mtp:
+    def for_target(cls, target: Runner, layer_of: Path) -> Mtp:
         """The layer in the directory `layer_of`, for this target. Raises ModelError if it is missing or another model's."""
         served = target.config
         heads = served.num_attention_heads

@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.runner import Runner
 from model_ops.errors import ModelError
 from model_ops.speculators.documents import Documents
 from model_ops.speculators.eagle3 import Eagle3
@@ -49,7 +49,7 @@ class PEagle(Eagle3, MaskedBody):
         return self.config.num_depths
 
     @classmethod
-    def for_target(cls, target: IncrementalModel, target_ids: Int[Tensor, " draft_vocab"], num_layers: int, num_depths: int,
+    def for_target(cls, target: Runner, target_ids: Int[Tensor, " draft_vocab"], num_layers: int, num_depths: int,
                    mask_token_id: int | None = None) -> PEagle:
         """A new drafter for `num_depths` tokens, initialised from the target. mask_token_id None: last id of the vocabulary.
 

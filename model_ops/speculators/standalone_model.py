@@ -23,10 +23,10 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.model_drafter import ModelDrafter
+from model_ops.decoding.runner import new_runner
 from model_ops.errors import ModelError
-from model_ops.model_families import MODEL_TYPES
+from model_ops.losses.chunked_head import Head
 from model_ops.models.model_directory import headers, load_model, load_tokenizer, read_config, save_model
 from model_ops.models.target_digest import target_digest
 from model_ops.speculators.documents import Documents
@@ -77,10 +77,11 @@ class StandaloneModel(DraftModel):
 
     def scored(self, hidden: Float[Tensor, "rows hidden"],
                step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
-        return hidden.float(), self.language_model.lm_head.weight
+        head = Head.of(self.language_model)
+        return hidden.float() * head.scale, head.weight
 
     def drafter(self, greedy: bool = False) -> ModelDrafter:
-        return ModelDrafter(IncrementalModel(self.language_model), self.config.vocab_size, greedy)
+        return ModelDrafter(new_runner(self.language_model), self.config.vocab_size, greedy)
 
     def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
              verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
@@ -104,8 +105,9 @@ def check_draft_model(directory: Path, target: Path) -> None:
     if config.get("quantization_config") is not None:
         raise ModelError(f"draft_model: {directory} is quantized and cannot be trained: give the model that it was quantized "
                          "from")
-    if config["model_type"] not in MODEL_TYPES:
-        raise ModelError(f"draft_model: {directory} is a {config['model_type']}; choose one of {', '.join(MODEL_TYPES)}")
+    if config.get("final_logit_softcapping"):
+        raise ModelError(f"draft_model: {directory} caps its logits, which the training of a drafter does not: choose another "
+                         "model")
     if target_digest(directory) == target_digest(target):
         raise ModelError(f"draft_model: {directory} holds the target's own weights: drafting would cost as much as answering; "
                          "give a smaller model")

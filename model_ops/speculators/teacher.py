@@ -49,10 +49,11 @@ class TeacherLogits:
 
 
 class Teacher:
-    """The target's head and the ascending ids of the draft vocabulary."""
+    """The target's head and the ascending ids of the draft vocabulary. soft_cap c: a logit l is c tanh(l / c) (Gemma 2)."""
 
-    def __init__(self, head: Float[Tensor, "vocab hidden"], target_ids: Int[Tensor, " draft_vocab"]):
-        self.head = head.detach()
+    def __init__(self, head: Float[Tensor, "vocab hidden"], target_ids: Int[Tensor, " draft_vocab"],
+                 soft_cap: float | None = None):
+        self.head, self.soft_cap = head.detach(), soft_cap
         self.target_ids = target_ids.to(head.device)
         self.whole = len(target_ids) == head.shape[0]
 
@@ -72,7 +73,7 @@ class Teacher:
         last, vocab = last.to(self.head.dtype), self.head.shape[0]
         with torch.autocast(last.device.type, enabled=False):
             if self.whole:
-                return TeacherLogits(last @ self.head.T, None, labels)
+                return TeacherLogits(self._capped(last @ self.head.T), None, labels)
             kept = last.new_empty(len(last), self.draft_vocab_size)
             highest = last.new_full((len(last), 1), float("-inf"), dtype=torch.float32)
             total = torch.zeros_like(highest)
@@ -81,13 +82,16 @@ class Teacher:
             edges = [*range(0, vocab, at_once), vocab]
             columns = torch.searchsorted(self.target_ids, torch.tensor(edges, device=last.device)).tolist()
             for start, end, first, after in zip(edges, edges[1:], columns, columns[1:], strict=False):
-                chunk = last @ self.head[start:end].T
+                chunk = self._capped(last @ self.head[start:end].T)
                 kept[:, first:after] = chunk.index_select(1, self.target_ids[first:after] - start)
                 chunk = chunk.float()
                 top = torch.maximum(highest, chunk.amax(-1, keepdim=True))
                 total = total * (highest - top).exp() + chunk.sub_(top).exp_().sum(-1, keepdim=True)
                 highest = top
             return TeacherLogits(kept, total.log_().add_(highest), labels)
+
+    def _capped(self, logits: Float[Tensor, "positions vocab"]) -> Tensor:
+        return logits if self.soft_cap is None else logits.div_(self.soft_cap).tanh_().mul_(self.soft_cap)
 
     def probabilities(self, last: Float[Tensor, "positions hidden"]) -> Float32[Tensor, "positions draft_vocab"]:
         """Probabilities of all positions at once; for few positions."""

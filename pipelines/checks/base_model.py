@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from model_ops.model_families import MODEL_TYPES
+from model_ops.families.table import FAMILIES
 from model_ops.models.adapter_base import WEIGHTS, tokenizer_directory
 from model_ops.models.mtp_tensors import has_layers
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
@@ -133,31 +133,45 @@ def _adapter(base: Base) -> list[Finding]:
 
 
 def _families(recipe: Recipe, base: Base) -> list[Finding]:
-    from model_ops.models.isolation import PROVEN
-
     kind, body = base.model_type, "qwen2" if has_layers(base.config) else base.model_type
     found = []
-    if body in PROVEN:
-        found.append(ok("architecture", f"{kind} is proven to keep packed documents apart"))
-    else:
-        found.append(warning("architecture", f"{kind} is not among those proven to keep packed documents apart "
-                             f"({', '.join(PROVEN)})", "it is tried when training begins, and refused where documents see each "
-                             "other"))
     quantized = isinstance(base.config.get("quantization_config"), dict)
     if quantized:
         found.append(problem("architecture", "the base model is quantized already, and fine-tuning starts from floats",
                              "name the model before it was quantized"))
-    if body not in MODEL_TYPES:
-        for stage, on in (("quantize", recipe.quantize.enabled), ("speculator", recipe.speculator.enabled)):
-            if on:
-                found.append(problem("architecture", f"{stage} is known for {', '.join(MODEL_TYPES)}, not for {kind}",
-                                     f"set {stage}: {{enabled: false}}"))
+    if body not in FAMILIES:
+        found += _tried(recipe, base)
+    elif FAMILIES[body].rows == "packed":
+        found.append(ok("architecture", f"{kind} ({FAMILIES[body].title}): attention keeps the documents of a row apart"))
+    else:
+        found.append(ok("architecture", f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
+                        "because the model carries a state along the row"))
     drafter = recipe.speculator
     start = ARCHITECTURES[drafter.architecture].starts_from
     if recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
         found.append(problem("architecture", f"speculator.architecture {drafter.architecture} {lacking}",
                              "take another architecture, such as eagle3"))
     return found
+
+
+def _tried(recipe: Recipe, base: Base) -> list[Finding]:
+    """Tries a family that no table names on a small model of the base's config."""
+    from model_ops.trials.unknown_family import try_family
+
+    kind, trial = base.model_type, try_family(base.config)
+    if not trial.tried:
+        return [warning("architecture", f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too "
+                        "large to be tried here", "it is tried when training begins, and refused where documents see each "
+                        "other")]
+    found = []
+    uses = (("training", trial.train, True, "name a model of another family"),
+            ("decoding", trial.decode, recipe.speculator.enabled, "set speculator: {enabled: false}"),
+            ("quantize", trial.quantize, recipe.quantize.enabled, "set quantize: {enabled: false}"))
+    for use, said, wanted, remedy in uses:
+        if wanted and said is not None:
+            found.append(problem("architecture", f"{use}: {said}", remedy))
+    return found or [ok("architecture", f"{kind} is in no table, and was tried on a small model: documents stay apart, "
+                        "gradients are finite, and decoding with a cache is exact")]
 
 
 def _depth(recipe: Recipe, base: Base | None) -> list[Finding]:

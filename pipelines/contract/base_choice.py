@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from model_ops.errors import ModelError
-from model_ops.model_families import MODEL_TYPES
+from model_ops.families.table import FAMILIES
 from model_ops.models.adapter_base import base_of_adapter, is_adapter
 
 TINY = "tiny"
@@ -75,7 +75,7 @@ class Base:
     @property
     def served(self) -> bool:
         """Whether quantization, decoding and drafters support this architecture. True if the architecture is not known yet."""
-        return self.kind != "directory" or self.model_type in MODEL_TYPES
+        return self.kind != "directory" or self.model_type in FAMILIES
 
 
 def look_at_base(name: str, home: Path | None = None) -> Base:

@@ -18,7 +18,7 @@ from model_ops.speculators.verify_dflash import verify_dflash, verify_dflash_in_
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.decoding.runner import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -88,7 +88,7 @@ def _model_class() -> type[DraftModel]:
     return DFlash
 
 
-def _build(settings: DFlashSettings, target: IncrementalModel, target_ids: Tensor) -> DraftModel:
+def _build(settings: DFlashSettings, target: Runner, target_ids: Tensor) -> DraftModel:
     from model_ops.speculators.dflash import DFlash
 
     return DFlash.for_target(target, target_ids, num_layers=settings.num_layers, captured_layers=settings.captured_layers,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from model_ops.model_families import MODEL_TYPES
+from model_ops.families.table import FAMILIES
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
 from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
@@ -18,7 +18,7 @@ from model_ops.speculators.verify_layers import verify_same_vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.decoding.runner import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -50,7 +50,7 @@ class DraftModelSettings(SpeculatorSettings):
 
 def _is_drafting_language_model(config: Config) -> bool:
     """Whether a config.json is of a language model that names the target it was trained for."""
-    return WEIGHTS in config and config.get("model_type") in MODEL_TYPES and all(
+    return WEIGHTS in config and config.get("model_type") in FAMILIES and all(
         name.endswith("ForCausalLM") for name in config.get("architectures") or [""])
 
 
@@ -66,7 +66,7 @@ def _model_class() -> type[DraftModel]:
     return StandaloneModel
 
 
-def _build(settings: DraftModelSettings, target: IncrementalModel, target_ids: Tensor) -> DraftModel:
+def _build(settings: DraftModelSettings, target: Runner, target_ids: Tensor) -> DraftModel:
     from model_ops.speculators.standalone_model import StandaloneModel
 
     return StandaloneModel.from_directory(Path(settings.draft_model)).to(target.device)

@@ -16,7 +16,7 @@ from model_ops.speculators.verify_eagle3 import verify_eagle3, verify_eagle3_in_
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.decoding.runner import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -47,7 +47,7 @@ def _model_class() -> type[DraftModel]:
     return Eagle3
 
 
-def _build(settings: Eagle3Settings, target: IncrementalModel, target_ids: Tensor) -> DraftModel:
+def _build(settings: Eagle3Settings, target: Runner, target_ids: Tensor) -> DraftModel:
     from model_ops.speculators.eagle3 import Eagle3
     from model_ops.speculators.eagle3_config import Eagle3Config
 

@@ -14,7 +14,7 @@ from model_ops.speculators.verify_last_state import verify_medusa
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.decoding.runner import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -42,7 +42,7 @@ def _model_class() -> type[DraftModel]:
     return Medusa
 
 
-def _build(settings: MedusaSettings, target: IncrementalModel, target_ids: Tensor) -> DraftModel:
+def _build(settings: MedusaSettings, target: Runner, target_ids: Tensor) -> DraftModel:
     from model_ops.speculators.medusa import Medusa
 
     return Medusa.for_target(target, target_ids, num_heads=settings.num_speculative_tokens,

@@ -14,7 +14,7 @@ from model_ops.speculators.verify_last_state import verify_mlp
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.decoding.runner import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -51,7 +51,7 @@ def _model_class() -> type[DraftModel]:
     return MlpSpeculator
 
 
-def _build(settings: MlpSpeculatorSettings, target: IncrementalModel, target_ids: Tensor) -> DraftModel:
+def _build(settings: MlpSpeculatorSettings, target: Runner, target_ids: Tensor) -> DraftModel:
     from model_ops.speculators.mlp_speculator import MlpSpeculator
 
     return MlpSpeculator.for_target(target, num_heads=settings.num_speculative_tokens, inner_dim=settings.inner_dim,

@@ -17,7 +17,7 @@ from model_ops.speculators.verify_mtp import is_mtp, verify_mtp
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.decoding.runner import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -66,7 +66,7 @@ def _model_class() -> type[DraftModel]:
     return Mtp
 
 
-def _build(settings: MtpSettings, target: IncrementalModel, target_ids: Tensor) -> DraftModel:
+def _build(settings: MtpSettings, target: Runner, target_ids: Tensor) -> DraftModel:
     from model_ops.speculators.mtp import Mtp
 
     return Mtp.for_target(target, Path(settings.mtp_layer))

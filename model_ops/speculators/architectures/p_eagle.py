@@ -17,7 +17,7 @@ from model_ops.speculators.verify_eagle3 import verify_eagle3, verify_eagle3_in_
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model_ops.decoding.incremental import IncrementalModel
+    from model_ops.decoding.runner import Runner
     from model_ops.speculators.draft_model import DraftModel
     from model_ops.speculators.hidden_states import AnswerRow
 
@@ -52,7 +52,7 @@ def _model_class() -> type[DraftModel]:
     return PEagle
 
 
-def _build(settings: PEagleSettings, target: IncrementalModel, target_ids: Tensor) -> DraftModel:
+def _build(settings: PEagleSettings, target: Runner, target_ids: Tensor) -> DraftModel:
     from model_ops.speculators.p_eagle import PEagle
 
     return PEagle.for_target(target, target_ids, settings.num_layers, settings.num_speculative_tokens, settings.mask_token_id)

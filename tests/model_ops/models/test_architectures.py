@@ -3,7 +3,7 @@ attention, a few steps lower the loss, and what is saved is what is read back.""
 
 import pytest
 import torch
-from architectures import ARCHITECTURES, build
+from architectures import EVERY, build
 
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
@@ -14,7 +14,6 @@ from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
 
 LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]
-EVERY = sorted(ARCHITECTURES)
 
 
 def documents(lengths=LENGTHS, vocab_size=61):

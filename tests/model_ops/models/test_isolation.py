@@ -11,14 +11,14 @@ SMALL = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidd
          "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0}
 APART = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256},
-    "phi3": {}, "olmo2": {}, "mixtral": {"num_local_experts": 4},
-    "deepseek_v3": {"moe_intermediate_size": 24, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
-                    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
-                    "first_k_dense_replace": 1, "num_key_value_heads": 4},
+    "olmo": {}, "qwen2_moe": {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24, "num_experts": 4},
 }
-LEAKING = {
-    "mamba": {"state_size": 8}, "bloom": {"n_layer": 2, "n_head": 4}, "stablelm": {}, "nemotron": {},
-    "lfm2": {"full_attn_idxs": [1]},
+"""Architectures outside the table in which attention alone keeps documents apart."""
+STATES = {"stablelm": {}, "nemotron": {}, "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8,
+                                                  "mamba_chunk_size": 16}}
+"""Architectures outside the table with a state, whose documents are computed as rows of their own."""
+REFUSED = {
+    "mamba": {"state_size": 8}, "bloom": {"n_layer": 2, "n_head": 4},
     "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "n_positions": 256},
 }
 
@@ -29,17 +29,17 @@ def written(name, own, folder):
     return folder
 
 
-@pytest.mark.parametrize("name", LEAKING)
+@pytest.mark.parametrize("name", REFUSED)
 def test_an_architecture_whose_documents_see_each_other_is_refused(name, tmp_path):
-    folder = written(name, LEAKING[name], tmp_path)
+    folder = written(name, REFUSED[name], tmp_path)
     with pytest.raises(ModelError, match=r"influence each other|does not support packed documents") as refusal:
         load_model(folder, attention="packed")
     assert "trained are llama, " in str(refusal.value) and "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("name", [*APART, *STATES])
 def test_an_architecture_that_is_let_through_gives_each_documents_own_logits(name, tmp_path):
-    folder = written(name, APART[name], tmp_path)
+    folder = written(name, {**APART, **STATES}[name], tmp_path)
     packed = load_model(folder, attention="packed")
     plain = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
     lengths, ids = [9, 30, 21], torch.randint(3, 61, (60,), generator=torch.Generator().manual_seed(1))

@@ -112,16 +112,16 @@ def _quantized(place, folder):
     quantize.run(Job(operation="quantize", output=folder, inputs={"model": place / "small"}), Progress())
 
 
-def _of_another_kind(place, folder):
+def _with_a_soft_cap(place, folder):
     shutil.copytree(place / "small", folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "gemma2"}))
+    (folder / "config.json").write_text(json.dumps({**config, "final_logit_softcapping": 30.0}))
 
 
 @pytest.mark.parametrize(("build", "said"), [
     (lambda place, folder: shutil.copytree(place / "target", folder), "the target's own weights"),
     (_other_tokenizer, "another tokenizer than the target"), (_other_vocabulary_size, "has vocab_size 304 and the target 300"),
-    (_of_the_same_size, "would cost as much as answering"), (_quantized, "is quantized"), (_of_another_kind, "is a gemma2"),
+    (_of_the_same_size, "would cost as much as answering"), (_quantized, "is quantized"), (_with_a_soft_cap, "caps its logits"),
     (lambda place, folder: None, "config.json"),
 ])
 def test_what_cannot_draft_is_refused_before_anything_is_computed(place, tmp_path, build, said, monkeypatch):

@@ -1,0 +1,67 @@
+"""Chooses how a model is decoded, and what every way offers.
+
+    runner = new_runner(model)
+    cache = runner.new_cache(rows=64)
+    hidden, captured = runner.forward(ids, cache, capture=(2, 5, 7))
+    cache.lengths += 1                                    # makes the tokens visible; fewer takes drafts back
+
+- `IncrementalModel`: fused products for the families that `model_ops.families.table.FAST` lists.
+- `RaggedModel`: the model's own blocks with attention over a ragged cache, for every family in which attention is all that
+  connects tokens.
+- `StatefulModel`: transformers' own cache, row by row, for families with a state besides keys and values. Slower and exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from model_ops.decoding.incremental import IncrementalModel, runs_fast
+from model_ops.decoding.ragged_model import RaggedModel
+from model_ops.decoding.stateful_model import StatefulModel
+from model_ops.models.isolation import keeps_apart
+
+
+class DecodingCache(Protocol):
+    """What a runner keeps of the rows' tokens. lengths: tokens that are visible, by row."""
+
+    lengths: Int[Tensor, " rows"]
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        """Keeps only these rows, in this order."""
+
+
+class Runner(Protocol):
+    """A causal language model over a cache. max_positions: longest row, in tokens. soft_cap: of its logits; None without one.
+
+    head.weight gives the logits before the soft cap. final_norm: what the final norm multiplies with.
+    """
+
+    config: Any
+    max_positions: int
+    soft_cap: float | None
+    embedding: Float[Tensor, "vocab hidden"]
+    head: nn.Module
+    final_norm: Float[Tensor, " hidden"]
+    dtype: torch.dtype
+    device: torch.device
+
+    def new_cache(self, rows: int) -> DecodingCache: ...
+
+    def forward(self, ids: Int[Tensor, "rows tokens"], cache: DecodingCache, capture: Sequence[int] = (),
+                ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+        """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any)."""
+
+    def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens vocab"]:
+        """Logits in float32."""
+
+
+def new_runner(model: nn.Module) -> Runner:
+    """The fastest exact way to decode a model that was loaded with attention "sdpa" or "eager"; takes the model over."""
+    if runs_fast(model.config):
+        return IncrementalModel(model)
+    return RaggedModel(model) if keeps_apart(model) else StatefulModel(model)

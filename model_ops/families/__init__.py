@@ -1,0 +1,1 @@
+"""Model families: what each needs, and the table of them."""

@@ -1,0 +1,120 @@
+"""The matrices of a model's blocks that are quantized, by their names in a checkpoint and by their modules.
+
+    layers = block_layers(model_of_config(config))
+    layers.matrices["model.layers.0.mlp.experts.3.up_proj"]        # (out, in)
+
+Every Linear layer of a block is quantized, and every expert that checkpoints store as matrices of its own (transformers
+fuses them while loading). Routers stay float, because their outputs decide which experts compute; so do experts that a
+checkpoint stores as one weight (gpt-oss), head, embeddings, norms and convolutions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+
+from model_ops.errors import ModelError
+from model_ops.families.routers import ROUTERS
+
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)$")
+"""A layer of one expert in a checkpoint: module, number of the expert, name."""
+
+
+@dataclass(frozen=True)
+class BlockLayers:
+    """matrices: layer in the checkpoint -> (out_features, in_features), of all layers that are quantized.
+
+    tensors: shape of every tensor in a float checkpoint. linear: layer in the checkpoint -> module. experts: module with fused
+    experts -> its layers in the checkpoint, as [(gate, up, down)] by expert. renamed: other tensors whose names in checkpoint
+    and model differ. kept: matrices of blocks that stay float, by layer or module.
+    """
+
+    matrices: dict[str, tuple[int, int]] = field(default_factory=dict)
+    tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    linear: dict[str, str] = field(default_factory=dict)
+    experts: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
+
+
+def model_of_config(config: Mapping[str, Any]) -> PreTrainedModel:
+    """The model of a config.json on the meta device, without values. Raises ModelError if transformers cannot build it."""
+    values = {name: value for name, value in config.items() if name not in ("quantization_config", "model_type")}
+    try:
+        found = AutoConfig.for_model(config["model_type"], **values)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(found, dtype=torch.bfloat16)
+    except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
+        said = " ".join(str(error).split())
+        raise ModelError(f"transformers cannot build a {config.get('model_type')} from this config.json: {said}") from error
+
+
+def block_layers(model: PreTrainedModel) -> BlockLayers:
+    """The quantized layers of a model. Raises ModelError if names of its tensors cannot be followed into a checkpoint."""
+    state = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
+    found = BlockLayers(tensors={name: tuple(value.shape) for name, value in _in_checkpoint(model, state).items()})
+    linear = {name for name, module in model.named_modules() if ".layers." in name and isinstance(module, nn.Linear)
+              and name.rpartition(".")[2] not in ROUTERS}
+    for name, value in state.items():
+        module, _, last = name.rpartition(".")
+        stored = [name] if name in found.tensors else list(_in_checkpoint(model, {name: value}))
+        if ".layers." not in name:
+            _follow(found, name, stored)
+        elif module in linear and last == "weight":
+            (layer,) = _follow(found, name, stored)
+            layer = layer.removesuffix(".weight")
+            found.linear[layer] = module
+            found.matrices[layer] = tuple(value.shape)
+        elif value.ndim == 3 and module.endswith("experts") and name not in found.tensors:
+            continue  # stored expert by expert, followed below
+        else:
+            (kept,) = _follow(found, name, stored)
+            if value.ndim > 1 and not last.endswith("bias"):
+                found.kept.append(kept.removesuffix(".weight") if kept.endswith(".weight") else kept.rpartition(".")[0])
+    for layer in found.tensors:
+        if match := EXPERT.match(layer.removesuffix(".weight")):
+            found.matrices[match.group()] = found.tensors[layer]
+    for module in {name.rpartition(".")[0] for name, value in state.items() if value.ndim == 3 and name not in found.tensors}:
+        found.experts[module] = _experts(model, module, state)
+    found.kept[:] = sorted(set(found.kept))
+    return found
+
+
+def _follow(found: BlockLayers, name: str, stored: list[str]) -> list[str]:
+    """Notes that a tensor has one other name in the checkpoint."""
+    if len(stored) != 1 or stored[0] not in found.tensors:
+        raise ModelError(f"tensor {name} is stored as {', '.join(stored) or 'nothing'}: such a layout cannot be quantized here")
+    if stored[0] != name:
+        found.renamed[stored[0]] = name
+    return stored
+
+
+def _experts(model: PreTrainedModel, module: str, state: dict[str, Tensor]) -> list[tuple[str, str, str]]:
+    """Names in the checkpoint of (gate, up, down) by expert."""
+    own = {name: value for name, value in state.items() if name.rpartition(".")[0] == module}
+    by_expert: dict[int, dict[str, str]] = {}
+    for tensor in _in_checkpoint(model, own):
+        match = EXPERT.match(tensor.removesuffix(".weight"))
+        part = match and PARTS.get(match.group(3))
+        if not part:
+            raise ModelError(f"the experts in {module} are stored as {tensor}: such a layout cannot be quantized here")
+        by_expert.setdefault(int(match.group(2)), {})[part] = match.group()
+    if any(parts.keys() != {"gate", "up", "down"} for parts in by_expert.values()):
+        raise ModelError(f"the experts in {module} are not gated MLPs: they cannot be quantized here")
+    return [(parts["gate"], parts["up"], parts["down"]) for _, parts in sorted(by_expert.items())]
+
+
+PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
+"""Name of an expert's layer in checkpoints -> what it is (w1, w2, w3: Mixtral)."""
+
+
+def _in_checkpoint(model: PreTrainedModel, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return revert_weight_conversion(model, state)
+

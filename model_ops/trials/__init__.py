@@ -1,0 +1,1 @@
+"""Operations tried on small models: on a family that the table does not know, and on every family of the table."""

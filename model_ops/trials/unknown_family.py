@@ -1,0 +1,129 @@
+"""Tries a family that the table does not know, on a small random model of its config, before anything is spent.
+
+    found = try_family(config)          # a config.json
+    found.train, found.decode, found.quantize      # None: it works; else one sentence
+
+The model has the config's widths and kinds of layers, but few layers, a small vocabulary and narrow MLPs. Tried are:
+documents of a row kept apart, finite gradients, decoding with a cache equal to decoding without, and layers to quantize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from model_ops.decoding.runner import new_runner
+from model_ops.errors import ModelError
+from model_ops.families.loading import attention_with_cache
+from model_ops.models.isolation import FAILURES, isolate_documents
+from model_ops.models.tiny_families import scatter_weights
+from model_ops.quantization.block_layers import block_layers
+
+VOCABULARY, NARROW, MOST_LAYERS = 64, 64, 4
+WIDTHS = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size")
+"""Config values that are cut to NARROW; heads and the width of the residual stream stay."""
+
+MOST_PARAMETERS = 300_000_000
+"""A model that is still larger is not tried before the run; its training tries it."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What works: None, or a sentence that says why not. tried: False if even the small model is too large."""
+
+    train: str | None = None
+    decode: str | None = None
+    quantize: str | None = None
+    tried: bool = True
+
+
+def try_family(config: Mapping[str, Any]) -> Trial:
+    """Tries training, decoding and quantization. Takes seconds on a CPU."""
+    kind = str(config.get("model_type"))
+    try:
+        small = small_config(config)
+        with torch.device("meta"):
+            whole = AutoModelForCausalLM.from_config(small, trust_remote_code=False)
+    except (*FAILURES, ImportError, OSError) as error:
+        said = f"transformers builds no causal language model from this {kind} config ({type(error).__name__})"
+        return Trial(said, said, said)
+    if sum(parameter.numel() for parameter in whole.parameters()) > MOST_PARAMETERS:
+        return Trial(tried=False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Trial(_said(_train, small, kind), _said(_decode, small, kind), _said(_quantize, small, kind))
+
+
+def small_config(config: Mapping[str, Any]) -> PretrainedConfig:
+    """The config of a small model of the same kind: one layer of each kind, two at least."""
+    values = {name: value for name, value in config.items()
+              if name not in ("model_type", "quantization_config", "architectures", "dtype", "torch_dtype")}
+    kinds = list(values.get("layer_types") or [])
+    layers = 2
+    if kinds:
+        layers = max(2, min(MOST_LAYERS, max(kinds.index(kind) for kind in set(kinds)) + 1))
+        values["layer_types"] = kinds[:layers]
+    values |= {"num_hidden_layers": layers, "vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": 2,
+               "pad_token_id": 0}
+    values |= {name: min(NARROW, values[name]) for name in WIDTHS if type(values.get(name)) is int}
+    return AutoConfig.for_model(str(config["model_type"]), **values)
+
+
+def _said(step: Any, small: PretrainedConfig, kind: str) -> str | None:
+    try:
+        step(small, kind)
+    except ModelError as error:
+        return str(error)
+    except (*FAILURES, ImportError, OSError) as error:
+        return f"{kind} does not run in the {step.__name__.strip('_')} trial ({type(error).__name__})"
+    return None
+
+
+def _built(small: PretrainedConfig, attention: str) -> PreTrainedModel:
+    try:
+        model = AutoModelForCausalLM.from_config(small, attn_implementation=attention, dtype=torch.float32)
+    except (KeyError, ValueError) as error:
+        raise ModelError(f"the attention of {small.model_type} does not support packed documents") from error
+    scatter_weights(model, seed=0)
+    return model.eval()
+
+
+def _train(small: PretrainedConfig, kind: str) -> None:
+    model = _built(small, "packed")
+    isolate_documents(model, Path(kind))
+    ids = torch.arange(3, 14)[None] % VOCABULARY
+    positions = torch.cat((torch.arange(5), torch.arange(6)))[None]
+    logits = model(input_ids=ids, position_ids=positions, use_cache=False, document_lengths=[5, 6]).logits
+    logits.float().logsumexp(-1).sum().backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            raise ModelError(f"the gradient of {name} in a {kind} is not finite, so it cannot be trained")
+
+
+@torch.no_grad()
+def _decode(small: PretrainedConfig, kind: str) -> None:
+    model = _built(small, attention_with_cache(small))
+    ids = torch.arange(3, 15)[None] % VOCABULARY
+    whole = model(input_ids=ids, use_cache=False).logits.float()
+    runner = new_runner(model)
+    cache = runner.new_cache(1)
+    parts = []
+    for part in ids.split((7, 1, 4), dim=1):
+        parts.append(runner.logits(runner.forward(part, cache)[0]))
+        cache.lengths += part.shape[1]
+    wrong = float((torch.cat(parts, 1) - whole).abs().max())
+    if not wrong <= 1e-3 * max(1.0, float(whole.abs().max())):
+        raise ModelError(f"decoding a {kind} with a cache gives other logits than without (by {wrong:.2g}), so it cannot be "
+                         "decoded here")
+
+
+def _quantize(small: PretrainedConfig, kind: str) -> None:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(small, dtype=torch.bfloat16)
+    if not block_layers(model).matrices:
+        raise ModelError(f"the blocks of a {kind} hold no Linear layer to quantize")
