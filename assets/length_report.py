@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS, WORKER_POOL
+from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.evaluate_settings import EvaluateSettings
@@ -16,7 +16,7 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=["base_model", "sft_dataset"], group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=["base_model", "sft_dataset"], group_name=MODELS, kinds={"parquet"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/measure_lengths.py")[:12],
 )
 def length_report(
@@ -33,7 +33,7 @@ def length_report(
 
     Counted in the base model's tokens, before anything is trained. Made from `base_model` and `sft_dataset`. Lies in
     `datasets/<workload>/length_report/<version>/` (limits.parquet, lengths.json,
-    rendered.html: rows as they are rendered).
+    rendered.html: rows as they are rendered, with what is learnt marked).
     """
     limits = length_limits(policy, {"sft": sft_settings, "student": student_settings}, speculator_settings, evaluate_settings,
                            release_settings)

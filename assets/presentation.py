@@ -17,6 +17,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from resources.artefacts.manifest import Manifest
+from resources.plain_text import visible
 from resources.workshop.workshop import Workshop
 
 LARGEST_PICTURE = 150_000
@@ -49,6 +50,8 @@ def shown(manifest: Manifest, workshop: Workshop, **more: Any) -> dg.Materialize
     for file in manifest.files:
         if file.path.endswith(".png") and file.bytes <= LARGEST_PICTURE:
             metadata[Path(file.path).stem] = embedded((directory / file.path).read_bytes(), Path(file.path).stem)
+        if file.path == "rendered.md":
+            metadata["what_is_learnt"] = dg.MetadataValue.md(visible((directory / file.path).read_text(), lines=True))
         if file.path.endswith(".html"):
             metadata[Path(file.path).stem] = dg.MetadataValue.path(str(directory / file.path))
     return dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(manifest.digest))

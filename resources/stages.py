@@ -71,7 +71,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", demo_seconds=5),
     Stage("served_answers", "dataset", "datasets", "build_served_answers", demo_seconds=2),
     Stage("base_model", "model", "models", "tiny_base", role="base", demo_seconds=165),
-    Stage("length_report", "dataset", "datasets", "measure_lengths", demo_seconds=8),
+    Stage("length_report", "dataset", "models", "measure_lengths", demo_seconds=8),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
           demo_seconds=175),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",

@@ -13,8 +13,8 @@ one line per limit and split:
     lost                   rows that the stage cannot use at all
 
 and lengths.json: tokens of rows and prompts, and `problems`, one sentence for each later stage that could not work at all. Of a
-split with more than ROWS rows, evenly spaced ones are compared. rendered.html shows some rows as they are rendered: context,
-learnt tokens, rows that are left out.
+split with more than ROWS rows, evenly spaced ones are compared. rendered.html and rendered.md show some rows as they are
+rendered: context, learnt tokens, rows that are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
 from model_ops.progress import Progress
 from model_ops.rendering.chat_template import Unrenderable
-from model_ops.rendering.picture import look, page
+from model_ops.rendering.picture import look, markdown, page
 from model_ops.rendering.row import Split, iterate_rows
 from model_ops.rendering.settings import RenderingSettings
 from model_ops.training.conversations import TokenizeCounts, tokenize
@@ -112,7 +112,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     pq.write_table(pa.Table.from_pylist([asdict(cost) for cost in found.costs], schema=SCHEMA), job.output / "limits.parquet")
     report = {"positions": positions, **lengths, "problems": found.problems, "notes": found.notes}
     write_json(job.output / "lengths.json", report)
-    write_text(job.output / "rendered.html", page(look(dataset, "train", tokenizer, ROWS_SHOWN)))
+    picture = look(dataset, "train", tokenizer, ROWS_SHOWN)
+    write_text(job.output / "rendered.html", page(picture))
+    write_text(job.output / "rendered.md", markdown(picture))
     losing = {f"{cost.limit} ({cost.dataset_split})": {"cut": cost.cut, "lost": cost.lost, "of": cost.rows}
               for cost in found.costs if cost.cut or cost.lost}
     return json.loads(json.dumps({**report, "limits": losing}))

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from model_ops.rendering.tokens import Context
 
 ROWS_LOOKED_AT = 2_000
 """Rows that are rendered to count the ones that are left out."""
+
+TICKS = re.compile(r"`{3,}")
 
 TEMPLATE = Path(__file__).with_name("templates") / "picture.html.j2"
 
@@ -118,6 +121,23 @@ def runs(tokenizer: PreTrainedTokenizerBase, context: Context) -> list[Run]:
             found.append(Run(tokenizer.decode(input_ids[begin:end]), bool(targets[begin]), int(end - begin)))
         begin = end
     return found
+
+
+def markdown(picture: Picture, rows: int = 3, characters: int = 1_500) -> str:
+    """The first rows as Markdown, learnt text between « and ». Of a longer text the beginning and the end are shown."""
+    lines = [f"First {picture.looked_at:,} rows of {picture.split}: {picture.contexts:,} contexts, {picture.tokens:,} tokens, "
+             f"{picture.learnt_tokens:,} learnt. Learnt text stands between « and »."]
+    lines += [f"- {count:,} rows are left out: {reason}" for reason, count in picture.dropped.items()]
+    for row in picture.rows[:rows]:
+        lines.append(f"**{row.row_id}** " + (f"left out: {row.refusal}" if row.refusal else
+                                             f"{row.learnt_tokens:,} of {row.tokens:,} tokens learnt"))
+        for context in row.contexts:
+            text = "".join(f"«{run.text}»" if run.is_learnt else run.text for run in context)
+            if len(text) > characters:
+                text = f"{text[:characters // 2]}\n[...]\n{text[-characters // 2:]}"
+            fence = "`" * (max((len(ticks) for ticks in TICKS.findall(text)), default=2) + 1)
+            lines.append(f"{fence}\n{text}\n{fence}")
+    return "\n\n".join(lines) + "\n"
 
 
 def page(picture: Picture) -> str:

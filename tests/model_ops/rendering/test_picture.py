@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.template_kinds import answer, tokenizer_of, user
 from model_ops.errors import ModelError
-from model_ops.rendering.picture import Run, look, page
+from model_ops.rendering.picture import Run, look, markdown, page
 
 TEMPLATE = ("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.role + ':' + m.content }}"
             "<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
@@ -39,6 +39,13 @@ def test_the_page_escapes_what_rows_say(dataset):
     text = page(look(dataset, "train", tokenizer_of(TEMPLATE), count=3))
     assert "&lt;b&gt;one&lt;/b&gt;" in text and "<b>one</b>" not in text
     assert "<mark>1&lt;|im_end|&gt;</mark>" in text and "no answer with weight 1" in text
+
+
+def test_the_markdown_keeps_to_its_fences(tmp_path):
+    rows = [[user("```\n# no heading"), answer("1" * 4_000)]]
+    pq.write_table(pa.table({"row_id": ["row-0"], "messages": [json.dumps(row) for row in rows]}), tmp_path / "train.parquet")
+    text = markdown(look(tmp_path, "train", tokenizer_of(TEMPLATE), 1))
+    assert "````\nuser:```\n# no heading<|im_end|>assistant:«1" in text and "[...]" in text and len(text) < 2_500
 
 
 def test_one_row_alone_and_a_row_that_is_not_there(dataset):
