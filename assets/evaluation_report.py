@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.ownership import OWNERS, RELEASE, WORKER_POOL
 from assets.presentation import shown
-from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.evaluation.settings import EvaluateSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
 from resources.stages import model_chain

@@ -18,9 +18,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.record import record
+from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.evaluate_settings import EvaluateSettings
 from pipelines.demo.run_demo import WORKLOAD, run_demo
 from resources.artefacts.registry import Registry
 from resources.lake import Lake

@@ -31,6 +31,8 @@ class Prompt:
     """User messages before the answer."""
     has_system: bool = False
     has_tools: bool = False
+    interaction_id: str | None = None
+    """The logged interaction with the answer, if it is known."""
 
 
 def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Prompt]:
@@ -40,7 +42,8 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
     """
     rows = read_rows(dataset, split)
     path = dataset / f"{split}.parquet"
-    present = [name for name in ("session_id", "prompt_shape", "workload") if name in pq.read_schema(path).names]
+    known = pq.read_schema(path).names
+    present = [name for name in ("session_id", "prompt_shape", "workload", "interaction_ids") if name in known]
     labels = pq.read_table(path, columns=present).to_pylist() if present else [{}] * len(rows)
     prompts = []
     for row, label in zip(rows, labels, strict=True):
@@ -52,7 +55,8 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
             prompts.append(Prompt(
                 row.row_id, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
                 render_prompt(tokenizer, replace(row, messages=before)), str(label.get("workload") or ""),
-                turns=roles.count("user"), has_system=bool({"system", "developer"} & set(roles)), has_tools=bool(row.tools)))
+                turns=roles.count("user"), has_system=bool({"system", "developer"} & set(roles)), has_tools=bool(row.tools),
+                interaction_id=_logged_as(row.messages, label.get("interaction_ids") or [])))
     return prompts
 
 
@@ -64,6 +68,13 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, row: Row) -> list[int]:
     if not isinstance(tokenizer.chat_template, str):
         raise ModelError("the target's tokenizer has no chat template; put a chat_template.jinja into its directory")
     return tokenizer(render(row, tokenizer, add_generation_prompt=True), add_special_tokens=False)["input_ids"]
+
+
+def _logged_as(messages: list[dict], ids: list[str]) -> str | None:
+    """The interaction with the last answer. ids belong to the answers with a loss, in order, then to copies."""
+    answers = [message for message in messages if message.get("role") == "assistant"]
+    learnt = sum(message.get("weight", 1) != 0 for message in answers)
+    return ids[learnt - 1] if answers[-1].get("weight", 1) != 0 and len(ids) >= learnt else None
 
 
 def choose_prompts(prompts: list[Prompt], limit: int | None, seed: int) -> list[Prompt]:

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
+from model_ops.evaluation.settings import EvaluationSettings
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.evaluate_settings import EvaluationSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings

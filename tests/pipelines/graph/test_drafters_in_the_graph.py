@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from assets import evaluation_report, quantized_model, speculator
-from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.speculators.registry import ARCHITECTURES, speculator_settings
 from resources.artefacts.registry import Registry
