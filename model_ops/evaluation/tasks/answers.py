@@ -2,7 +2,7 @@
 
     answers = answer_items(directory, items, settings, batch_size=64, seed=0, progress)     # {item key: {"greedy": ["..."]}}
 
-A thought before `</think>` is no part of an answer. An item has no answer if its prompt does not fit or the chat template refuses
+A thought before `</think>` is no part of an answer. An item has no answer if its prompt does not fit or the template refuses
 it.
 """
 
