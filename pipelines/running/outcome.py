@@ -57,7 +57,8 @@ class Outcome:
         elif kind == "reused":
             self._reused[event["step"]] = dict(event)
         elif kind == "check" and not event["passed"]:
-            self.messages.append(f"{event['step']}: the check {event['check']} did not pass")
+            why = f": {event['why']}" if event.get("why") else ""
+            self.messages.append(f"{event['step']}: the check {event['check']} did not pass{why}")
         elif kind == "refused":
             self.messages.append(event["message"])
         return None

@@ -195,7 +195,10 @@ class _Listener:
             self._failed(step, event.event_specific_data.error, entry.timestamp)
         elif event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
-            relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed})
+            problems = check.metadata.get("problems")
+            why = {} if check.passed or problems is None else {"why": str(problems.value)}
+            relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed,
+                   **why})
         elif step in self.names and event.event_type in STATES:  # a check's step is reported with its result
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
 
