@@ -1,6 +1,6 @@
 """The result of one gate: number, interval, bound, what was compared; and the sentence about it.
 
-    missed(gate)          # "gate loss_above_base: 0.154 nats per token (95 % interval 0.12 to 0.19, ...)", or None if it holds
+    missed(gate)          # "gate loss_above_base: 0.154 nats per token (95 % interval ...)", or None if it holds
 
 Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's noise, the
 compared models are not the right ones: a quantized model does not predict better than the model it was made from.
@@ -79,8 +79,8 @@ class GateResult(BaseModel):
 
     @property
     def interval_text(self) -> str:
-        """`0.12 to 0.19`; "" without an interval."""
-        return "" if self.low is None or self.high is None else f"{self.low:.4g} to {self.high:.4g}"
+        """`0.1200 to 0.1900`; "" without an interval."""
+        return "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
 
     @property
     def figures(self) -> str:

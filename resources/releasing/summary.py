@@ -87,8 +87,8 @@ class Summary:
         for gate in self.gates:
             problem = missed(gate)
             state = "missed" if problem else "nothing to compare" if gate.nothing_to_compare else "holds"
-            measured = "not measured" if gate.measured is None else f"{gate.measured:.4g}"
-            about = gate.compared_text or gate.reason
+            measured = "not measured" if gate.measured is None else f"{gate.measured:.4f}"
+            about = gate.reason if gate.measured is None else gate.compared_text
             rows.append([gate.name.replace("_", " "), state, measured, gate.interval_text, gate.wanted_text, about])
         return Section(
             "Gates", ["gate", "state", "measured", "95 % interval", "wanted", "of"], rows,

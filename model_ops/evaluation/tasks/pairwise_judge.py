@@ -32,6 +32,7 @@ class PairwiseJudge:
 
     def __init__(self, settings: AnswerJudgeSettings):
         self.settings = settings
+        self._silent = 0
         try:
             self._api = OpenAiApi.of(settings)
         except MissingKeyError as error:
@@ -66,6 +67,8 @@ class PairwiseJudge:
         return -1.0 if (first, second) == ("B", "A") else 0.0
 
     def _better(self, item: JudgedItem, first: str, second: str) -> str | None:
+        if self._silent >= 2 * self.settings.concurrency:  # the server is gone: do not wait for it again and again
+            return None
         most = self.settings.max_characters
         question = json.dumps(item.messages, ensure_ascii=False)
         parts = {"question": question, "reference": item.reference, "A": first, "B": second}
@@ -75,7 +78,9 @@ class PairwiseJudge:
         try:
             response = self._api.request("POST", "/chat/completions", body)
         except urllib3.exceptions.HTTPError:
+            self._silent += 1
             return None
+        self._silent = self._silent + 1 if response.status in AGAIN else 0
         if response.status != 200 and response.status not in AGAIN:
             raise ModelError(f"the judge at {self.settings.base_url} refuses {self.settings.model} (HTTP {response.status}): "
                              "check base_url, model and api_key_env of evaluation.tasks.judge")

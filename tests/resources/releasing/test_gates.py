@@ -59,7 +59,7 @@ def test_a_served_model_that_is_worse_than_its_base_is_refused():
     """The case that an earlier version let pass: base 3.260, served 3.414, every gate green."""
     result = gate(Gates(**OFF | {"loss_above_base": 0.02}), measured())
     assert not result.passed
-    assert missed(result) == ("gate loss_above_base: 0.154 nats per token (95 % interval 0.12 to 0.19; target against base, "
+    assert missed(result) == ("gate loss_above_base: 0.154 nats per token (95 % interval 0.1200 to 0.1900; target against base, "
                               "held-out sessions, 300 rows), where the upper end of its interval must be at most 0.02")
 
 
