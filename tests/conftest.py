@@ -74,7 +74,7 @@ speculator:
   answers: {prompts: 48, max_new_tokens: 24}
 evaluation: {rows: 24, prompts: 16, max_new_tokens: 24}
 release:
-  gates: {recovery: 0.95, acceptance_length: 1.0}
+  gates: {recovery: 0.95, acceptance_length: 1.0, acceptance_gain: null}
 """
 
 

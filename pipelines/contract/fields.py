@@ -99,7 +99,7 @@ class RecipeFields(Settings):
         default_factory=dict, description="Curated or synthetic training examples by name",
         json_schema_extra={"type": ["object", "null"]})
     evals: dict[Name, EvalSettings] = Field(
-        default_factory=dict, description="Evaluation suites by name, which training rows must not contain",
+        default_factory=dict, description="Evaluation suites by name: kept out of the training rows, and asked",
         json_schema_extra={"type": ["object", "null"]})
     tiny: TinyBaseSettings = Field(
         default_factory=TinyBaseSettings, description="Size and training of the base model, where base_model is `tiny`")

@@ -33,9 +33,11 @@ seeds:
   handmade: {uri: ./seeds.jsonl}
 """),
     Section("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
-            "(`curation.decontamination`).", """\
+            "(`curation.decontamination`), and the evaluation asks items whose answers it can score "
+            "([evaluation.md](evaluation.md)).", """\
 evals:
   gsm8k: {uri: ./evals/gsm8k.jsonl, format: gsm8k}
+  extract: {uri: ./evals/extract.jsonl, task: json_schema}
 """),
     Section("tiny", "tiny", "Used only with `base_model: tiny`. It takes the [training keys](#training-keys) as well.", """\
 base_model: tiny
