@@ -12,10 +12,11 @@ from resources.releasing.model_policy import ModelPolicy
 from resources.stages import model_chain
 from resources.workshop.workshop import Workshop
 
+OF_THE_DRAFTER = ("served_answers", "speculator_dataset", "speculator")
+
 
 @dg.asset(
-    deps=[*(model.name for model in model_chain()), "served_answers", "speculator_dataset", "speculator", "sft_dataset",
-          "eval_suite"],
+    deps=[*(model.name for model in model_chain()), *OF_THE_DRAFTER, "sft_dataset", "eval_suite"],
     group_name=RELEASE, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/evaluate.py")[:12],
 )

@@ -60,7 +60,8 @@ def main() -> None:
             "num_speculative_tokens": evaluation["settings"]["num_speculative_tokens"],
             "acceptance": [
                 {key: found[key] for key in
-                 ("drafter", "num_speculative_tokens", "sampling", "temperature", "tau", "tau_low", "tau_high", "prompts", "tokens", "looping_share")}
+                 ("drafter", "num_speculative_tokens", "sampling", "temperature", "tau", "tau_low", "tau_high", "prompts",
+                  "tokens", "looping_share")}
                 for found in evaluation["acceptance"] if found["drafter"] != "none"
             ],
         },

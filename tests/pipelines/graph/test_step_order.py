@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from resources.artefacts.manifest import Code, Input, Manifest
+from resources.lake import Lake
 
 RECIPE = "workload: math-tutor\nbase_model: {base}\nsources: {{gateway: {{uri: logs/}}}}\nfirst_day: 2026-06-01\n"
 JUDGE = 'curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_quality: 4}\n'
@@ -68,14 +69,17 @@ def test_a_step_waits_for_what_its_asset_reads(tmp_path, student, quantize, judg
 class RecordingWorkshop:
     """Stands in for the workshop: makes nothing, and refuses to give what no step of this run has made."""
 
-    def __init__(self):
+    workload = "math-tutor"
+
+    def __init__(self, lake):
+        self.lake = lake
         self.made: dict[str, set[str]] = {}
 
     def current(self, kind, name):
         assert name in self.made, f"{name} is read and no step before has made it"
         return self._manifest(kind, name)
 
-    def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None):
+    def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None, pinned=None):
         self.made[name] = {manifest.name.split("/")[1] for manifest in inputs.values()}
         return self._manifest(kind, name)
 
@@ -101,7 +105,7 @@ class RecordingWorkshop:
 @pytest.mark.parametrize("student, quantize, drafter", sorted({(a, b, d) for a, b, _, d in SWITCHES}))
 def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, student, quantize, drafter):
     graph = graph_of(tmp_path, student, quantize, False, drafter)
-    workshop = RecordingWorkshop()
+    workshop = RecordingWorkshop(Lake.open(tmp_path / "lake"))
     workshop.made["sft_dataset"] = set()
     found = {key.path[-1]: key for key in graph.resolve_asset_graph().executable_asset_keys}
     chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers")) or name.startswith("specul")]
