@@ -22,12 +22,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from model_ops.atomic_files import write_text
 from model_ops.evaluation.tasks.item import Item
@@ -57,6 +57,12 @@ class EvalSettings(BaseModel):
         "auto", description="How answers are scored. auto: number for gsm8k, unit_tests for humaneval, function_call for bfcl, "
         "nothing for other formats. none: the items are only kept out of the training rows")
     answers: Uri | None = Field(None, description="Second file of format bfcl, with the accepted calls under the same ids")
+
+    @model_validator(mode="after")
+    def _answers_are_calls(self) -> Self:
+        if self.answers is not None and self.format not in ("auto", "bfcl"):
+            raise ValueError(f"answers names the accepted calls of format bfcl, and format is {self.format}: leave answers out")
+        return self
 
 
 def build_eval_suite(evals: dict[str, EvalSettings], output: Path) -> dict[str, int]:

@@ -26,13 +26,15 @@ NOT_IN_REPORT = "the evaluation report does not hold it"
 class Compared:
     """What a report measured, and what there was to compare.
 
-    champion: its release; None if no other model was served yet. champion_problem: why it could not be compared with.
+    suites: evaluation suites that were to be asked. champion: its release; None if no other model was served yet.
+    champion_problem: why it could not be compared with.
     student: whether the served model went through distillation. drafter: architecture of the release's drafter; None for none.
     temperature: of acceptance in reports without `as logged`.
     """
 
     measurements: Sequence[Measurement]
     not_measured: Mapping[str, str] = field(default_factory=dict)
+    suites: Sequence[str] = ()
     champion: str | None = None
     champion_problem: str = ""
     student: bool = False
@@ -42,7 +44,7 @@ class Compared:
     @classmethod
     def of(cls, report: Mapping[str, Any], **known: Any) -> Compared:
         """From the content of a report.json, also of an earlier version."""
-        return cls(measurements_of(dict(report)), report.get("not_measured", {}), **known)
+        return cls(measurements_of(dict(report)), report.get("not_measured", {}), tuple(report.get("tasks", {})), **known)
 
 
 def check_gates(gates: Gates, compared: Compared) -> list[GateResult]:
@@ -73,15 +75,14 @@ def _losses(gates: Gates, compared: Compared) -> Iterator[GateResult]:
 
 def _accuracies(gates: Gates, compared: Compared) -> Iterator[GateResult]:
     """A gate for each suite that was asked, over sampled answers where there are some, else over greedy ones."""
-    suites = dict.fromkeys(found.on for found in compared.measurements if found.what in ("accuracy", "accuracy_gain"))
     for against, margin in (("base", gates.accuracy_below_base), ("champion", gates.accuracy_below_champion)):
-        if margin is None or not suites:
+        if margin is None or not compared.suites:
             continue
         name = f"accuracy_below_{against}"
         if against == "champion" and (nothing := _champion(compared, name, -margin)) is not None:
             yield nothing
             continue
-        for suite in suites:
+        for suite in compared.suites:
             on_suite = [found for found in compared.measurements
                         if found.what == "accuracy_gain" and found.on == suite and found.against == against]
             found = next((each for each in on_suite if each.sampling != GREEDY), on_suite[0] if on_suite else None)

@@ -53,7 +53,8 @@ def test_a_served_model_that_became_worse_at_a_suite(tmp_path, monkeypatch):
     worse = find(found.measurements, "accuracy_gain", of="target", against="base", on="gsm8k")
     assert worse.value == -0.5 and -0.7 < worse.low < worse.high < -0.3 and worse.n == 40
     assert find(found.measurements, "accuracy", of="target", on="code").value == 0.0
-    assert found.not_measured == {} and found.suites["code"] == {"kind": "unit_tests", "items": 3, "asked": 3}
+    assert found.not_measured == {} and found.suites["code"].items() >= {"kind": "unit_tests", "items": 3, "asked": 3}.items()
+    assert "seccomp" in found.suites["code"]["isolation"]
     rows = pq.read_table(tmp_path / "out" / "task_scores.parquet").to_pylist()
     assert len(rows) == 2 * 43 and {row["model"] for row in rows} == {"target", "base"}
 

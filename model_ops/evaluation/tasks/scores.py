@@ -37,7 +37,7 @@ SCHEMA = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("model", 
 
 @dataclass
 class TaskScores:
-    """suites: kind, items, items asked, and how programs were isolated, by suite."""
+    """suites: kind, items, items asked, and how programs were isolated, by suite that was to be asked."""
 
     suites: dict[str, dict[str, Any]] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
@@ -58,6 +58,9 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     chosen = {suite: _choice(items, settings) for suite, items in suites.items() if suite not in found.not_measured}
     found.suites = {suite: {"kind": items[0].kind, "items": len(suites[suite]), "asked": len(items)}
                     for suite, items in chosen.items()}
+    for suite, items in chosen.items():
+        if items[0].kind == "unit_tests":
+            found.suites[suite]["isolation"] = _isolation(settings.tasks)
     answers = _all_answers(job, settings, [item for items in chosen.values() for item in items], found, progress)
     rows: list[dict[str, Any]] = []
     for suite, items in chosen.items():
@@ -68,8 +71,9 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
         except ModelError as error:
             found.not_measured[suite] = str(error)
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), job.output / "task_scores.parquet")
+    same = {role for role, given in answers.items() if given is answers.get("target")}
     for suite in chosen:
-        _measure(found, suite, [row for row in rows if row["suite"] == suite], settings.seed)
+        _measure(found, suite, [row for row in rows if row["suite"] == suite], same, settings.seed)
     return found
 
 
@@ -140,8 +144,18 @@ def _row(item: Item, model: str, against: str, sampling: str, score: float) -> d
             "score": score}
 
 
-def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], seed: int) -> None:
-    """Adds each model's mean score, and the target's gain over each other model on the items that both answered."""
+def _isolation(settings: TaskSettings) -> str:
+    """How programs are isolated on this machine; "" if they cannot be."""
+    try:
+        return run_program("pass", settings.test_seconds, settings.test_memory_mb).isolation
+    except ModelError:
+        return ""
+
+
+def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], same: set[str], seed: int) -> None:
+    """Adds each model's mean score, and the target's gain over each other model on the items that both answered.
+
+    same: roles with the target's own weights, whose gain is 0 without any uncertainty."""
     scores: dict[tuple[str, str, str], dict[str, float]] = {}
     for row in rows:
         scores.setdefault((row["model"], row["against"], row["sampling"]), {})[row["item_id"]] = row["score"]
@@ -158,7 +172,7 @@ def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], seed: in
         if model == "target" or not both:
             continue
         gains = [own[item] - by_item[item] for item in both]
-        low, high = mean_interval(gains, -1.0, 1.0, seed) or (None, None)
+        low, high = (0.0, 0.0) if model in same else mean_interval(gains, -1.0, 1.0, seed) or (None, None)
         found.measurements.append(Measurement(
             what="accuracy_gain", of="target", against=model, sampling=sampling, value=float(np.mean(gains)), low=low,
             high=high, n=len(gains), unit="share", **shared | {"method": "paired " + OVER_ITEMS}))

@@ -85,10 +85,12 @@ def test_each_suite_has_its_gate_over_sampled_answers_where_there_are_some():
     greedy = measured(**shared, on="gsm8k", sampling="greedy", value=-0.3, low=-0.4, high=-0.2)
     sampled = measured(**shared, on="gsm8k", sampling="sampled", value=0.0, low=-0.05, high=0.05)
     worse = measured(**shared, on="calls", sampling="greedy", value=-0.08, low=-0.15, high=-0.01)
-    found = check_gates(only(accuracy_below_base=0.1), Compared([greedy, sampled, worse]))
+    found = check_gates(only(accuracy_below_base=0.1), Compared([greedy, sampled, worse], {"code": "no seccomp"}, ("gsm8k", "calls", "code")))
     assert [(each.name, each.passed, each.sampling) for each in found] == [
-        ("accuracy_below_base/gsm8k", True, "sampled"), ("accuracy_below_base/calls", False, "greedy")]
+        ("accuracy_below_base/gsm8k", True, "sampled"), ("accuracy_below_base/calls", False, "greedy"),
+        ("accuracy_below_base/code", False, "")]
     assert "where the lower end of its interval must be at least -0.1" in found[1].why
+    assert "not measured (no seccomp)" in found[2].why
 
 
 def test_the_drafter_must_beat_the_best_lookup_as_the_traffic_is_sampled():
