@@ -24,7 +24,7 @@ from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import evaluate, generate, quantize, speculator
 from model_ops.progress import Progress
 from model_ops.training.conversations import read_documents
-from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +176,15 @@ def test_no_usable_prompt_is_reported_and_the_losses_are_measured(place, tmp_pat
     report = json.loads((tmp_path / "report.json").read_text())
     assert "raise max_length" in report["not_measured"]["acceptance"] and numbers["prompts"] == 0
     assert numbers["loss_target"] > 0 and not any(name.startswith("tau_") for name in numbers)
+
+
+def test_losses_over_other_tokens_are_compared_by_row():
+    """The other model reads a row as half as many tokens; its second row was cut, so only the first counts."""
+    found = likelihoods.Likelihoods()
+    own = [RowLoss("a", 6.0, 4), RowLoss("b", 1.0, 4), RowLoss("c", 8.0, 4)]
+    other = [RowLoss("a", 4.0, 2), RowLoss("b", 9.0, 2), RowLoss("c", 4.0, 2)]
+    likelihoods._compare(found, "target", "champion", other, own, {"b"}, 0)
+    [increase] = found.measurements
+    assert increase.value == (6.0 + 8.0 - 4.0 - 4.0) / 8 and increase.n == 2
+    likelihoods._compare(found, "target", "base", other, own, {"a", "b", "c"}, 0)
+    assert "no test row in common" in found.not_measured["loss of target against base"]

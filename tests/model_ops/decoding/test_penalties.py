@@ -42,6 +42,19 @@ def test_the_formula_token_by_token():
                 assert found[row, position, token].item() == pytest.approx(wanted, abs=1e-6)
 
 
+class Oracle:
+    """Drafts what the target will answer."""
+
+    def __init__(self, answer):
+        self.left = list(answer)
+
+    def extend(self, tokens):
+        self.left = self.left[len(tokens):]
+
+    def propose(self, count):
+        return self.left[:count]
+
+
 @pytest.mark.parametrize("options", [
     {"temperature": 0.0, "penalties": Penalties(repetition=1.3, frequency=0.4, presence=0.2)},
     {"temperature": 1.0, "penalties": Penalties(frequency=1.5), "truncation": Truncation(top_k=20)},
@@ -52,6 +65,10 @@ def test_a_deterministic_drafter_changes_no_token(runner, options):
     alone = decode(runner, PROMPTS, names, **given)
     drafted = decode(runner, PROMPTS, names, drafter=LookupDrafter(NgramIndex), num_speculative_tokens=4, **given)
     assert [answer.tokens for answer in drafted] == [answer.tokens for answer in alone]
+    for name, prompt, answer in zip(names, PROMPTS, alone, strict=True):
+        told = LookupDrafter(lambda _, answer=answer: Oracle(answer.tokens))
+        [oracle] = decode(runner, [prompt], [name], drafter=told, num_speculative_tokens=4, **given)
+        assert oracle.tokens == answer.tokens and oracle.accepted >= 0.7 * (len(answer.tokens) - 1)
     plain = decode(runner, PROMPTS, names, **given | {"penalties": Penalties()})
     assert [answer.tokens for answer in plain] != [answer.tokens for answer in alone]
 
