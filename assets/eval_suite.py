@@ -1,4 +1,4 @@
-"""eval_suite: the items that training rows must not contain."""
+"""eval_suite: the items that training rows must not contain, and that the evaluation asks."""
 
 import dagster as dg
 
@@ -15,14 +15,17 @@ from resources.workshop.workshop import Workshop
 def eval_suite(
     workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]
 ) -> dg.MaterializeResult:
-    """The recipe's evaluation suites as rows of prompt and answer, which training rows must not contain.
+    """The recipe's evaluation suites as rows of prompt and answer, which training rows must not contain, and as tasks to ask.
 
     Made from the files under `evals:`. Lies in `datasets/<workload>/eval_suite/<version>/items.parquet`.
     """
     manifest = workshop.build(
         "dataset", "eval_suite", op="build_eval_suite", sources=("resources/composing/eval_suite.py",),
-        config={name: settings.model_dump(mode="json", exclude={"uri"}) for name, settings in evals.items()},
-        inputs=workshop.outside({name: settings.uri for name, settings in evals.items()}),
+        config={name: settings.model_dump(mode="json", exclude={"uri", "answers"}) for name, settings in evals.items()},
+        inputs=workshop.outside({
+            **{name: settings.uri for name, settings in evals.items()},
+            **{f"{name} answers": settings.answers for name, settings in evals.items() if settings.answers},
+        }),
         work=lambda output: {"items": build_eval_suite(evals, output)},
     )
     return shown(manifest, workshop)

@@ -4,8 +4,8 @@ import dagster as dg
 
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
+from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest

@@ -1,5 +1,6 @@
 """release_candidate: target, drafter, serving scripts and report, checked against the recipe's gates."""
 
+import json
 from dataclasses import asdict
 
 import dagster as dg
@@ -9,8 +10,9 @@ from assets.presentation import shown, table
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.settings import SpeculatorSettings
 from resources.artefacts.source_digest import source_digest
+from resources.releasing.champion import champion_to_beat
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.gates import check_gates
+from resources.releasing.gates import Compared, check_gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.parts import superseded
 from resources.releasing.release import ReleaseSettings, read_release, recheck, write_release
@@ -19,7 +21,7 @@ from resources.releasing.summary import summarise
 from resources.stages import last_model
 from resources.workshop.workshop import Workshop
 
-SOURCES = ("resources/releasing/release.py", "resources/releasing/gates.py", "resources/releasing/summary.py")
+SOURCES = tuple(f"resources/releasing/{name}.py" for name in ("release", "gates", "champion", "summary"))
 
 
 @dg.asset(
@@ -41,20 +43,24 @@ def release_candidate(
     drafter = workshop.current("model", "speculator") if policy.speculator else None
     evaluation = workshop.current("dataset", "evaluation_report")
     serving = ARCHITECTURES[speculator_settings.architecture].serving
-    gates = check_gates(
-        release_settings.gates, evaluation.metrics, speculator_settings.answers.measured_at,
-        serving.architecture if drafter else None,
-    )
+    champion = champion_to_beat(workshop.lake, workshop.workload, target)
+    gates = check_gates(release_settings.gates, Compared.of(
+        json.loads((workshop.directory(evaluation) / "report.json").read_text()),
+        champion=champion.release if champion else None, champion_problem=champion.problem if champion else "",
+        student="student_model" in policy.stages, drafter=serving.architecture if drafter else None,
+        temperature=speculator_settings.answers.measured_at,
+    ))
 
     def work(output):
         k = speculator_settings.num_speculative_tokens
         write_release(output, workshop.workload, target, drafter, k, gates, serving)
-        summary = summarise(workshop.lake, workshop.workload, serving)
-        return summary.write(output) | {gate.name: gate.passed for gate in gates}
+        summary = summarise(workshop.lake, workshop.workload, serving, gates, output.name)
+        return summary.write(output) | {"gates": {gate.name: gate.model_dump(exclude={"name"}) for gate in gates}}
 
     manifest = workshop.build(
         "release", "release", op="release", sources=SOURCES,
-        config=release_settings.gates.model_dump() | {"serving": asdict(serving) if drafter else None},
+        config=release_settings.gates.model_dump() | {
+            "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None},
         inputs=[item.as_input() for item in (target, drafter, evaluation) if item is not None], work=work,
     )
     Endpoint(workshop.lake, workshop.workload).nominate(subject_of(workshop.directory(manifest)))

@@ -18,9 +18,11 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.record import record
+from model_ops.evaluation.earlier_reports import measurements_of
+from model_ops.evaluation.measurement import find
+from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.evaluate_settings import EvaluateSettings
 from pipelines.demo.run_demo import WORKLOAD, run_demo
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
@@ -54,11 +56,12 @@ def main() -> None:
             },
             "loss": {name: round(found["loss"], 4) for name, found in evaluation["models"].items()}
             | {"student_by_plain_sft": round(control, 4)},
-            "recovery": round(evaluation["recovery"], 4),
+            "recovery": round(find(measurements_of(evaluation), "recovery").value, 4),
             "num_speculative_tokens": evaluation["settings"]["num_speculative_tokens"],
             "acceptance": [
                 {key: found[key] for key in
-                 ("drafter", "temperature", "tau", "tau_low", "tau_high", "prompts", "tokens", "looping_share")}
+                 ("drafter", "num_speculative_tokens", "sampling", "temperature", "tau", "tau_low", "tau_high", "prompts",
+                  "tokens", "looping_share")}
                 for found in evaluation["acceptance"] if found["drafter"] != "none"
             ],
         },

@@ -74,7 +74,7 @@ speculator:
   answers: {prompts: 48, max_new_tokens: 24}
 evaluation: {rows: 24, prompts: 16, max_new_tokens: 24}
 release:
-  gates: {recovery: 0.95, acceptance_length: 1.0}
+  gates: {recovery: 0.95, acceptance_length: 1.0, acceptance_gain: null}
 """
 
 
@@ -90,7 +90,7 @@ def make_release():
     of the same model."""
     from model_ops.speculators.serving import Serving
     from resources.artefacts.registry import Registry
-    from resources.releasing.gates import GateResult
+    from resources.releasing.gate_result import GateResult
     from resources.releasing.release import write_release
 
     def make(lake, number: int, workload: str = "tutor", recovery: float = 0.999) -> Path:

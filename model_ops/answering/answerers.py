@@ -4,8 +4,8 @@
         replies = answers.answer(asked)               # a Reply for each Asked
         for chunk in answers.chunks(asked): ...       # groups to answer together
 
-The generator supports temperature, top-p, top-k and min-p. `refused(sampling)` names the other parameters of a request; a turn
-with any of them is left out and counted.
+The generator supports temperature, top-p, top-k, min-p and penalties. `refused(sampling)` names the other parameters of a
+request; a turn with any of them is left out and counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -84,12 +84,11 @@ class OwnGenerator:
         self.positions = read_config(target)["max_position_embeddings"]
 
     def refused(self, sampling: Sampling) -> list[str]:
-        return sampling.other_names
+        return sampling.unsupported_names
 
     def chunks(self, asked: Sequence[Asked]) -> list[list[Asked]]:
         def sampled_alike(each: Asked) -> tuple:
-            truncation = each.sampling.truncation
-            return each.sampling.temperature, truncation.top_p, truncation.top_k, truncation.min_p
+            return each.sampling.temperature, *astuple(each.sampling.truncation), *astuple(each.sampling.penalties)
 
         size, found = self.settings.batch_size * CHUNK_BATCHES, []
         for _, alike in groupby(sorted(asked, key=lambda each: (*sampled_alike(each), len(each.ids))), sampled_alike):
@@ -104,8 +103,8 @@ class OwnGenerator:
         sampling = asked[0].sampling
         answers = decode(
             self.runner, [each.ids for each in asked], [each.name for each in asked], eos_ids=end_of_text_ids(self.target),
-            temperature=sampling.temperature, truncation=sampling.truncation, seed=self.settings.seed,
-            max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size)
+            temperature=sampling.temperature, truncation=sampling.truncation, penalties=sampling.penalties,
+            seed=self.settings.seed, max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size)
         replies = []
         for each, answer in zip(asked, answers, strict=True):
             limit = room_of(each, self.settings)

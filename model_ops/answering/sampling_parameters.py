@@ -5,7 +5,7 @@
 
 Defaults are the server's: the target's generation_config.json (which vLLM and SGLang read), else temperature 1.0 and no
 truncation. `others` holds further parameters that change the distribution; they are sent to an endpoint, and the project's own
-generator does not support them. Parameters that do not change it (seeds, streaming, log-probs) are left out.
+generator supports only the penalties among them. Parameters that do not change it (seeds, streaming, log-probs) are left out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from model_ops.decoding.penalties import NO_PENALTIES, Penalties
 from model_ops.decoding.truncation import NONE, Truncation
 
 NEUTRAL: dict[str, Any] = {
@@ -27,6 +28,9 @@ NEUTRAL: dict[str, Any] = {
 """Parameters besides temperature and truncation that change sampling, each with its neutral value."""
 
 LIMITS = ("max_completion_tokens", "max_tokens", "max_new_tokens", "max_output_tokens")
+
+PENALTIES = {"repetition": (1e-6, 1e6), "presence": (-2, 2), "frequency": (-2, 2)}
+"""Penalties that the decoder applies, each with the values that servers accept."""
 
 LEAST_TOP_P = 1e-6
 """Value for top_p 0, which some APIs accept for greedy sampling; servers want a number above 0."""
@@ -47,6 +51,18 @@ class Sampling:
     @property
     def other_names(self) -> list[str]:
         return sorted(json.loads(self.others))
+
+    @property
+    def penalties(self) -> Penalties:
+        """The penalties on repeated tokens."""
+        said = json.loads(self.others)
+        return Penalties(**{name: _or(_number(said.get(f"{name}_penalty"), least, most), getattr(NO_PENALTIES, name))
+                            for name, (least, most) in PENALTIES.items()})
+
+    @property
+    def unsupported_names(self) -> list[str]:
+        """Parameters that the project's own decoder does not support."""
+        return [name for name in self.other_names if name.removesuffix("_penalty") not in PENALTIES]
 
     def as_json(self) -> str:
         """The parameters as JSON, for a row of answers."""

@@ -49,6 +49,8 @@ class AcceptanceRow:
     drafted: int
     accepted: int
     accepted_at: list[int]
+    sampling: str = ""
+    """How the rows of one measurement were sampled: `greedy`, `temperature 1`, `as logged`."""
 
 
 GROUPS: dict[str, Callable[[AcceptanceRow], str]] = {

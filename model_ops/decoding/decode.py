@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from model_ops.decoding.drafters import Drafter, Proposal
+from model_ops.decoding.penalties import NO_PENALTIES, History, Penalties, penalized
 from model_ops.decoding.runner import Runner
 from model_ops.decoding.sampling import ACCEPT, DRAFT, FINAL, choose, row_uniforms, verify_draws, verify_matches
-from model_ops.decoding.truncation import NONE, Truncation
+from model_ops.decoding.truncation import NONE, Truncation, truncated
 from model_ops.errors import ModelError
 
 COMPACT_BELOW = 0.8
@@ -67,15 +68,15 @@ def decode(
     beyond: int = 0,
     on_batch: Callable[[int], None] | None = None,
     truncation: Truncation = NONE,
+    penalties: Penalties = NO_PENALTIES,
 ) -> list[Answer]:
-    """Answers to all prompts, in their order. Truncated sampling (top-p, top-k, min-p) works only without a drafter.
+    """Answers to all prompts, in their order, with or without a drafter. Penalties act at any temperature, truncation
+    (top-p, top-k, min-p) where tokens are sampled.
 
     beyond: number of tokens to decode after each answer's end (for `lookup.replay`); they are not counted.
     on_batch is called after each batch with the number of finished rows. Raises ModelError for an empty prompt or one that
     leaves no room for an answer within the target's positions.
     """
-    if drafter is not None and truncation != NONE:
-        raise ValueError("truncated sampling (top_p, top_k, min_p) is not supported with a drafter: decode without one")
     room = runner.max_positions
     for row_id, prompt in zip(row_ids, prompts, strict=True):
         if not 0 < len(prompt) < room:
@@ -85,7 +86,8 @@ def decode(
     for start in range(0, len(order), batch_size):
         rows = order[start:start + batch_size]
         batch = _Batch(runner, drafter, [prompts[row] for row in rows], [row_ids[row] for row in rows],
-                       frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed, beyond, truncation)
+                       frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed, beyond, truncation,
+                       penalties)
         batch.run()
         for row, answer in zip(rows, batch.answers, strict=True):
             answers[row] = answer
@@ -98,8 +100,8 @@ class _Batch:
     """Rows that are decoded together. `live` maps the rows of the tensors to the rows of `answers`."""
 
     def __init__(self, runner, drafter, prompts, row_ids, eos_ids, temperature, max_new_tokens, drafts, seed, beyond,
-                 truncation):
-        self.truncation = truncation
+                 truncation, penalties):
+        self.truncation, self.penalties = truncation, penalties
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
@@ -113,6 +115,7 @@ class _Batch:
         self.live = list(range(len(prompts)))
         self.uniforms = row_uniforms(row_ids, max_new_tokens + max(self.drafts, beyond) + 1, seed).to(runner.device)
         self.cache = runner.new_cache(len(prompts))
+        self.history: History | None = None
 
     def run(self) -> None:
         last = self._prefill()
@@ -130,7 +133,12 @@ class _Batch:
         self.cache.lengths += lengths
         each = torch.arange(len(self.prompts), device=ids.device)
         logits = self.runner.logits(hidden[each, lengths - 1])
+        if self.penalties != NO_PENALTIES:
+            self.history = History(self.prompts, logits.shape[-1], logits.device)
+            logits = penalized(logits[:, None], self.penalties, self.history).squeeze(1)
         first = choose(logits, self.temperature, self.uniforms[:, 0, FINAL], self.truncation)
+        if self.history is not None:
+            self.history.add(first[:, None], torch.ones_like(first))
         if self.drafter is not None:
             self.drafter.begin(self.prompts, first, captured)
         for row, token in zip(self.live, first.tolist(), strict=True):
@@ -152,10 +160,15 @@ class _Batch:
             ids = torch.cat((ids, proposal.tokens), dim=1)
         capture = self.drafter.capture if self.drafter is not None else ()
         hidden, captured = self.runner.forward(ids, self.cache, capture)
-        accepted, token = self._verify(self.runner.logits(hidden), proposal, uniforms)
+        logits = self.runner.logits(hidden)
+        if self.history is not None:
+            logits = penalized(logits, self.penalties, self.history, ids[:, 1:])
+        accepted, token = self._verify(logits, proposal, uniforms)
         emitted = torch.cat((ids[:, 1:], token[:, None]), dim=1)
         emitted.scatter_(1, accepted[:, None], token[:, None])
         self.cache.lengths += accepted + 1
+        if self.history is not None:
+            self.history.add(emitted, accepted + 1)
         if self.drafter is not None:
             self.drafter.advance(emitted, accepted + 1, captured)
         drafted = proposal.valid.sum(dim=1).tolist() if proposal is not None else [0] * len(self.live)
@@ -179,7 +192,9 @@ class _Batch:
             if proposal is None:
                 return torch.zeros_like(choices[:, 0]), choices[:, 0]
             return verify_matches(choices, proposal.tokens, proposal.valid)
-        target = (logits / self.temperature).softmax(dim=-1)
+        target = truncated((logits / self.temperature).softmax(dim=-1), self.truncation)
+        if self.truncation != NONE:
+            target = target / target.sum(dim=-1, keepdim=True)
         return verify_draws(target, proposal.tokens, proposal.probabilities, proposal.target_ids,
                             proposal.draft_index, uniforms[:, :-1, ACCEPT], uniforms[:, :, FINAL])
 
@@ -208,6 +223,8 @@ class _Batch:
         self.live = [self.live[place] for place in running]
         self.uniforms = self.uniforms[rows]
         self.cache.keep(rows)
+        if self.history is not None:
+            self.history.keep(rows)
         if self.drafter is not None:
             self.drafter.keep(rows)
         return last[rows]

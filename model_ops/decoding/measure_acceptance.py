@@ -10,7 +10,7 @@ or with past answers, and takes in the answers in the order of the prompts.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +20,11 @@ from model_ops.decoding.decode import Answer, decode
 from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.lookup import Counts, LookupDrafter, replay
 from model_ops.decoding.ngram import NgramIndex
+from model_ops.decoding.penalties import NO_PENALTIES, Penalties
 from model_ops.decoding.prompts import Prompt
 from model_ops.decoding.runner import Runner
 from model_ops.decoding.suffix import SuffixCache
+from model_ops.decoding.truncation import NONE, Truncation
 
 
 @dataclass(frozen=True)
@@ -47,36 +49,42 @@ def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, Drafter]:
 
 def measure(runner: Runner, drafters: dict[str, Drafter], prompts: Sequence[Prompt], *,
             eos_ids: Collection[int], temperature: float, max_new_tokens: int, num_speculative_tokens: int,
-            batch_size: int, seed: int, target_alone: bool = True) -> Measured:
+            batch_size: int, seed: int, target_alone: bool = True, lengths: Mapping[str, int] | None = None,
+            truncation: Truncation = NONE, penalties: Penalties = NO_PENALTIES) -> Measured:
     """Decodes with the target alone, then with each drafter, over the same prompts and random numbers.
 
     The text with a lookup drafter is the target's own, so its acceptance is counted with `lookup.replay` instead of decoding
     again; the counts equal decoding the prompts one after another.
+    lengths: number of drafted tokens of drafters for which it differs from num_speculative_tokens.
     target_alone: False leaves out the rows of the target alone, and does not decode it unless a lookup drafter needs its text.
     """
     ids, row_ids = [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts]
     options = {"eos_ids": eos_ids, "temperature": temperature, "max_new_tokens": max_new_tokens,
-               "batch_size": batch_size, "seed": seed}
+               "batch_size": batch_size, "seed": seed, "truncation": truncation, "penalties": penalties}
+    lengths = lengths or {}
     rows: list[AcceptanceRow] = []
     speed: dict[str, float] = {}
     identical: dict[str, float] = {}
     if target_alone or any(isinstance(drafter, LookupDrafter) for drafter in drafters.values()):
         started_s = time.monotonic()
-        alone = decode(runner, ids, row_ids, beyond=num_speculative_tokens, **options)
-        speed["none"] = sum(len(answer.tokens) for answer in alone) / (time.monotonic() - started_s)
+        longest = max([num_speculative_tokens, *(lengths.get(name, 0) for name in drafters)])
+        alone = decode(runner, ids, row_ids, beyond=longest, **options)
+        decoded = sum(len(answer.tokens) + len(answer.beyond) for answer in alone)
+        speed["none"] = decoded / (time.monotonic() - started_s)
     if target_alone:
         rows += [_row("none", temperature, 0, prompt, answer, _counts(answer))
                  for prompt, answer in zip(prompts, alone, strict=True)]
     for name, drafter in drafters.items():
+        drafted = lengths.get(name, num_speculative_tokens)
         if isinstance(drafter, LookupDrafter):
             for prompt, answer in zip(prompts, alone, strict=True):
-                counts = replay(drafter.open_index(prompt.ids), answer.tokens, answer.beyond, num_speculative_tokens)
-                rows.append(_row(name, temperature, num_speculative_tokens, prompt, answer, counts))
+                counts = replay(drafter.open_index(prompt.ids), answer.tokens, answer.beyond, drafted)
+                rows.append(_row(name, temperature, drafted, prompt, answer, counts))
             continue
         started_s = time.monotonic()
-        answers = decode(runner, ids, row_ids, drafter=drafter, num_speculative_tokens=num_speculative_tokens, **options)
+        answers = decode(runner, ids, row_ids, drafter=drafter, num_speculative_tokens=drafted, **options)
         speed[name] = sum(len(answer.tokens) for answer in answers) / (time.monotonic() - started_s)
-        rows += [_row(name, temperature, num_speculative_tokens, prompt, answer, _counts(answer))
+        rows += [_row(name, temperature, drafted, prompt, answer, _counts(answer))
                  for prompt, answer in zip(prompts, answers, strict=True)]
         if target_alone and temperature == 0:
             same = [with_it.tokens == without.tokens for with_it, without in zip(answers, alone, strict=True)]

@@ -33,6 +33,8 @@ class Prompt:
     """User messages before the answer."""
     has_system: bool = False
     has_tools: bool = False
+    interaction_id: str | None = None
+    """The logged interaction with the answer, if it is known."""
 
 
 def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase) -> list[Prompt]:
@@ -43,7 +45,8 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
     """
     rows = read_rows(dataset, split)
     path = dataset / f"{split}.parquet"
-    present = [name for name in ("session_id", "prompt_shape", "workload") if name in pq.read_schema(path).names]
+    known = pq.read_schema(path).names
+    present = [name for name in ("session_id", "prompt_shape", "workload") if name in known]
     labels = pq.read_table(path, columns=present).to_pylist() if present else [{}] * len(rows)
     prompts, template, encoder = [], ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
     for row, label in zip(rows, labels, strict=True):
@@ -59,7 +62,8 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
             prompts.append(Prompt(
                 row.row_id, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""), ids,
                 str(label.get("workload") or ""), turns=roles.count("user"),
-                has_system=bool({"system", "developer"} & set(roles)), has_tools=bool(row.tools)))
+                has_system=bool({"system", "developer"} & set(roles)), has_tools=bool(row.tools),
+                interaction_id=row.interaction_of(last)))
     return prompts
 
 

@@ -32,12 +32,12 @@ def plot_losses(losses: dict[str, float], path: Path) -> None:
 
 def plot_acceptance(summaries: list[dict[str, Any]], path: Path) -> None:
     """Left: share of target forwards that accept the draft at each position. Right: tau with its 95 % interval. One line or
-    dot per drafter and temperature."""
+    dot per drafter and way of sampling."""
     figure, (by_position, taus) = plt.subplots(1, 2, figsize=(10.4, 4.0), width_ratios=(3, 2), layout="constrained")
     for summary in summaries:
         shares = summary["accepted_by_position"]
         by_position.plot(range(1, len(shares) + 1), shares, marker="o", color=_color(summary["drafter"]),
-                         linestyle="-" if summary["temperature"] == 0 else "--", label=_label(summary))
+                         linestyle="-" if summary["sampling"] == "greedy" else "--", label=_label(summary))
     by_position.set_xlabel("draft position")
     by_position.set_ylabel("share of forwards that accept it")
     by_position.set_xticks(range(1, max(len(summary["accepted_by_position"]) for summary in summaries) + 1))
@@ -54,23 +54,23 @@ def plot_acceptance(summaries: list[dict[str, Any]], path: Path) -> None:
 
 def plot_groups(summaries: list[dict[str, Any]], path: Path) -> bool:
     """tau of every drafter with its 95 % interval, grouped by each property in which the prompts differ; one column per
-    temperature. Returns False, and draws nothing, if the prompts differ in no property."""
-    temperatures = sorted({summary["temperature"] for summary in summaries})
+    way of sampling. Returns False, and draws nothing, if the prompts differ in no property."""
+    ways = list(dict.fromkeys(summary["sampling"] for summary in summaries))
     prompts = {(property_, group): found["prompts"] for summary in summaries
                for property_, groups in summary["tau_by"].items() if len(groups) > 1
                for group, found in _largest(groups).items()}
     if not prompts:
         return False
-    figure, columns = plt.subplots(1, len(temperatures), figsize=(3.0 + 3.4 * len(temperatures), 0.42 * len(prompts) + 1.5),
+    figure, columns = plt.subplots(1, len(ways), figsize=(3.0 + 3.4 * len(ways), 0.42 * len(prompts) + 1.5),
                                    sharex=True, sharey=True, squeeze=False, layout="constrained")
     drafters = list(dict.fromkeys(summary["drafter"] for summary in summaries))
-    for axes, temperature in zip(columns[0], temperatures, strict=True):
-        for summary in (summary for summary in summaries if summary["temperature"] == temperature):
+    for axes, way in zip(columns[0], ways, strict=True):
+        for summary in (summary for summary in summaries if summary["sampling"] == way):
             shift = 0.22 * ((len(drafters) - 1) / 2 - drafters.index(summary["drafter"]))
             for place, (property_, group) in enumerate(reversed(prompts)):
                 if group in summary["tau_by"][property_]:
                     _interval(axes, summary["tau_by"][property_][group], place + shift, summary["drafter"])
-        axes.set_title(f"T = {temperature:g}", fontsize=10)
+        axes.set_title(way, fontsize=10)
         _tau_axis(axes)
     columns[0][0].set_yticks(range(len(prompts)), [f"{property_.replace('_', ' ')}: {_short(group)} ({count})"
                                                    for (property_, group), count in reversed(prompts.items())])
@@ -108,7 +108,7 @@ def _tau_axis(axes) -> None:
 
 
 def _label(summary: dict[str, Any]) -> str:
-    return f"{summary['drafter']}, T = {summary['temperature']:g}"
+    return f"{summary['drafter']}, {summary['sampling']}"
 
 
 def _color(drafter: str) -> str:

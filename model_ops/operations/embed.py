@@ -19,6 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
+from model_ops.models.model_directory import training_device
 from model_ops.operations.embed_settings import EmbedSettings
 from model_ops.progress import Progress
 
@@ -65,7 +66,7 @@ def _load(directory: Path):
     if tokenizer.pad_token is None:
         raise ModelError(f"{directory}: the tokenizer has neither a padding nor an eos token; add one")
     tokenizer.padding_side = "right"
-    return tokenizer, model.eval().requires_grad_(False)
+    return tokenizer, model.to(training_device()).eval().requires_grad_(False)
 
 
 @torch.inference_mode()
@@ -76,9 +77,9 @@ def _embed(texts: list[str], tokenizer, model, max_length: int) -> tuple[np.ndar
     chosen = [at for at, text in enumerate(texts) if text.strip() and 0 < len(ids[at]) <= max_length]
     if not chosen:
         return vectors, 0
-    tokens = tokenizer.pad({"input_ids": [ids[at] for at in chosen]}, return_tensors="pt")
+    tokens = tokenizer.pad({"input_ids": [ids[at] for at in chosen]}, return_tensors="pt").to(model.device)
     hidden = model(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]).last_hidden_state.float()
     weights = tokens["attention_mask"].unsqueeze(-1).float()
     mean = (hidden * weights).sum(1) / weights.sum(1)
-    vectors[chosen] = torch.nn.functional.normalize(mean, dim=-1).numpy()
+    vectors[chosen] = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
     return vectors, len(chosen)

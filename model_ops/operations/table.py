@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from model_ops.answering.settings import GenerateSettings
+from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.embed_settings import EmbedSettings
-from model_ops.operations.evaluate_settings import EvaluateSettings
 from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.operations.measure_lengths_settings import LengthSettings
 from model_ops.operations.quantize_settings import QuantizeSettings

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
+from model_ops.evaluation.settings import EvaluationSettings
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.operations.evaluate_settings import EvaluationSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
@@ -99,7 +99,7 @@ class RecipeFields(Settings):
         default_factory=dict, description="Curated or synthetic training examples by name",
         json_schema_extra={"type": ["object", "null"]})
     evals: dict[Name, EvalSettings] = Field(
-        default_factory=dict, description="Evaluation suites by name, which training rows must not contain",
+        default_factory=dict, description="Evaluation suites by name: kept out of the training rows, and asked",
         json_schema_extra={"type": ["object", "null"]})
     tiny: TinyBaseSettings = Field(
         default_factory=TinyBaseSettings, description="Size and training of the base model, where base_model is `tiny`")

@@ -32,6 +32,11 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
                 settings.uri = _absolute(settings.uri, home)
             except _NoPathError as error:
                 yield f"{section}.{name}.uri", str(error)
+    for name, suite in recipe.evals.items():
+        try:
+            suite.answers = _absolute(suite.answers, home) if suite.answers else None
+        except _NoPathError as error:
+            yield f"evals.{name}.answers", str(error)
     yield from _settle_directories(recipe, home)
     yield from _settle_base(recipe, home)
     yield from _layers_of_the_teacher(recipe)
@@ -43,6 +48,9 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     for section in ("sources", "seeds", "evals"):
         for name, settings in getattr(recipe, section).items():
             found[section][name]["uri"] = settings.uri
+    for name, suite in recipe.evals.items():
+        if suite.answers:
+            found["evals"][name]["answers"] = suite.answers
     found["base_model"] = recipe.base_model
     if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
         semantic["model"] = recipe.curation.semantic_duplicates.model

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.training.settings import TrainingSettings
 from pipelines.contract.check import placed, problems_in

@@ -33,9 +33,11 @@ seeds:
   handmade: {uri: ./seeds.jsonl}
 """),
     Section("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
-            "(`curation.decontamination`).", """\
+            "(`curation.decontamination`), and the evaluation asks items whose answers it can score "
+            "([evaluation.md](evaluation.md)).", """\
 evals:
   gsm8k: {uri: ./evals/gsm8k.jsonl, format: gsm8k}
+  extract: {uri: ./evals/extract.jsonl, task: json_schema}
 """),
     Section("tiny", "tiny", "Used only with `base_model: tiny`. It takes the [training keys](#training-keys) as well.", """\
 base_model: tiny
@@ -104,14 +106,20 @@ speculator:
   answers:
     endpoint: {base_url: http://localhost:8000/v1, model: tutor, api_key_env: TUTOR_API_KEY}
 """),
-    Section("evaluation", "evaluation", ""),
+    Section("evaluation", "evaluation", "[evaluation.md](evaluation.md) says what is measured, and how."),
+    Section("evaluation.tasks", "evaluation.tasks", ""),
+    Section("evaluation.tasks.judge", "evaluation.tasks.judge", "", """\
+evaluation:
+  tasks:
+    judge: {base_url: http://localhost:8000/v1, model: Qwen/Qwen3-32B}
+"""),
     Section("release", "release", "`release: {enabled: false}` switches release and endpoint off. [releases.md](releases.md) "
             "says what approval does.", """\
 release:
   approval: person
   gates: {recovery: 0.99, acceptance_length: 1.5}
 """),
-    Section("release.gates", "release.gates", ""),
+    Section("release.gates", "release.gates", "All are on by default; [evaluation.md](evaluation.md#gates) explains them."),
     Section("preference", "preference, rft", "Not in this version: leave both out."),
     Section("automation", "automation", ""),
     Section("automation.retrain", "automation.retrain", "", """\

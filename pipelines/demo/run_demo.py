@@ -28,6 +28,7 @@ from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.approvals import approve, is_approved
 from resources.releasing.endpoints import Endpoint
+from resources.releasing.release import read_release
 from resources.releasing.signature import Signature, sign
 from resources.releasing.summary import Section, Summary, summarise
 from resources.stages import STAGES
@@ -90,7 +91,9 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool, size: De
     if by and (code := _let_through(Lake.open(place), recipe, outcome, console, size, by)):
         return code
     outcome.seconds["around the steps"] = time.monotonic() - began - sum(outcome.seconds.values())
-    summary = summarise(Lake.open(place), WORKLOAD)
+    registry = Registry(Lake.open(place), WORKLOAD)
+    release = read_release(registry.directory(registry.current("release", "release")))
+    summary = summarise(registry.lake, WORKLOAD, gates=release.gates)
     _close(console, place, summary, outcome, size)
     return 0
 
@@ -181,7 +184,7 @@ def _as_table(section: Section) -> Table:
     table = Table(title=section.title, title_justify="left", title_style="bold", caption=section.note,
                   caption_justify="left")
     for column in section.columns:
-        words = column in ("stage", "rule", "model", "drafter", "version")
+        words = column in ("stage", "rule", "model", "drafter", "version", "gate", "state", "wanted", "of", "suite", "sampling")
         table.add_column(column, justify="left" if words else "right")
     for row in section.rows:
         table.add_row(*map(Text, row))

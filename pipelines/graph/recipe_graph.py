@@ -77,7 +77,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
         "sources": (recipe.sources, "The recipe's `sources`: where log and feedback files lie, and in which format."),
         "seeds": (recipe.seeds, "The recipe's `seeds`: files of conversations to mix into the traffic."),
-        "evals": (recipe.evals, "The recipe's `evals`: files of evaluation items that training rows must not contain."),
+        "evals": (recipe.evals, "The recipe's `evals`: evaluation items: kept out of training rows, and asked."),
         "curation_settings": (recipe.curation, "The recipe's `curation`: rules, duplicates, personal data, judge."),
         "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
         "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),

@@ -11,7 +11,7 @@ from rich.console import Console
 from resources.artefacts.manifest import read_manifest
 from resources.lake import Lake
 from resources.releasing.endpoints import Aliases, Endpoint
-from resources.releasing.gates import missed
+from resources.releasing.gate_result import missed
 from resources.releasing.parts import superseded
 from resources.releasing.release import read_release
 from resources.releasing.rollback import champions_before, was_champion
@@ -30,8 +30,7 @@ def show(console: Console, lake: Lake, directory: Path, seen: Aliases) -> None:
         _print(console, f"  drafter   {release.speculator.name}@{release.speculator.version} ({drafts})")
     for gate in release.gates:
         problem = missed(gate)
-        held = gate.why or f"{gate.measured:.6g} is at least {gate.wanted:g}" if gate.measured is not None else ""
-        said = problem.partition(": ")[2] if problem else held
+        said = problem.partition(": ")[2] if problem else gate.why or gate.held
         _print(console, f"  {'✗' if problem else '✓'} gate    {gate.name}: {said}")
     _print(console, f"  champion  {_champion(lake, seen)}")
 

@@ -28,6 +28,7 @@ from resources.launching.run_history import SeenRun, runs, seconds_of_steps, ste
 from resources.releasing.approvals import is_approved, was_decided
 from resources.releasing.endpoint_log import EndpointLogError
 from resources.releasing.endpoints import Endpoint, EndpointError, workloads_with_endpoints
+from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.parts import disagreements, superseded
 from resources.releasing.release import ReleaseError, read_release
 from resources.stages import artefact_stages
@@ -84,6 +85,8 @@ class EndpointStatus:
     changed_by: str = ""
     waiting_for: str = ""
     command: str = ""
+    gates: list[dict[str, Any]] = field(default_factory=list)
+    """The candidate's gates, each with number, interval, bound and a sentence (`why`)."""
     failed_gates: list[dict[str, Any]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     problem: str = ""
@@ -279,7 +282,8 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
     if aliases.candidate:
         directory = lake.artefacts("release") / workload / aliases.candidate
         try:
-            found.failed_gates = [gate.model_dump() for gate in read_release(directory).gates if not gate.passed]
+            found.gates = [_gate(gate) for gate in read_release(directory).gates]
+            found.failed_gates = [gate for gate in found.gates if not gate["passed"]]
             found.faults = [*disagreements(lake, directory), *superseded(lake, directory)]
             decided, approved = was_decided(lake, directory), is_approved(lake, directory)
         except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
@@ -296,6 +300,12 @@ def _endpoint(lake: Lake, workload: str) -> EndpointStatus:
             found.waiting_for = "a person, who withdrew it before" if decided else "a person's approval"
             found.command = command
     return found
+
+
+def _gate(gate: GateResult) -> dict[str, Any]:
+    problem = missed(gate)
+    why = problem.removeprefix(f"gate {gate.name}: ") if problem else gate.why or gate.held
+    return {**gate.model_dump(), "passed": problem is None, "why": why}
 
 
 def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> None:

@@ -87,9 +87,11 @@ def _print_endpoint(found: EndpointStatus, console: Console) -> None:
                                                        ("previous", found.previous)) if version]
     by = f" (moved {found.changed_at:%Y-%m-%d %H:%M} UTC by {found.changed_by})" if found.changed_at and found.champion else ""
     say(console, f"endpoint: {', '.join(parts) or 'nothing is served'}{by}")
+    held = [gate["name"] for gate in found.gates if gate["passed"]]
+    if held:
+        say(console, f"  gates of {found.candidate} that hold: {', '.join(held)}")
     if found.failed_gates:
-        gates = ", ".join(f"{gate['name']} {_measured(gate['measured'])} where {gate['wanted']:g} is wanted"
-                          for gate in found.failed_gates)
+        gates = "; ".join(f"{gate['name']}: {gate['why']}" for gate in found.failed_gates)
         say(console, f"! candidate {found.candidate} missed its gates: {gates}", "yellow")
     elif found.faults:
         say(console, f"! candidate {found.candidate} cannot be approved: {'; '.join(found.faults)}", "yellow")
@@ -109,10 +111,6 @@ def _print_run(run: RunStatus, now: datetime, console: Console) -> None:
         how = {"STARTED": "is at work", "QUEUED": "waits", "CANCELING": "is being stopped"}.get(run.status, "is starting")
         who = f" (process {process})" if run.process else ""
         say(console, f"Run {run.run_id[:8]} ({run.job}) {how}{who}{since}{at}.")
-
-
-def _measured(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.4g}"
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:

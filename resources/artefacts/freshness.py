@@ -69,6 +69,8 @@ def stale_inputs(
         return found[key]
 
     def compare(manifest: Manifest, item: Input) -> StaleInput | None:
+        if item.pinned:
+            return None
         named = {"kind": item.kind, "name": item.name, "version": item.version, "digest": item.digest}
         if item.kind not in ARTEFACTS:
             now = digest_of(manifest, item) if digest_of else None

@@ -39,6 +39,9 @@ class Input(BaseModel):
     name: str
     version: str = ""
     digest: str
+    pinned: bool = False
+    """Whether an earlier version is meant, such as the champion that an evaluation compares with: a newer current version does
+    not make the artefact outdated."""
 
 
 class File(BaseModel):

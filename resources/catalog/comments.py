@@ -56,6 +56,7 @@ DATASETS = {
     "served_answers": "How the dataset's answers were served, with token ids where the log has exact ones",
     "speculator_dataset": "Prompts and the target's answers that a drafter learns from, as token ids",
     "evaluation_report_likelihood": "Held-out loss of every model on every test row",
+    "evaluation_report_task_scores": "Score of each model's answers to each evaluation item",
     "evaluation_report_acceptance": "Drafted and accepted tokens of each drafter on every test prompt",
 }
 """Views of a dataset's current version, by dataset (and by file, where it has several kinds)."""
@@ -235,7 +236,12 @@ OWN_COLUMNS = {
     ("length_report", "cut"): "rows of which a part is lost",
     ("length_report", "lost"): "rows that the stage cannot use at all",
     ("served_answers", "model"): "name of the model that served it, as logged",
-    ("evaluation_report_likelihood", "model"): "the compared model: base, sft, student, quantized, target, reference",
+    ("evaluation_report_likelihood", "model"): "the compared model: base, sft, student, quantized, target, reference, champion",
+    ("evaluation_report_task_scores", "model"): "the model that answered: target, base, champion",
+    ("evaluation_report_task_scores", "against"): "the model that a judge compared with; empty for other scores",
+    ("evaluation_report_task_scores", "sampling"): "greedy, or sampled: the mean over the samples",
+    ("evaluation_report_task_scores", "score"): "from 0 to 1; of a judge 1 for a win, -1 for a loss",
+    ("evaluation_report_acceptance", "sampling"): "how answers were sampled: greedy, temperature 1, as logged",
     ("eval_suite", "prompt"): "the item's question",
 }
 """Columns whose meaning depends on the relation, by relation (or dataset) and name."""

@@ -1,8 +1,9 @@
-"""Reads evaluation suites into one table of items, which curation keeps out of the training rows.
+"""Reads evaluation suites into one table of items, which curation keeps out of the training rows, and into tasks to ask.
 
     build_eval_suite({"gsm8k": EvalSettings(uri="gsm8k_test.jsonl", format="gsm8k")}, output)   # {"gsm8k": 1319}
 
-Writes items.parquet (suite, item_id, prompt, answer) into `output`. Files are JSON Lines or one JSON array, plain or
+Writes items.parquet (suite, item_id, prompt, answer) and tasks.jsonl (an item of model_ops.evaluation.tasks on each line) into
+`output`. Files are JSON Lines or one JSON array, plain or
 compressed, anywhere fsspec reads. A question with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each
 turn alone reveals the question.
 
@@ -12,6 +13,7 @@ turn alone reveals the question.
     gsm8k       question, answer
     humaneval   task_id, prompt, canonical_solution
     spec_bench  question_id, turns, optionally reference
+    bfcl        id, question, function; accepted calls in ground_truth or in the file `answers`
     auto        the first of these that fits the first record
 """
 
@@ -20,15 +22,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from model_ops.atomic_files import write_text
+from model_ops.evaluation.tasks.item import Item
+from resources.composing.eval_tasks import EvalTaskError, Task, task_item
 from resources.curating.eval_items import EVAL_ITEMS
-from resources.reading.json_text import whole
+from resources.reading.json_text import json_text, whole
 from resources.reading.sources import Uri
 
 PROMPTS = ("prompt", "question", "input", "instruction", "text", "problem")
@@ -41,34 +46,51 @@ class EvalSuiteError(Exception):
 
 
 class EvalSettings(BaseModel):
-    """One evaluation suite that training rows must not contain."""
+    """One evaluation suite: training rows must not contain its items, and the evaluation asks those that it can score."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     uri: Uri = Field(min_length=1, description="File, or pattern such as ./evals/*.jsonl")
-    format: Literal["auto", "jsonl", "gsm8k", "humaneval", "spec_bench"] = Field(
+    format: Literal["auto", "jsonl", "gsm8k", "humaneval", "spec_bench", "bfcl"] = Field(
         "auto", description="Layout of the records; auto looks at each")
+    task: Task = Field(
+        "auto", description="How answers are scored. auto: number for gsm8k, unit_tests for humaneval, function_call for bfcl, "
+        "nothing for other formats. none: the items are only kept out of the training rows")
+    answers: Uri | None = Field(None, description="Second file of format bfcl, with the accepted calls under the same ids")
+
+    @model_validator(mode="after")
+    def _answers_are_calls(self) -> Self:
+        if self.answers is not None and self.format not in ("auto", "bfcl"):
+            raise ValueError(f"answers names the accepted calls of format bfcl, and format is {self.format}: leave answers out")
+        return self
 
 
 def build_eval_suite(evals: dict[str, EvalSettings], output: Path) -> dict[str, int]:
     """Writes `output`/items.parquet and returns the items of each suite.
 
-    Raises EvalSuiteError for a missing or empty file, a line that is not JSON, or a record without the format's fields.
+    Raises EvalSuiteError for a missing or empty file, a line that is not JSON, or a record without the fields of its format or
+    task.
     """
     items: list[dict[str, str | None]] = []
+    tasks: list[Item] = []
     counts = {}
     for suite, settings in sorted(evals.items()):
         before = len(items)
         kind: str = settings.format
+        accepted = _accepted_calls(settings.answers) if settings.answers else {}
         for number, (place, record) in enumerate(records(settings.uri), start=1):
             if kind == "auto":
                 kind = _guess(record)
-            items.extend(_items(suite, kind, record, number, place))
+            of_record = _items(suite, kind, record, number, place)
+            items.extend(of_record)
+            if len(of_record) == 1:  # the later turns of a question need the model's earlier answers
+                tasks.extend(_tasks(suite, settings.task, kind, record, of_record[0], place, accepted))
         counts[suite] = len(items) - before
         if not counts[suite]:
             raise EvalSuiteError(f"evaluation suite {suite}: {settings.uri} holds no items")
     output.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(items, schema=EVAL_ITEMS), output / "items.parquet", compression="zstd")
+    write_text(output / "tasks.jsonl", "".join(f"{task.model_dump_json()}\n" for task in tasks))
     return counts
 
 
@@ -109,11 +131,30 @@ def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, record
 
 
+def _tasks(suite: str, task: Task, kind: str, record: dict[str, Any], item: dict[str, str | None], place: str,
+           accepted: dict[str, Any]) -> list[Item]:
+    try:
+        found = task_item(suite, task, kind, json.loads(json_text(record)), item["item_id"], item["prompt"], item["answer"],
+                          place, accepted.get(item["item_id"]))
+    except EvalTaskError as error:
+        raise EvalSuiteError(f"evaluation suite {suite}: {error}") from error
+    return [] if found is None else [found]
+
+
+def _accepted_calls(uri: str) -> dict[str, Any]:
+    """BFCL's accepted calls by id."""
+    return {str(record.get("id")): record.get("ground_truth") for _, record in records(uri)}
+
+
 def _guess(record: dict[str, Any]) -> str:
     if "turns" in record:
         return "spec_bench"
     if "canonical_solution" in record:
         return "humaneval"
+    if "function" in record and isinstance(record.get("question"), list):
+        return "bfcl"
+    if isinstance(record.get("question"), str) and isinstance(record.get("answer"), str) and "####" in record["answer"]:
+        return "gsm8k"
     return "jsonl"
 
 
@@ -124,6 +165,8 @@ def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: st
         pairs = [(_text(record, "question", kind, place), _text(record, "answer", kind, place))]
     elif kind == "humaneval":
         pairs = [(_text(record, "prompt", kind, place), _text(record, "canonical_solution", kind, place))]
+    elif kind == "bfcl":
+        pairs = [(_bfcl_prompt(record, place), None)]
     elif kind == "spec_bench":
         turns = record.get("turns")
         if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
@@ -142,6 +185,16 @@ def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: st
          "answer": None if answer is None else whole(answer)}
         for at, (prompt, answer) in enumerate(pairs, start=1)
     ]
+
+
+def _bfcl_prompt(record: dict[str, Any], place: str) -> str:
+    turns = record.get("question")
+    said = [message.get("content") for turn in turns if isinstance(turn, list) for message in turn
+            if isinstance(message, dict) and message.get("role") == "user"] if isinstance(turns, list) else []
+    texts = [text for text in said if isinstance(text, str) and text.strip()]
+    if not texts:
+        raise EvalSuiteError(f"{place}: format bfcl needs `question`, a list of turns with a user's message")
+    return "\n".join(texts)
 
 
 def _text(record: dict[str, Any], name: str, kind: str, place: str) -> str:

@@ -3,7 +3,7 @@
     report = build_served_answers(tables, "math-tutor", sft_dataset, output)
 
 Writes served.parquet into `output`: interaction_id, model, served_model_digest, params (JSON text), finish_reason,
-prompt_token_ids, completion_token_ids; one row per interaction whose answer is learnt in train.parquet or validation.parquet.
+prompt_token_ids, completion_token_ids; one row per interaction whose answer is in the train, validation or test split.
 Ids are null if the log has none, if personal data was redacted from the row (the ids would still contain it), or if their
 number differs from the server's count. model_ops.answering.served_answers reads the file.
 """
@@ -28,7 +28,7 @@ SERVED = pa.schema([SCHEMAS["interactions"].field(name) for name in (
 def build_served_answers(tables: Tables, workload: str, dataset: Path, output: Path) -> dict[str, int]:
     """Fills `output` and returns counts of answers: all, with exact ids, with a digest of the weights, with ids whose number is
     wrong."""
-    files = [str(path) for name in ("train", "validation") if (path := dataset / f"{name}.parquet").exists()]
+    files = [str(path) for name in ("train", "validation", "test") if (path := dataset / f"{name}.parquet").exists()]
     counts: Counter[str] = Counter(answers=0, with_token_ids=0, with_digest=0, ids_miscounted=0)
 
     def examined(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

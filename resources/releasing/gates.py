@@ -1,113 +1,131 @@
 """Gates: bounds that a release's measurements must meet before anyone may approve it.
 
-    results = check_gates(gates, evaluation.metrics, temperature=1.0, drafter="eagle3")    # one GateResult for each gate
-    missed(results[0])                                                               # a sentence, or None if it holds
+    results = check_gates(gates, Compared.of(report, drafter="eagle3"))    # one GateResult for each gate
+    missed(results[0])                                                     # a sentence, or None if it holds
 
-Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's noise, the
-compared models are not the right ones: a quantized model does not predict better than the model it was made from.
+A gate looks at one end of the 95 % interval, so that too few rows cannot let a worse model pass: a loss may exceed another one
+by at most the bound at the interval's upper end, a gain must reach it at the lower end. A gate without a measurement fails with
+the reason, unless there is nothing to compare with.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from model_ops.evaluation.earlier_reports import measurements_of
+from model_ops.evaluation.measurement import AS_LOGGED, GREEDY, Measurement, at_temperature, find
+from resources.releasing.gate_result import GateResult, missed
+from resources.releasing.gate_settings import Gates
 
-LEAST_NOISE = 0.002
-"""Least noise of recovery: rounding weights moves it by a few ten-thousandths either way, on any number of test rows, which a
-bootstrap over rows does not show."""
-
-MOST_NOISE = 0.05
-"""Most noise of recovery: a wider interval means that two different models were compared."""
-
-UNKNOWN_NOISE = 0.01
-"""Noise for evaluation reports without an interval: with a single test row, and of earlier versions."""
+NOT_IN_REPORT = "the evaluation report does not hold it"
 
 
-class Gates(BaseModel):
-    """Bounds that a release must meet before anyone may approve it. null switches a gate off."""
+@dataclass(frozen=True)
+class Compared:
+    """What a report measured, and what there was to compare.
 
-    model_config = ConfigDict(extra="forbid")
-
-    recovery: float | None = Field(
-        0.99, gt=0, le=1, description="Lowest recovery of the served model, exp(reference loss - served loss) per answer "
-        "token. A value beyond 1 by more than its noise fails as well. null: no gate",
-    )
-    acceptance_length: float | None = Field(
-        1.2, ge=1, description="Lowest acceptance length (lower end of the 95 % interval), at the recipe's "
-        "num_speculative_tokens and temperature. null: no gate"
-    )
-
-
-class GateResult(BaseModel):
-    """One gate with its measurement.
-
-    low, high: the 95 % interval; None if the report has none. rows: number of test rows; None if unknown.
+    suites: evaluation suites that were to be asked. champion: its release; None if no other model was served yet.
+    champion_problem: why it could not be compared with.
+    student: whether the served model went through distillation. drafter: architecture of the release's drafter; None for none.
+    temperature: of acceptance in reports without `as logged`.
     """
 
-    name: str
-    wanted: float
-    measured: float | None
-    passed: bool
-    low: float | None = None
-    high: float | None = None
-    rows: int | None = None
-    why: str = ""
+    measurements: Sequence[Measurement]
+    not_measured: Mapping[str, str] = field(default_factory=dict)
+    suites: Sequence[str] = ()
+    champion: str | None = None
+    champion_problem: str = ""
+    student: bool = False
+    drafter: str | None = None
+    temperature: float = 1.0
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any], **known: Any) -> Compared:
+        """From the content of a report.json, also of an earlier version."""
+        return cls(measurements_of(dict(report)), report.get("not_measured", {}), tuple(report.get("tasks", {})), **known)
 
 
-def check_gates(gates: Gates, evaluation: dict[str, Any], temperature: float, drafter: str | None) -> list[GateResult]:
-    """Checks each enabled gate against the evaluation report's metrics. A gate without a measurement fails.
+def check_gates(gates: Gates, compared: Compared) -> list[GateResult]:
+    """Checks each enabled gate."""
+    return [_judged(gate) for gate in (*_recovery(gates, compared), *_losses(gates, compared), *_accuracies(gates, compared),
+                                       *_acceptance(gates, compared))]
 
-    drafter: the architecture of the release's drafter; None if it has none.
-    """
-    results = []
+
+def _recovery(gates: Gates, compared: Compared) -> Iterator[GateResult]:
     if gates.recovery is not None:
-        results.append(_checked("recovery", gates.recovery, evaluation, "recovery", "recovery"))
-    if gates.acceptance_length is not None and drafter is not None:
-        tau = f"tau_{drafter}_t{temperature:g}"
-        results.append(_checked("acceptance_length", gates.acceptance_length, evaluation, f"{tau}_low", tau))
-    return results
+        found = find(compared.measurements, "recovery")
+        yield _gate("recovery", gates.recovery, found, compared, "loss of reference")
 
 
-def missed(gate: GateResult) -> str | None:
-    """Why a gate does not hold; None if it holds. The bounds are applied again, because an earlier version recorded a recovery
-    of 1.1 as passed."""
-    if gate.measured is None:
-        return f"gate {gate.name}: not measured, and {gate.wanted:g} is wanted; run the recipe again"
-    if gate.name == "recovery" and gate.measured - 1 > (noise := recovery_noise(gate)):
-        now = f" ({gate.rows:,} now)" if gate.rows else ""
-        return (
-            f"gate recovery: {gate.measured:.6g} is beyond 1 by more than its noise ({noise:.2g}), so the served model is not "
-            f"the quantized form of the model that it was compared with, or the test rows are too few; run the recipe again, "
-            f"and if it stays so, add test rows{now} or set release.gates.recovery to null"
-        )
-    if gate.measured < gate.wanted or not gate.passed:
-        return f"gate {gate.name}: {gate.measured:.6g} where at least {gate.wanted:g} is wanted"
+def _losses(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+    for name, bound, of, against in (("loss_above_base", gates.loss_above_base, "target", "base"),
+                                     ("loss_above_champion", gates.loss_above_champion, "target", "champion"),
+                                     ("loss_above_teacher", gates.loss_above_teacher, "student", "")):
+        if bound is None or (of == "student" and not compared.student):
+            continue
+        if against == "champion" and (nothing := _champion(compared, name, bound, most=True)) is not None:
+            yield nothing
+            continue
+        other = {"against": against} if against else {}
+        found = find(compared.measurements, "loss_increase", of=of, **other)
+        yield _gate(name, bound, found, compared, f"loss of {against or of}", judged_by="high", bound="most")
+
+
+def _accuracies(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+    """A gate for each suite that was asked, over sampled answers where there are some, else over greedy ones."""
+    for against, margin in (("base", gates.accuracy_below_base), ("champion", gates.accuracy_below_champion)):
+        if margin is None or not compared.suites:
+            continue
+        name = f"accuracy_below_{against}"
+        if against == "champion" and (nothing := _champion(compared, name, -margin)) is not None:
+            yield nothing
+            continue
+        for suite in compared.suites:
+            on_suite = [found for found in compared.measurements
+                        if found.what == "accuracy_gain" and found.on == suite and found.against == against]
+            found = next((each for each in on_suite if each.sampling != GREEDY), on_suite[0] if on_suite else None)
+            yield _gate(f"{name}/{suite}", -margin, found, compared, suite, f"tasks of {against}", "tasks of target",
+                        judged_by="low")
+
+
+def _acceptance(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+    if compared.drafter is None:
+        return
+    for name, bound, what in (("acceptance_length", gates.acceptance_length, "acceptance_length"),
+                              ("acceptance_gain", gates.acceptance_gain, "acceptance_gain")):
+        if bound is not None:
+            found = find(compared.measurements, what, of=compared.drafter, sampling=AS_LOGGED) or find(
+                compared.measurements, what, of=compared.drafter, sampling=at_temperature(compared.temperature))
+            yield _gate(name, bound, found, compared, "acceptance", judged_by="low")
+
+
+def _champion(compared: Compared, name: str, wanted: float, most: bool = False) -> GateResult | None:
+    """The result of a gate against a champion that does not exist or cannot be read; None if there is one to compare with."""
+    shared = {"name": name, "wanted": wanted, "measured": None, "bound": "most" if most else "least", "against": "champion"}
+    if compared.champion_problem:
+        return GateResult(**shared, passed=False, reason=compared.champion_problem)
+    if compared.champion is None:
+        return GateResult(**shared, passed=True, nothing_to_compare=True, reason="no other model was served yet")
     return None
 
 
-def recovery_noise(gate: GateResult) -> float:
-    """How far recovery may exceed 1 by chance: the distance to the lower end of its interval, clamped."""
-    if gate.measured is None or gate.low is None:
-        return UNKNOWN_NOISE
-    return min(max(gate.measured - gate.low, LEAST_NOISE), MOST_NOISE)
+def _gate(name: str, wanted: float, found: Measurement | None, compared: Compared, *reasons: str, **how: Any) -> GateResult:
+    """A gate over a measurement. reasons: keys of `not_measured` that explain a missing one."""
+    if found is None:
+        reason = next((compared.not_measured[key] for key in reasons if key in compared.not_measured), NOT_IN_REPORT)
+        return GateResult(name=name, wanted=wanted, measured=None, passed=False, reason=reason, **how)
+    if how.get("judged_by") and found.low is None:
+        return GateResult(name=name, wanted=wanted, measured=found.value, passed=False, reason="one row has no interval",
+                          rows=found.n, of=found.of, against=found.against, on=found.on, sampling=found.sampling,
+                          unit=found.unit, counted=found.counted, **how)
+    return GateResult(name=name, wanted=wanted, measured=found.value, low=found.low, high=found.high, rows=found.n, of=found.of,
+                      against=found.against, on=found.on, sampling=found.sampling, unit=found.unit, counted=found.counted,
+                      passed=True, **how)
 
 
-def _checked(name: str, wanted: float, evaluation: dict[str, Any], key: str, interval: str) -> GateResult:
-    measured, low, high = (_finite(evaluation.get(key)) for key in (key, f"{interval}_low", f"{interval}_high"))
-    rows = _finite(evaluation.get("test_rows")) if name == "recovery" else None
-    gate = GateResult(name=name, wanted=wanted, measured=measured, low=low, high=high, passed=True,
-                      rows=None if rows is None else int(rows))
+def _judged(gate: GateResult) -> GateResult:
     problem = missed(gate)
-    why = problem.removeprefix(f"gate {name}: ") if problem else _held(gate)
+    why = problem.removeprefix(f"gate {gate.name}: ") if problem else gate.held
     return gate.model_copy(update={"passed": problem is None, "why": why})
-
-
-def _held(gate: GateResult) -> str:
-    said = f"{gate.measured:.6g} is at least {gate.wanted:g}"
-    return f"{said} and not beyond 1 by more than {recovery_noise(gate):.2g}" if gate.name == "recovery" else said
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -16,7 +16,8 @@ from model_ops.atomic_files import write_json
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, changed_files, digest_holds, read_manifest
 from resources.lake import Lake
-from resources.releasing.gates import GateResult, Gates, missed
+from resources.releasing.gate_result import GateResult, missed
+from resources.releasing.gate_settings import Gates
 from resources.releasing.parts import disagreements
 from resources.releasing.serving_scripts import write_scripts
 

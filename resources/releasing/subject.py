@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from resources.artefacts.manifest import read_manifest
-from resources.releasing.gates import GateResult
+from resources.releasing.gate_result import GateResult
 from resources.releasing.release import read_release
 
 

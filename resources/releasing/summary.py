@@ -10,18 +10,23 @@ Counts come from the catalog in SQL, figures from the evaluation report, paths a
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from model_ops.atomic_files import write_text
+from model_ops.evaluation.earlier_reports import measurements_of
+from model_ops.evaluation.measurement import Measurement, at_temperature, find
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
+from resources.releasing.gate_result import GateResult, missed
 from resources.stages import model_chain, stage
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -49,16 +54,58 @@ class Summary:
     has_drafter: bool
     serving: Serving | None = None
     """How the drafter is served: adds notes about it to its section."""
+    gates: Sequence[GateResult] = ()
+    release: str = ""
+    """The release's version."""
+    measured_at: datetime | None = None
 
     def sections(self) -> list[Section]:
-        found = [self._rows(), self._models()]
-        return found + ([self._drafting()] if self.has_drafter else [])
+        found = [self._gates()] if self.gates else []
+        found += [self._rows(), self._models(), *([self._tasks()] if self.evaluation.get("tasks") else [])]
+        return found + ([self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else [])
+
+    @property
+    def about(self) -> str:
+        """The release's version and the day of its measurements; "" if unknown."""
+        day = f"measured on {self.measured_at:%Y-%m-%d}" if self.measured_at else ""
+        return ", ".join(part for part in (f"release {self.release}" if self.release else "", day) if part)
 
     def write(self, output: Path) -> dict[str, Any]:
         """Writes report.md and report.html; returns figures for the manifest."""
         for name in ("report.md", "report.html"):
             write_text(output / name, _render(f"{name}.j2", self))
-        return {"rows_read": self.records.read, "rows_kept": self.records.kept, "recovery": self.evaluation["recovery"]}
+        recovery = find(self.measurements, "recovery")
+        return {"rows_read": self.records.read, "rows_kept": self.records.kept,
+                **({"recovery": recovery.value} if recovery else {})}
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        return measurements_of(self.evaluation)
+
+    def _gates(self) -> Section:
+        rows = []
+        for gate in self.gates:
+            problem = missed(gate)
+            state = "missed" if problem else "nothing to compare" if gate.nothing_to_compare else "holds"
+            measured = "not measured" if gate.measured is None else f"{gate.measured:.4f}"
+            about = gate.reason if gate.measured is None else gate.compared_text
+            rows.append([gate.name.replace("_", " "), state, measured, gate.interval_text, gate.wanted_text, about])
+        return Section(
+            "Gates", ["gate", "state", "measured", "95 % interval", "wanted", "of"], rows,
+            "A loss or a score must meet its bound at the unfavourable end of the interval. Losses are in nats per answer "
+            "token; scores and gains are shares. A gate that was not measured is missed.",
+        )
+
+    def _tasks(self) -> Section:
+        rows = [
+            [found.on, found.of if not found.against else f"{found.of} - {found.against}", found.sampling, f"{found.value:.3f}",
+             "" if found.low is None else f"{found.low:.3f} to {found.high:.3f}", f"{found.n:,}"]
+            for found in self.measurements if found.what in ("accuracy", "accuracy_gain")
+        ]
+        rows += [[suite, why, "", "not measured", "", ""] for suite, why in self.evaluation.get("not_measured", {}).items()
+                 if suite in self.evaluation["tasks"]]
+        return Section("Evaluation suites", ["suite", "model", "sampling", "score", "95 % interval", "items"], rows,
+                       "Share of items that are right; a difference of two models is over the items that both answered.")
 
     def _rows(self) -> Section:
         left = {**self.records.quarantined, **self.records.dropped}
@@ -73,39 +120,41 @@ class Summary:
     def _models(self) -> Section:
         rows = []
         for name, manifest in self.models.items():
-            measured_as = self.evaluation["same_directory"][stage(name).role]
-            loss = self.evaluation["models"][measured_as]["loss"]
-            rows.append([name, f"{loss:.4f}", f"{_weights_mb(manifest):.2f} MB", manifest.version])
+            loss = find(self.measurements, "loss", of=stage(name).role)
+            value = f"{loss.value:.4f}" if loss else "not measured"
+            rows.append([name, value, f"{_weights_mb(manifest):.2f} MB", manifest.version])
         return Section(
             "Models on held-out sessions", ["model", "loss (nats/token)", "weights", "version"], rows,
-            self._recovery(),
+            self._recovery_note(),
         )
 
-    def _recovery(self) -> str:
+    def _recovery_note(self) -> str:
         same = self.evaluation["same_directory"]
-        if same["target"] == same["reference"]:
+        if same["target"] == same.get("reference"):
             return "The served model is not quantized, so there is no loss by quantization to recover from."
-        return (f"Recovery of the served model: {self.evaluation['recovery']:.4f}{self._recovery_interval()} "
-                "(exp of reference loss minus served loss per assistant token; 1 is lossless).")
-
-    def _recovery_interval(self) -> str:
-        low, high = self.evaluation.get("recovery_low"), self.evaluation.get("recovery_high")
-        return "" if low is None or high is None else f", 95 % interval {low:.4f} to {high:.4f}"
+        found = find(self.measurements, "recovery")
+        if found is None:
+            return ""
+        interval = "" if found.low is None else f", 95 % interval {found.low:.4f} to {found.high:.4f}"
+        return (f"Recovery of the served model: {found.value:.4f}{interval} (exp of reference loss minus served loss per "
+                "assistant token; 1 is lossless).")
 
     def _drafting(self) -> Section:
         rows = [
             [
-                found["drafter"], f"{found['temperature']:g}", f"{found['tau']:.3f}",
+                found["drafter"], str(found["num_speculative_tokens"]),
+                found.get("sampling") or at_temperature(found["temperature"]), f"{found['tau']:.3f}",
                 f"{found['tau_low']:.3f} to {found['tau_high']:.3f}", f"{found['prompts']:,}", f"{found['looping_share']:.0%}",
             ]
             for found in self.evaluation["acceptance"]
             if found["drafter"] != "none"
         ]
         return Section(
-            f"Acceptance length, K = {self.evaluation['settings']['num_speculative_tokens']}",
-            ["drafter", "temperature", "tau", "95 % interval", "prompts", "looping answers"], rows,
-            "Tokens emitted per target forward pass, by the exact draft-and-verify decoder. Small models loop when they "
-            "are greedy, which flatters an n-gram drafter at temperature 0." + self._served_as(),
+            "Acceptance length",
+            ["drafter", "K", "sampling", "tau", "95 % interval", "prompts", "looping answers"], rows,
+            "Tokens emitted per target forward pass, by the exact draft-and-verify decoder; K tokens are drafted. n-gram and "
+            "suffix have their best K on the validation split. Small models loop when they are greedy, which flatters an "
+            "n-gram drafter." + self._served_as(),
         )
 
     def _served_as(self) -> str:
@@ -117,14 +166,17 @@ class Summary:
         return "".join(f" {note}" for note in notes if note)
 
 
-def summarise(lake: Lake, workload: str, serving: Serving | None = None) -> Summary:
-    """The summary of a workload's current artefacts. serving: how the drafter is served.
+def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: Sequence[GateResult] = (),
+              release: str = "") -> Summary:
+    """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release: of the release that
+    the summary is about.
 
     Raises ManifestError where an artefact does not exist yet.
     """
     registry = Registry(lake, workload)
     evaluation = registry.current("dataset", "evaluation_report")
-    used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs if item.kind == "model"}
+    used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs
+            if item.kind == "model" and not item.pinned}
     return Summary(
         workload=workload,
         records=RecordCounts.of(registry.current("dataset", "curated_interactions")),
@@ -133,7 +185,7 @@ def summarise(lake: Lake, workload: str, serving: Serving | None = None) -> Summ
         models={model.name: registry.version("model", model.name, used[model.name]) for model in model_chain()
                 if model.name in used},
         has_drafter="speculator" in used,
-        serving=serving,
+        serving=serving, gates=gates, release=release, measured_at=evaluation.created_at,
     )
 
 

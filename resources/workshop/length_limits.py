@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.training.settings import TrainingSettings

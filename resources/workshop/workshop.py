@@ -92,9 +92,11 @@ class Workshop:
         kind: Kind = "model",
         outside: Sequence[str] = (),
         continue_from: str | None = None,
+        pinned: Mapping[str, Manifest] | None = None,
     ) -> Manifest:
         """Makes an artefact with a worker. outside: models that are not artefacts of the lake. continue_from: the warm
-        start's parent: `last` for the lake's last version if there is one, or an external directory."""
+        start's parent: `last` for the lake's last version if there is one, or an external directory. pinned: further inputs
+        that stay what they are when a newer version becomes current."""
         previous = warm_start_parent(self.registry, kind, name, inputs.values()) if continue_from == "last" else None
         if previous:
             inputs = {**inputs, "previous": previous}
@@ -102,13 +104,15 @@ class Workshop:
         config, counted = training_config(operation, settings)
 
         def work(output: Path) -> dict[str, Any]:
-            places = {role: self.directory(manifest) for role, manifest in inputs.items()}
+            places = {role: self.directory(manifest) for role, manifest in {**inputs, **(pinned or {})}.items()}
             job = Job(operation=operation, output=output, inputs=places, settings=config, threads=self.threads)
             tracked_as = f"{self.workload}/{name}/{output.name}"
             with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):
                 return self.launcher.run(job, context)
 
-        taken = {manifest.digest: manifest.as_input() for manifest in inputs.values()}
+        taken = {manifest.digest: manifest.as_input().model_copy(update={"pinned": True})
+                 for manifest in (pinned or {}).values()}
+        taken |= {manifest.digest: manifest.as_input() for manifest in inputs.values()}
         return self.build(
             kind,
             name,

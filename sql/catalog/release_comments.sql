@@ -57,10 +57,20 @@ comment on column releases.path is 'its directory, relative to the lake';
 comment on table gates is 'The gates of every release, as measured when it was made';
 comment on column gates.workload is 'workload of the release';
 comment on column gates.release is 'version of the release';
-comment on column gates.name is 'recovery or acceptance_length';
-comment on column gates.wanted is 'lowest value that passes';
-comment on column gates.measured is 'measured value; for acceptance_length the lower end of its interval';
+comment on column gates.name is 'the gate: a key of release.gates; for suites, with the suite after a slash';
+comment on column gates.wanted is 'the bound; see the column bound';
+comment on column gates.measured is 'measured value; null if it was not measured';
 comment on column gates.low is 'lower end of the 95 % interval; null where none was measured';
 comment on column gates.high is 'upper end of the 95 % interval';
 comment on column gates.passed is 'whether the measured value passed';
-comment on column gates.why is 'reason; null in releases of earlier versions'
+comment on column gates.why is 'a sentence with number, interval and bound; null in releases of earlier versions';
+comment on column gates.bound is 'least: the judged number must reach wanted; most: it may not exceed it';
+comment on column gates.judged_by is 'the number that must meet the bound: value, or the low or high end of the interval';
+comment on column gates.of_model is 'the model in question, by its role in the evaluation, or the drafter';
+comment on column gates.against is 'what it was compared with';
+comment on column gates.measured_on is 'held-out sessions, or the name of an evaluation suite';
+comment on column gates.sampling is 'how answers were sampled; null for likelihoods';
+comment on column gates.unit is 'unit of the measured value';
+comment on column gates.counted is 'what n counts: rows, prompts or items';
+comment on column gates.n is 'number of rows, prompts or items measured';
+comment on column gates.reason is 'why it was not measured, or why there is nothing to compare'

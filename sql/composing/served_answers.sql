@@ -1,6 +1,6 @@
 -- How each answer of the dataset was served. Token ids contain the text before personal data was replaced, so they are kept
 -- only where nothing was replaced. They are exact only if there are as many as the server counted: a log may cut them or
--- prepend the prompt. A request's count of answer tokens covers all its choices. $files: train and validation
+-- prepend the prompt. A request's count of answer tokens covers all its choices. $files: train, validation and test
 -- needs: cleaned_interactions, interactions
 -- parameters: $files
 -- makes: rows (interaction_id, model, served_model_digest, params, finish_reason, prompt_token_ids, completion_token_ids,

@@ -76,7 +76,7 @@ def named_files() -> list[tuple[str, str]]:
     return sorted({(page.name, match) for page in PAGES for match in names.findall(page.read_text(encoding="utf-8"))})
 
 
-EXAMPLES = {"acme", "mydrafter", "myobjective", "traffic_report", "NAME"}
+EXAMPLES = {"acme", "mydrafter", "mytask", "myobjective", "traffic_report", "NAME"}
 """Names of what docs/extending.md adds, and placeholders."""
 
 

@@ -15,13 +15,16 @@ from model_ops.decoding.decode import decode
 from model_ops.decoding.prompts import read_prompts
 from model_ops.decoding.target import load_runner
 from model_ops.errors import ModelError
+from model_ops.evaluation import acceptances, likelihoods
+from model_ops.evaluation.earlier_reports import measurements_of
+from model_ops.evaluation.measurement import find
 from model_ops.job import Job
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import evaluate, generate, quantize, speculator
 from model_ops.progress import Progress
 from model_ops.training.conversations import read_documents
-from model_ops.training.likelihood import held_out_loss, mean_loss
+from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +64,14 @@ def test_the_report_holds_together(place, tmp_path, monkeypatch):
     likelihood = pq.read_table(tmp_path / "likelihood.parquet")
     assert likelihood.num_rows == 30 and set(likelihood.column_names) == {"row_id", "model", "nll_sum", "tokens"}
     rows = pq.read_table(tmp_path / "acceptance.parquet").to_pylist()
-    assert len(rows) == 10 * 4 * 2 and {row["drafter"] for row in rows} == {"none", "ngram", "suffix", "eagle3"}
+    assert len(rows) == 10 * 4 * 3 and {row["drafter"] for row in rows} == {"none", "ngram", "suffix", "eagle3"}
     assert all(sum(row["accepted_at"]) == row["accepted"] for row in rows)
     assert {(row["turns"], row["has_tools"]) for row in rows} == {(1, False), (2, False)}
     for summary in report["acceptance"]:
-        of_it = [row for row in rows if (row["drafter"], row["temperature"]) == (summary["drafter"],
-                                                                                 summary["temperature"])]
+        of_it = [row for row in rows if (row["drafter"], row["sampling"]) == (summary["drafter"], summary["sampling"])]
         forwards, accepted = sum(r["forwards"] for r in of_it), sum(r["accepted"] for r in of_it)
         assert summary["tau"] == pytest.approx(tau_of(forwards, accepted))
-        assert 1 <= summary["tau_low"] <= summary["tau"] <= summary["tau_high"] <= 3
+        assert 1 <= summary["tau_low"] <= summary["tau"] <= summary["tau_high"] <= 1 + max(1, summary["num_speculative_tokens"])
         assert sum(summary["accepted_by_position"]) == pytest.approx(summary["tau"] - 1)
         assert all(a >= b for a, b in zip(summary["accepted_by_position"], summary["accepted_by_position"][1:],
                                           strict=False))
@@ -78,9 +80,17 @@ def test_the_report_holds_together(place, tmp_path, monkeypatch):
     assert report["greedy_identical_share"] == {"eagle3_t0": 1.0}
     for picture in ("loss.png", "acceptance.png", "acceptance_by_prompt.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG") and (tmp_path / picture).stat().st_size > 5_000
+    measured = measurements_of(report)
+    worse = find(measured, "loss_increase", of="target", against="base")
+    assert worse.value == pytest.approx(numbers["loss_quantized"] - numbers["loss_base"]) and worse.n == 10
+    assert worse.low < worse.value < worse.high
+    gain = find(measured, "acceptance_gain", of="eagle3", sampling="as logged")
+    taus = {name: find(measured, "acceptance_length", of=name, sampling="as logged").value for name in ("eagle3", gain.against)}
+    assert gain.value == pytest.approx(taus["eagle3"] / taus[gain.against] - 1) and gain.against in ("ngram", "suffix")
+    assert report["not_measured"] == {}
     # the same job again measures nothing
-    monkeypatch.setattr(evaluate, "measure", None)
-    monkeypatch.setattr(evaluate, "held_out_loss", None)
+    monkeypatch.setattr(acceptances, "measure", None)
+    monkeypatch.setattr(likelihoods, "held_out_loss", None)
     assert evaluate.run(job(place, tmp_path), Progress()) == numbers
 
 
@@ -140,4 +150,41 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
 def test_every_model_of_a_job_is_scored_and_stages_name_a_directory_before_target(tmp_path):
     names = ("target", "dataset", "base", "speculator", "reference", "aligned", "answers", "draft_model")
     job = Job(operation="evaluate", output=tmp_path, inputs={name: tmp_path / name for name in names})
-    assert evaluate._models(job) == ["base", "aligned", "target", "reference"]
+    assert likelihoods.scored_models(job) == ["base", "aligned", "target", "reference"]
+
+
+def test_another_model_is_compared_over_whole_rows_and_one_that_cannot_be_read_is_named(place, tmp_path):
+    """A champion with another vocabulary reads other tokens; a base without a tokenizer stops nothing."""
+    write_target(tmp_path / "champion", vocab_size=290, seed=3)
+    (tmp_path / "base").mkdir()
+    inputs = {"target": place / "student", "dataset": place / "dataset", "champion": tmp_path / "champion", "base": tmp_path / "base"}
+    evaluate.run(Job(operation="evaluate", output=tmp_path / "report", inputs=inputs,
+                     settings={"prompts": 2, "max_new_tokens": 4, "temperatures": [0.0]}), Progress())
+    report = json.loads((tmp_path / "report/report.json").read_text())
+    assert list(report["not_measured"]) == ["loss of base"] and "holds no tokenizer" in report["not_measured"]["loss of base"]
+    rows = pq.read_table(tmp_path / "report/likelihood.parquet").to_pylist()
+    sums, tokens = ({name: sum(row[key] for row in rows if row["model"] == name) for name in ("target", "champion")}
+                    for key in ("nll_sum", "tokens"))
+    found = find(measurements_of(report), "loss_increase", of="target", against="champion")
+    assert found.value == pytest.approx((sums["target"] - sums["champion"]) / tokens["target"]) and found.n == 10
+
+
+def test_no_usable_prompt_is_reported_and_the_losses_are_measured(place, tmp_path):
+    numbers = evaluate.run(Job(operation="evaluate", output=tmp_path, settings={"max_new_tokens": 2**20},
+                               inputs={"target": place / "student", "dataset": place / "dataset", "speculator": place / "speculator"}),
+                           Progress())
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert "raise max_length" in report["not_measured"]["acceptance"] and numbers["prompts"] == 0
+    assert numbers["loss_target"] > 0 and not any(name.startswith("tau_") for name in numbers)
+
+
+def test_losses_over_other_tokens_are_compared_by_row():
+    """The other model reads a row as half as many tokens; its second row was cut, so only the first counts."""
+    found = likelihoods.Likelihoods()
+    own = [RowLoss("a", 6.0, 4), RowLoss("b", 1.0, 4), RowLoss("c", 8.0, 4)]
+    other = [RowLoss("a", 4.0, 2), RowLoss("b", 9.0, 2), RowLoss("c", 4.0, 2)]
+    likelihoods._compare(found, "target", "champion", other, own, {"b"}, 0)
+    [increase] = found.measurements
+    assert increase.value == (6.0 + 8.0 - 4.0 - 4.0) / 8 and increase.n == 2
+    likelihoods._compare(found, "target", "base", other, own, {"a", "b", "c"}, 0)
+    assert "no test row in common" in found.not_measured["loss of target against base"]

@@ -137,7 +137,7 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
     served = [
         {"interaction_id": "train-0-0", "params": '{"temperature": 0.5, "top_p": 0.9, "seed": 4}'},
         {"interaction_id": "train-0-1", "params": '{"temperature": 0, "max_tokens": 3}'},
-        {"interaction_id": "train-1-0", "params": '{"presence_penalty": 1.5}'},
+        {"interaction_id": "train-1-0", "params": '{"presence_penalty": 1.5, "logit_bias": {"7": 1}}'},
         {"interaction_id": "train-2-0", "params": "{}", "served_model_digest": digest, "prompt_token_ids": [5, 6, 7],
          "completion_token_ids": [8, 9, eos], "finish_reason": "stop"},
         {"interaction_id": "train-3-0", "params": "{}", "served_model_digest": "0" * 64, "prompt_token_ids": [5, 6, 7],
@@ -154,7 +154,7 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
     assert seen["train-0#0"] == (0.5, 0.9) and seen["train-0#1"] == (0.0, 1.0) and seen["train-5#0"] == (1.0, 1.0)
     assert json.loads(rows["train-0", 0]["sampling"]) == {"temperature": 0.5, "top_p": 0.9}
     assert len(rows["train-0", 1]["answer_token_ids"]) <= 3
-    assert ("train-1", 0) not in rows and metrics["prompts_refused"] == {"presence_penalty": 1}
+    assert ("train-1", 0) not in rows and metrics["prompts_refused"] == {"logit_bias": 1}
     assert rows["train-2", 0]["prompt_token_ids"] == [5, 6, 7] and rows["train-2", 0]["answer_token_ids"] == [8, 9, eos]
     assert rows["train-3", 0]["origin"] == "generated" and rows["train-3", 0]["prompt_token_ids"] != [5, 6, 7]
     assert rows["train-4", 0]["origin"] == "served" and rows["train-4", 0]["temperature"] == 0.3

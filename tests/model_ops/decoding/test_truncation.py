@@ -5,8 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_ops.decoding.decode import decode
-from model_ops.decoding.lookup import LookupDrafter
 from model_ops.decoding.truncation import NONE, Truncation, truncated
 
 P = torch.tensor([[0.4, 0.3, 0.2, 0.07, 0.03]])
@@ -33,8 +31,3 @@ def test_something_is_left_and_it_is_the_likeliest(logits, top_p, top_k, min_p):
     assert kept[0, p.argmax()] > 0 and ((kept == 0) | (kept == p)).all()
     if (kept == 0).any():
         assert p[kept == 0].max() <= p[kept > 0].min() + 1e-7
-
-
-def test_a_drafter_does_not_verify_truncated_sampling():
-    with pytest.raises(ValueError, match="not supported with a drafter"):
-        decode(None, [], [], eos_ids=[0], temperature=1, max_new_tokens=1, drafter=LookupDrafter(list), truncation=Truncation(0.9))

@@ -30,7 +30,8 @@ GRAPH = {
     "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers", "length_report"},
     "speculator": {"quantized_model", "speculator_dataset"},
     "evaluation_report": {
-        "base_model", "sft_model", "student_model", "quantized_model", "speculator_dataset", "speculator", "sft_dataset",
+        "base_model", "sft_model", "student_model", "quantized_model", "served_answers", "speculator_dataset", "speculator", "sft_dataset",
+        "eval_suite",
     },
     "release_candidate": {"quantized_model", "speculator", "evaluation_report"},
     "endpoint": {"release_candidate"},

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from assets import evaluation_report, quantized_model, speculator
-from model_ops.operations.evaluate_settings import EvaluateSettings
+from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.speculators.registry import ARCHITECTURES, speculator_settings
 from resources.artefacts.registry import Registry
@@ -39,14 +39,14 @@ def materialized(tmp_path):
         launcher = Launcher()
         registry = Registry(Lake.open(tmp_path / "lake"), "tutor")
         for kind, name in (("model", "base_model"), ("model", "sft_model"), ("model", "student_model"),
-                           ("dataset", "sft_dataset"), ("dataset", "speculator_dataset")):
+                           ("dataset", "sft_dataset"), ("dataset", "speculator_dataset"), ("dataset", "served_answers")):
             draft = registry.draft(kind, name, name, ("model_ops/job.py",), {}, [])
             (draft.directory / "what.txt").write_text(name)
             registry.finish(draft, {})
         done = dg.materialize(
             [quantized_model.quantized_model, speculator.speculator, evaluation_report.evaluation_report],
             resources={"workshop": Workshop(registry, launcher, threads=1), "policy": policy, "speculator_settings": settings,
-                       "quantize_settings": QuantizeSettings(), "evaluate_settings": EvaluateSettings()})
+                       "quantize_settings": QuantizeSettings(), "evaluate_settings": EvaluateSettings(), "evals": {}})
         assert done.success
         return launcher.jobs, registry
 
@@ -60,7 +60,7 @@ def test_the_student_drafts_for_its_quantized_teacher(materialized):
     assert jobs["evaluate"] == {
         "base": "base_model", "sft": "sft_model", "student": "student_model", "quantized": "quantized_model",
         "target": "quantized_model", "reference": "sft_model", "dataset": "sft_dataset", "answers": "speculator_dataset",
-        "speculator": "speculator", "draft_model": "student_model"}
+        "served": "served_answers", "speculator": "speculator", "draft_model": "student_model"}
     made_from = {item.name for item in registry.current("model", "speculator").inputs}
     assert made_from == {"tutor/quantized_model", "tutor/student_model", "tutor/speculator_dataset"}
 
@@ -86,7 +86,7 @@ def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
 @pytest.mark.parametrize(("architecture", "said"), [("draft_model", True), ("eagle3", False)])
 def test_the_report_says_how_a_language_model_that_drafts_is_served(architecture, said):
     measured = {"drafter": architecture, "temperature": 1.0, "tau": 1.5, "tau_low": 1.4, "tau_high": 1.6, "prompts": 9,
-                "looping_share": 0.0}
+                "looping_share": 0.0, "num_speculative_tokens": 3}
     evaluation = {"acceptance": [measured, {**measured, "drafter": "draft_model_untrained"}],
                   "settings": {"num_speculative_tokens": 3}}
     summary = Summary("tutor", None, {}, evaluation, {}, True, ARCHITECTURES[architecture].serving)

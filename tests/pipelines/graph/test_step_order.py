@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from resources.artefacts.manifest import Code, Input, Manifest
+from resources.lake import Lake
 
 RECIPE = "workload: math-tutor\nbase_model: {base}\nsources: {{gateway: {{uri: logs/}}}}\nfirst_day: 2026-06-01\n"
 JUDGE = 'curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_quality: 4}\n'
@@ -92,14 +93,17 @@ def test_a_step_waits_for_what_its_asset_reads(tmp_path, choice):
 class RecordingWorkshop:
     """Stands in for the workshop: makes nothing, and refuses to give what no step of this run has made."""
 
-    def __init__(self):
+    workload = "math-tutor"
+
+    def __init__(self, lake):
+        self.lake = lake
         self.made: dict[str, set[str]] = {}
 
     def current(self, kind, name):
         assert name in self.made, f"{name} is read and no step before has made it"
         return self._manifest(kind, name)
 
-    def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None):
+    def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None, pinned=None):
         self.made[name] = {manifest.name.split("/")[1] for manifest in inputs.values()}
         return self._manifest(kind, name)
 
@@ -125,7 +129,7 @@ class RecordingWorkshop:
 @pytest.mark.parametrize("choice", [choice for choice in SWITCHES if choice.release], ids=str)
 def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
-    workshop = RecordingWorkshop()
+    workshop = RecordingWorkshop(Lake.open(tmp_path / "lake"))
     workshop.made["sft_dataset"] = set()
     found = {key.path[-1]: key for key in graph.resolve_asset_graph().executable_asset_keys}
     chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers", "length_report")) or name.startswith("specul")]

@@ -17,7 +17,7 @@ from resources.artefacts.registry import Registry
 from resources.lake import Lake
 from resources.releasing.approvals import approve, withdraw
 from resources.releasing.endpoints import Endpoint
-from resources.releasing.gates import GateResult
+from resources.releasing.gate_result import GateResult
 from resources.releasing.release import Part, Release
 from resources.releasing.signature import Signature
 from resources.releasing.subject import Subject, subject_of
@@ -166,7 +166,7 @@ def test_a_candidate_of_yesterday_waits_for_a_newer_release(lake):
 def test_a_gate_that_was_missed(lake):
     nominate(lake, release(lake, passed=False))
     assert one(lake).endpoint.waiting_for == "a gate"
-    assert "missed its gates: recovery 0.9 where 0.99 is wanted" in text(lake)
+    assert "missed its gates: recovery: 0.9 where at least 0.99 is wanted" in text(lake)
 
 
 def test_a_candidate_that_is_gone_and_an_endpoint_that_is_broken(lake):

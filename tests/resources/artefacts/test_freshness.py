@@ -46,6 +46,16 @@ def test_a_changed_parent_makes_its_children_stale_and_theirs():
     assert str(parent) == "sft_dataset v-d1 is stale itself"
 
 
+def test_a_pinned_input_is_never_stale():
+    """The champion that an evaluation compared with is an earlier version on purpose."""
+    manifests = chain()
+    older = Input(kind="model", name="tutor/sft_model", version="v-m0", digest="m0", pinned=True)
+    manifests["evaluation_report"] = made("evaluation_report", "e1", manifests["sft_model"].as_input(), older)
+    assert stale_inputs(manifests) == {}
+    manifests["evaluation_report"] = made("evaluation_report", "e1", older.model_copy(update={"pinned": False}))
+    assert list(stale_inputs(manifests)) == ["evaluation_report"]
+
+
 def test_a_parent_that_is_gone_is_said():
     manifests = chain()
     del manifests["curated"]

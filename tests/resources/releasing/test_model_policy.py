@@ -25,7 +25,7 @@ def test_each_stage_starts_from_the_one_before(off):
 
 def test_a_switch_turns_off_every_stage_that_has_it():
     assert policy().disabled == [] and policy().speculator
-    assert policy("speculator").disabled == ["served_answers", "speculator_dataset", "speculator"]
+    assert policy("speculator").disabled == ["speculator_dataset", "speculator"]
     assert not policy("speculator").speculator
     assert policy("curation.judge").disabled == ["judgements"]
 

@@ -1,0 +1,204 @@
+"""Acceptance of every drafter over held-out prompts, at each temperature and as the traffic is sampled.
+
+    found = acceptances(job, settings, progress)          # writes acceptance.parquet
+
+n-gram and suffix lookups are measured at the draft length that suits them best on the validation split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from model_ops.decoding.acceptance import AcceptanceRow, paired_gain, summarize
+from model_ops.decoding.decode import decode
+from model_ops.decoding.drafters import Drafter
+from model_ops.decoding.measure_acceptance import Measured, baselines, measure
+from model_ops.decoding.model_drafter import ModelDrafter
+from model_ops.decoding.prompts import choose_prompts, read_prompts
+from model_ops.decoding.runner import Runner
+from model_ops.decoding.target import load_runner
+from model_ops.errors import ModelError
+from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.lookup_lengths import LookupLength, search
+from model_ops.evaluation.measurement import OVER_PROMPTS, Measurement
+from model_ops.evaluation.sampling_modes import Mode, modes
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.progress import Progress
+from model_ops.speculators.architectures import DRAFT_MODEL
+from model_ops.speculators.factory import load_draft_model
+
+SEARCHED_PROMPTS = 64
+"""Most validation prompts that are answered for the search of lookup lengths, if the job has no answers to them."""
+
+
+@dataclass
+class Acceptances:
+    """summaries: one per drafter and sampling. lookups: the chosen lengths. tokens_per_second and identical by name."""
+
+    summaries: list[dict[str, Any]] = field(default_factory=list)
+    identical: dict[str, float] = field(default_factory=dict)
+    tokens_per_second: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    lookups: dict[str, LookupLength] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    not_measured: dict[str, str] = field(default_factory=dict)
+
+
+def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acceptances:
+    """Measures every drafter. Without a usable prompt nothing is measured, and `not_measured` says why."""
+    target, found = job.inputs["target"], Acceptances()
+    found.counts = {"prompts": 0, "prompts_asked": settings.prompts, "prompts_too_long": 0}
+    try:
+        tokenizer, runner = load_tokenizer(target), load_runner(target)
+        prompts = read_prompts(job.inputs["dataset"], "test", tokenizer)
+    except ModelError as error:
+        return _without(found, job, str(error))
+    room = min(settings.max_length, runner.max_positions - settings.max_new_tokens)
+    fitting = [prompt for prompt in prompts if 0 < len(prompt.ids) <= room]
+    found.counts["prompts_too_long"] = len(prompts) - len(fitting)
+    if not fitting:
+        dataset = job.inputs["dataset"]
+        return _without(found, job, f"the {len(prompts)} test prompts of {dataset} are all longer than {room} tokens: raise "
+                        "max_length or lower max_new_tokens" if prompts else
+                        f"{dataset} holds no test row with a prompt and an answer")
+    chosen = choose_prompts(fitting, settings.prompts, settings.seed)
+    eos_ids, past = end_of_text_ids(target), past_answers(job)
+    trained = trained_drafters(job, runner)
+    found.counts |= {"prompts": len(chosen), "past_answers": len(past)}
+    found.lookups = _lookup_lengths(job, settings, runner, tokenizer, eos_ids, past, room)
+    measured: dict[str, list[AcceptanceRow]] = {}
+    every = modes(target, job.inputs.get("served"), chosen, settings.temperatures)
+    for done, mode in enumerate(every):
+        progress.stop_if_requested()
+        progress.report("acceptance", done, len(every), "ways of sampling")
+        if mode.same_as is not None:
+            rows = [replace(row, sampling=mode.label) for row in measured[mode.same_as]]
+        else:
+            drafters = {**baselines(past), **trained}
+            of_mode = _measured(job, settings, runner, drafters, found.lookups, mode, eos_ids)
+            rows = of_mode.rows
+            found.identical.update({f"{name}_{mode.key}": share for name, share in of_mode.identical.items()})
+            found.tokens_per_second.update({f"{name}_{mode.key}": rate for name, rate in of_mode.tokens_per_second.items()})
+        measured[mode.label] = rows
+        found.left_out |= mode.left_out
+        _summarise(found, settings, mode, rows, ["none", *found.lookups, *trained], list(trained))
+    progress.report("acceptance", len(every), len(every), "ways of sampling")
+    table = pa.Table.from_pylist([asdict(row) for rows in measured.values() for row in rows])
+    pq.write_table(table, job.output / "acceptance.parquet")
+    return found
+
+
+def trained_drafters(job: Job, runner: Runner) -> dict[str, Drafter]:
+    """The speculator, under its architecture's name and sampling as in servers, and the small language model `draft_model`,
+    which is called `draft_model_untrained` if the speculator has that architecture."""
+    found: dict[str, Drafter] = {}
+    if "speculator" in job.inputs:
+        model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device).attach(runner)
+        found[model.kind] = model.drafter(greedy=model.served_greedily)
+    if "draft_model" in job.inputs:
+        name = DRAFT_MODEL.untrained if DRAFT_MODEL.name in found else DRAFT_MODEL.name
+        found[name] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
+    return found
+
+
+def past_answers(job: Job) -> list[list[int]]:
+    """The target's answers to training prompts, for the cache of suffix decoding; [] if the job has no answers."""
+    if "answers" not in job.inputs:
+        return []
+    path = job.inputs["answers"] / "train.parquet"
+    try:
+        return pq.read_table(path, columns=["answer_token_ids"])["answer_token_ids"].to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise ModelError(f"{path} holds no answer_token_ids: give as `answers` a directory that `generate` wrote") from error
+
+
+def _without(found: Acceptances, job: Job, why: str) -> Acceptances:
+    pq.write_table(pa.Table.from_pylist([], schema=pa.schema([("drafter", pa.string())])), job.output / "acceptance.parquet")
+    found.not_measured["acceptance"] = why
+    return found
+
+
+def _lookup_lengths(job: Job, settings: EvaluateSettings, runner, tokenizer, eos_ids, past, room) -> dict[str, LookupLength]:
+    """The best lengths of the lookup drafters, over the target's answers to validation prompts."""
+
+    def searched() -> dict[str, Any]:
+        path = job.inputs["answers"] / "validation.parquet" if "answers" in job.inputs else None
+        if path is not None and path.exists():
+            columns = ["prompt_token_ids", "answer_token_ids"]
+            rows = pq.read_table(path, columns=columns).slice(0, settings.prompts).to_pylist()
+            texts = [(row[columns[0]], row[columns[1]]) for row in rows]
+        else:
+            texts = _answered(job.inputs["dataset"], settings, runner, tokenizer, eos_ids, room, job.inputs["target"])
+        return {name: asdict(each) for name, each in search(past, texts, settings.num_speculative_tokens).items()}
+
+    return {name: LookupLength(**each) for name, each in finished(job, "lookup-lengths", searched).items()}
+
+
+def _answered(dataset: Path, settings: EvaluateSettings, runner, tokenizer, eos_ids, room,
+              target: Path) -> list[tuple[list[int], list[int]]]:
+    """Validation prompts with answers sampled by the server's defaults; [] if the dataset has no validation split."""
+    if not (dataset / "validation.parquet").exists():
+        return []
+    prompts = [prompt for prompt in read_prompts(dataset, "validation", tokenizer) if 0 < len(prompt.ids) <= room]
+    chosen = choose_prompts(prompts, min(settings.prompts, SEARCHED_PROMPTS), settings.seed)
+    found = []
+    for sampling, group in modes(target, None, chosen, [])[-1].groups:
+        answers = decode(runner, [each.ids for each in group], [each.row_id for each in group], eos_ids=eos_ids,
+                         temperature=sampling.temperature, truncation=sampling.truncation, penalties=sampling.penalties,
+                         max_new_tokens=settings.max_new_tokens, batch_size=settings.batch_size, seed=settings.seed)
+        found += [(each.ids, answer.tokens) for each, answer in zip(group, answers, strict=True)]
+    return found
+
+
+def _measured(job: Job, settings: EvaluateSettings, runner, drafters: dict[str, Drafter], lookups: dict[str, LookupLength],
+              mode: Mode, eos_ids: frozenset[int]) -> Measured:
+    """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts."""
+    lengths = {name: each.num_speculative_tokens for name, each in lookups.items()}
+    total = sum(len(group) for _, group in mode.groups)
+    together = Measured([], {}, {})
+    for number, (sampling, group) in enumerate(mode.groups):
+        kept = finished(job, f"acceptance-{mode.key}-{number}", lambda sampling=sampling, group=group: asdict(measure(
+            runner, drafters, group, eos_ids=eos_ids, temperature=sampling.temperature, truncation=sampling.truncation,
+            penalties=sampling.penalties, max_new_tokens=settings.max_new_tokens, lengths=lengths,
+            num_speculative_tokens=settings.num_speculative_tokens, batch_size=settings.batch_size, seed=settings.seed)))
+        together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in kept["rows"])
+        for into, values in ((together.tokens_per_second, kept["tokens_per_second"]), (together.identical, kept["identical"])):
+            for name, value in values.items():
+                into[name] = into.get(name, 0.0) + value * len(group) / total
+    if any(sampling.temperature > 0 for sampling, _ in mode.groups):
+        together.identical.clear()  # a share of equal texts is defined for greedy answers only
+    return together
+
+
+def _summarise(found: Acceptances, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], names: Sequence[str],
+               trained: Sequence[str]) -> None:
+    """Adds the summaries of a mode, acceptance lengths, and each trained drafter's gain over the best lookup."""
+    by_name = {name: [row for row in rows if row.drafter == name] for name in names}
+    taus = {}
+    for name, of_it in by_name.items():
+        length = found.lookups[name].num_speculative_tokens if name in found.lookups else settings.num_speculative_tokens
+        summary = {"drafter": name, "temperature": mode.temperature, "sampling": mode.label,
+                   "num_speculative_tokens": 0 if name == "none" else length, **summarize(of_it, settings.seed)}
+        found.summaries.append(summary)
+        taus[name] = summary["tau"]
+        if name != "none":
+            found.measurements.append(Measurement(
+                what="acceptance_length", of=name, sampling=mode.label, value=summary["tau"], low=summary["tau_low"],
+                high=summary["tau_high"], n=len(of_it), counted="prompts", unit="tokens per forward", method=OVER_PROMPTS))
+    # chosen on the validation split, where there is one, so that the choice does not favour the lookup on the test prompts
+    best = max(found.lookups, key=lambda name: (found.lookups[name].tau or 0.0, taus[name]))
+    for name in trained:
+        gain = paired_gain([by_name[best]], [by_name[name]], settings.seed)
+        found.measurements.append(Measurement(
+            what="acceptance_gain", of=name, against=best, sampling=mode.label, value=gain.share, low=gain.low, high=gain.high,
+            n=gain.prompts, counted="prompts", unit="share", method="paired " + OVER_PROMPTS))

@@ -1,0 +1,31 @@
+"""Finished parts of a report, saved under output/.work, so that a killed evaluation measures nothing twice.
+
+    rows = finished(job, "likelihood-base", lambda: measure_it())
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from model_ops.atomic_files import renamed_when_complete
+from model_ops.decoding.acceptance import AcceptanceRow
+from model_ops.job import Job
+
+
+def finished(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:
+    """The result of `measure_it` as JSON values, cached together with the job's settings and inputs."""
+    path = job.output / ".work" / f"{name}.json"
+    columns = [field.name for field in fields(AcceptanceRow)]  # results of an older version are measured again
+    inputs = {name: str(path) for name, path in sorted(job.inputs.items())}
+    key = json.loads(json.dumps([job.settings, inputs, columns]))
+    if path.exists():
+        kept = json.loads(path.read_text())
+        if kept["key"] == key:
+            return kept["value"]
+    value = measure_it()
+    with renamed_when_complete(path) as temporary:
+        temporary.write_text(json.dumps({"key": key, "value": value}))
+    return value

@@ -1,0 +1,162 @@
+"""Held-out loss of every model of an evaluation, and the served model compared with the others on the same rows.
+
+    found = likelihoods(job, settings, progress)
+    found.models, found.measurements, found.not_measured       # writes likelihood.parquet
+
+Compared are target and reference (recovery), target and base, target and champion, student and teacher. Models with another
+tokenizer or template split a row into other tokens: then the difference of the row's losses is divided by the tokens of the
+first model, over rows that neither model cut.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from transformers import PreTrainedModel
+
+from model_ops.errors import ModelError
+from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.measurement import PAIRED, Measurement
+from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.job import Job
+from model_ops.models.model_directory import load_model, load_tokenizer, training_device
+from model_ops.progress import Progress
+from model_ops.quantization.quantized_model import is_quantized, load_quantized
+from model_ops.training.conversations import read_documents
+from model_ops.training.documents import Document
+from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
+
+NOT_SCORED = ("dataset", "answers", "served", "tasks", "speculator", "draft_model")
+"""Inputs without a held-out loss. Every other input is a model to score, under its name in the job."""
+
+NATS = "nats per token"
+
+
+@dataclass
+class Likelihoods:
+    """models: loss, perplexity, rows and tokens by name; same_directory: the name under which each role was measured."""
+
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    same_directory: dict[str, str] = field(default_factory=dict)
+    test_rows: int = 0
+    measurements: list[Measurement] = field(default_factory=list)
+    not_measured: dict[str, str] = field(default_factory=dict)
+
+
+def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Likelihoods:
+    """Scores every model, and writes likelihood.parquet. A model other than the target that cannot be scored is named in
+    `not_measured`; the target raises ModelError."""
+    found = Likelihoods()
+    chosen, found.test_rows = _chosen_rows(job, settings)
+    losses: dict[str, list[RowLoss]] = {}
+    cut: dict[str, set[str]] = {}
+    names: dict[Path, str] = {}
+    for role in scored_models(job):
+        name = names.setdefault(job.inputs[role].resolve(), role)
+        if name == role:
+            try:
+                losses[name], cut[name] = _scored(job, settings, name, chosen, progress)
+            except ModelError as error:
+                if job.inputs[role].resolve() == job.inputs["target"].resolve():
+                    raise
+                found.not_measured[f"loss of {role}"] = str(error)
+        if name in losses:
+            found.same_directory[role] = name
+    _write(losses, job.output / "likelihood.parquet")
+    found.models = {name: {"loss": mean_loss(rows), "perplexity": math.exp(mean_loss(rows)), "rows": len(rows),
+                           "tokens": sum(row.tokens for row in rows)} for name, rows in losses.items()}
+    found.measurements = [
+        Measurement(what="loss", of=role, value=found.models[name]["loss"], n=found.models[name]["rows"], counted="rows",
+                    unit=NATS) for role, name in found.same_directory.items()]
+    for of, against in comparisons(job):
+        if of in found.same_directory and against in found.same_directory:
+            first, second = found.same_directory[against], found.same_directory[of]
+            _compare(found, of, against, losses[first], losses[second], cut[first] | cut[second], settings.seed)
+    return found
+
+
+def scored_models(job: Job) -> list[str]:
+    """Names of the models to score. A directory with two names is reported under the first: a stage's before `target`."""
+    last = [name for name in ("target", "reference", "champion") if name in job.inputs]
+    return [*(name for name in job.inputs if name not in (*NOT_SCORED, *last)), *last]
+
+
+def comparisons(job: Job) -> list[tuple[str, str]]:
+    """Pairs of roles whose losses are compared: (the model in question, the other one)."""
+    teacher = next((role for role in ("sft", "base") if role in job.inputs), None)
+    return [*(("target", other) for other in ("reference", "base", "champion") if other in job.inputs),
+            *([("student", teacher)] if "student" in job.inputs and teacher else [])]
+
+
+def _chosen_rows(job: Job, settings: EvaluateSettings) -> tuple[set[str], int]:
+    """The rows that every model is scored on, and the number of test rows."""
+    tokenizer = load_tokenizer(job.inputs["target"])
+    documents, counts = read_documents(job.inputs["dataset"], "test", tokenizer, settings.max_length)
+    ids = sorted(document.row_id for document in documents)
+    if not ids:
+        raise ModelError(f"{job.inputs['dataset']} holds no test row with an assistant token to predict; build a larger "
+                         "dataset")
+    if settings.rows is not None and len(ids) > settings.rows:
+        ids = random.Random(settings.seed).sample(ids, settings.rows)
+    return set(ids), counts["rows"]
+
+
+def _scored(job: Job, settings: EvaluateSettings, name: str, chosen: set[str],
+            progress: Progress) -> tuple[list[RowLoss], set[str]]:
+    """The loss of each chosen row, and the rows that were cut."""
+    directory = job.inputs[name]
+    read, _ = read_documents(job.inputs["dataset"], "test", load_tokenizer(directory), settings.max_length)
+    documents: list[Document] = sorted((document for document in read if document.row_id in chosen), key=lambda d: d.row_id)
+    if not documents:
+        raise ModelError(f"{directory}: its chat template leaves no test row with an assistant token to predict; compare "
+                         "with a model that has a chat template of assistant turns")
+    kept = finished(job, f"likelihood-{name}", lambda: [
+        [row.row_id, row.nll_sum, row.tokens]
+        for row in held_out_loss(_model(directory), documents, progress=progress, phase=f"held-out loss: {name}")])
+    return [RowLoss(*row) for row in kept], {each.row_id for each in documents if len(each) >= settings.max_length}
+
+
+def _compare(found: Likelihoods, of: str, against: str, other: list[RowLoss], own: list[RowLoss], cut: set[str],
+             seed: int) -> None:
+    """Adds loss_increase of a pair, and recovery for target and reference."""
+    tokens = {row.row_id: row.tokens for row in own}
+    if any(tokens.get(row.row_id, row.tokens) != row.tokens for row in other):
+        other = [replace(row, tokens=tokens[row.row_id]) for row in other if row.row_id in tokens and row.row_id not in cut]
+    paired = {row.row_id for row in other} & set(tokens)
+    before, after = ([row for row in rows if row.row_id in paired] for rows in (other, own))
+    if not paired:
+        found.not_measured[f"loss of {of} against {against}"] = (
+            "the two models read no test row in common that neither cuts; raise evaluation.max_length")
+        return
+    shared = {"of": of, "against": against, "n": len(paired), "counted": "rows", "method": PAIRED}
+    low, high = loss_increase_interval(before, after, seed) or (None, None)
+    increase = mean_loss(after) - mean_loss(before)
+    found.measurements.append(Measurement(what="loss_increase", value=increase, low=low, high=high, unit=NATS, **shared))
+    if against == "reference":
+        low, high = recovery_interval(before, after, seed) or (None, None)
+        found.measurements.append(
+            Measurement(what="recovery", value=math.exp(-increase), low=low, high=high, unit="ratio", **shared))
+
+
+def _write(losses: dict[str, list[RowLoss]], path: Path) -> None:
+    columns = [("row_id", pa.string()), ("model", pa.string()), ("nll_sum", pa.float64()), ("tokens", pa.int64())]
+    table = pa.Table.from_pylist([{"model": name, **asdict(row)} for name, rows in losses.items() for row in rows],
+                                 schema=pa.schema(columns))
+    pq.write_table(table, path)
+
+
+def _model(directory: Path) -> PreTrainedModel:
+    """The model in float32 on the training device, for packed rows; the layers of a quantized one compute what a server
+    computes."""
+    device = training_device()
+    if is_quantized(directory):
+        return load_quantized(directory, torch.float32, "packed").to(device)
+    return load_model(directory, attention="packed", device=device)

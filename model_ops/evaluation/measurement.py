@@ -1,0 +1,62 @@
+"""A measurement of the evaluation report: what was measured, of which model, against which, with its 95 % interval.
+
+    Measurement(what="loss_increase", of="target", against="base", value=0.154, low=0.12, high=0.19, n=300, counted="rows",
+                unit="nats per token", method=PAIRED)
+
+Gates and release pages read these. Importing this file imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+What = Literal["loss", "loss_increase", "recovery", "acceptance_length", "acceptance_gain", "accuracy", "accuracy_gain"]
+
+HELD_OUT = "held-out sessions"
+AS_LOGGED = "as logged"
+"""Sampling of every prompt by the parameters of its logged request."""
+GREEDY = "greedy"
+
+PAIRED = "paired bootstrap over rows, 2,000 resamples; Student's t below 20 rows"
+OVER_PROMPTS = "bootstrap over prompts, 2,000 resamples"
+
+
+class Measurement(BaseModel):
+    """One number of the report.
+
+    what: loss and loss_increase in nats per token; recovery = exp(against's loss - of's loss); acceptance_length in tokens per
+    target forward; acceptance_gain, the relative difference of two acceptance lengths; accuracy, a mean score from 0 to 1;
+    accuracy_gain, the difference of two, or for a judge the share of wins minus the share of losses.
+    of, against: roles of the evaluation's inputs (`target` is the served model), or drafters. on: `held-out sessions`, or the
+    name of a suite. sampling: how answers were sampled; "" for likelihoods. low, high: the 95 % interval; None if unknown.
+    n: how many `counted` the number is taken over.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    what: What
+    of: str
+    against: str = ""
+    on: str = HELD_OUT
+    sampling: str = ""
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int
+    counted: str
+    unit: str
+    method: str = ""
+
+
+def at_temperature(temperature: float) -> str:
+    """The `sampling` of a fixed temperature: `greedy`, `temperature 0.7`."""
+    return GREEDY if temperature == 0 else f"temperature {temperature:g}"
+
+
+def find(measurements: Iterable[Measurement], what: What, **fields: str) -> Measurement | None:
+    """The first measurement with these fields; None if there is none."""
+    return next((found for found in measurements
+                 if found.what == what and all(getattr(found, name) == value for name, value in fields.items())), None)

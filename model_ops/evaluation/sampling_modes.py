@@ -1,0 +1,66 @@
+"""Ways of sampling in which acceptance is measured: the recipe's temperatures, and every prompt as its request was logged.
+
+    for mode in modes(job, prompts, temperatures): mode.label, mode.groups       # [(Sampling, prompts), ...]
+
+`as logged` uses temperature, top-p, top-k, min-p and penalties of each logged request, and the server's defaults (the target's
+generation_config.json) for what it leaves out. Other parameters (stop, logit_bias, response_format, ...) are left out and
+counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from model_ops.answering.sampling_parameters import PENALTIES, Sampling, server_defaults
+from model_ops.answering.served_answers import ServedAnswers
+from model_ops.decoding.prompts import Prompt
+from model_ops.evaluation.measurement import AS_LOGGED, at_temperature
+
+
+@dataclass(frozen=True)
+class Mode:
+    """label: the `sampling` of a Measurement. key: part of the names of metrics. temperature: None for several."""
+
+    label: str
+    key: str
+    temperature: float | None
+    groups: list[tuple[Sampling, list[Prompt]]]
+    same_as: str | None = None
+    """Label of a mode with the same answers, measured before."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Prompts by parameter of their request that the decoder does not apply."""
+
+
+def modes(target: Path, served: Path | None, prompts: Sequence[Prompt], temperatures: Sequence[float]) -> list[Mode]:
+    """The modes of an evaluation; `as logged` is the last one. served: the dataset served_answers, if there is one.
+
+    Raises ModelError if `served` cannot be read."""
+    fixed = [Mode(at_temperature(each), f"t{each:g}", each, [(Sampling(temperature=each), list(prompts))])
+             for each in temperatures]
+    groups, left_out = _as_logged(target, served, prompts)
+    same = next((mode.label for mode in fixed if [sampling for sampling, _ in groups] == [mode.groups[0][0]]), None)
+    alone = groups[0][0].temperature if len({sampling.temperature for sampling, _ in groups}) == 1 else None
+    return [*fixed, Mode(AS_LOGGED, "as_logged", alone, groups, same, left_out)]
+
+
+def _as_logged(target: Path, served: Path | None,
+               prompts: Sequence[Prompt]) -> tuple[list[tuple[Sampling, list[Prompt]]], dict[str, int]]:
+    log = None if served is None else ServedAnswers.read(served / "served.parquet", target)
+    defaults, groups, left_out = server_defaults(target), {}, Counter()
+    for prompt in prompts:
+        found = defaults if log is None else log.sampling(prompt.interaction_id)
+        left_out.update(found.unsupported_names)
+        groups.setdefault(_decoded(found), []).append(prompt)
+    return sorted(groups.items(), key=lambda group: repr(group[0])), dict(sorted(left_out.items()))
+
+
+def _decoded(sampling: Sampling) -> Sampling:
+    """The parameters that the decoder applies. Truncation does nothing to greedy answers."""
+    others = {name: value for name, value in json.loads(sampling.others).items()
+              if name.removesuffix("_penalty") in PENALTIES}
+    found = replace(sampling, max_tokens=None, others=json.dumps(others, sort_keys=True))
+    return replace(found, truncation=Sampling().truncation) if found.temperature == 0 else found

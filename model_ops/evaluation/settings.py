@@ -1,0 +1,53 @@
+"""Settings of operation `evaluate`: a recipe's section, and the job's settings. Importing this file imports no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from model_ops.endpoint_settings import EndpointSettings
+from model_ops.settings import Seed, Settings
+
+
+class AnswerJudgeSettings(EndpointSettings):
+    """A model that compares two answers to an item, asked twice with the answers in either order."""
+
+    max_characters: int = Field(12_000, ge=200, description="Most characters of each answer that the judge sees")
+    concurrency: int = Field(8, ge=1, le=256, description="Requests at a time")
+    timeout_s: float = Field(60, gt=0, le=86_400, description="Seconds to wait for one reply")
+
+
+class TaskSettings(Settings):
+    """How the items of `evals` are asked: answers of the served model, its base and the champion, scored by kind of task."""
+
+    items: int = Field(100, ge=0, le=10_000, description="Most items asked of each suite, a seeded choice. 0: none is asked")
+    samples: int = Field(
+        0, ge=0, le=64, description="Sampled answers to each item, besides the greedy one, by the server's default parameters")
+    max_new_tokens: int = Field(512, ge=1, le=2**20, description="Most tokens of one answer")
+    test_seconds: float = Field(10, gt=0, le=600, description="Most seconds of one program of unit tests")
+    test_memory_mb: int = Field(512, ge=64, le=65_536, description="Most memory of one program of unit tests, in MiB")
+    judge: AnswerJudgeSettings | None = Field(
+        None, description="Server that compares answers to items of kind `judge`. Left out: such items are not asked")
+
+
+class EvaluationSettings(Settings):
+    """Measures held-out likelihood of each model, recovery of the quantized one, acceptance length of the drafters, and the
+    scores of answers to `evals`."""
+
+    rows: int | None = Field(None, ge=1, description="Most held-out rows for the likelihood. Left out: all")
+    prompts: int = Field(200, ge=1, description="Held-out prompts that the drafters are measured on")
+    max_new_tokens: int = Field(128, ge=1, le=2**20, description="Most tokens of one measured answer")
+    temperatures: list[Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]] = Field(
+        default_factory=lambda: [0.0, 1.0], description="Sampling temperatures to measure acceptance at, 0 is greedy, besides "
+        "the parameters of each logged request; the temperature of the drafter's answers is always among them")
+    batch_size: int = Field(64, ge=1, le=65_536, description="Answers decoded together")
+    max_length: int = Field(4_096, ge=16, le=2**24, description="Tokens of the longest held-out row; a longer one is cut")
+    seed: Seed = Field(0, description="Seed of the choice of rows, prompts and items, and of sampling")
+    tasks: TaskSettings = Field(default_factory=TaskSettings, description="How the items of `evals` are asked and scored")
+
+
+class EvaluateSettings(EvaluationSettings):
+    """Settings of the job: the recipe's section `evaluation`, and the draft length that is served."""
+
+    num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")

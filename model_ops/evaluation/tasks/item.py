@@ -1,0 +1,18 @@
+"""What every evaluation item has, whatever its kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Item(BaseModel):
+    """One question. messages, tools: in OpenAI's form, rendered by the model's own chat template."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    suite: str
+    item_id: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None

@@ -1,0 +1,46 @@
+"""Tasks `exact` and `regex`: the answer equals a text, or contains a match of a pattern.
+
+    score_exact(item, " Paris ")         # white space at the ends is no difference
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import field_validator
+
+from model_ops.evaluation.tasks.item import Item
+
+
+class ExactItem(Item):
+    """answer: the only accepted text."""
+
+    kind: Literal["exact"] = "exact"
+    answer: str
+
+
+class RegexItem(Item):
+    """pattern: a regular expression of Python's `re`, searched for anywhere in the answer."""
+
+    kind: Literal["regex"] = "regex"
+    pattern: str
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"the pattern is no regular expression: {error}") from error
+        return value
+
+
+def score_exact(item: ExactItem, text: str) -> float:
+    """1.0 if the texts are equal up to white space at their ends, else 0.0."""
+    return float(text.strip() == item.answer.strip())
+
+
+def score_regex(item: RegexItem, text: str) -> float:
+    """1.0 if the pattern matches somewhere, else 0.0."""
+    return float(re.search(item.pattern, text) is not None)

@@ -1,0 +1,152 @@
+"""Turns records of evaluation files into items that models are asked, scored by kind of task.
+
+    item = task_item("gsm8k", "number", "gsm8k", record, "17", "g.jsonl line 17")      # a NumberItem, or None
+
+`task: auto` takes the kind that a format is known for, and asks nothing of records without what it needs. A kind that the
+recipe names must fit every record: EvalTaskError says what is missing.
+
+    kind           needs of a record
+    number         an answer with a number (after ####, or the last one)
+    exact          an answer
+    regex          pattern | regex
+    json_schema    json_schema | schema: an object, or its JSON text
+    function_call  function: schemas; accepted calls in ground_truth, or in the file `answers` under the same id (BFCL)
+    unit_tests     test | tests: Python source; optionally entry_point, and prompt as the beginning of the code
+    judge          nothing but the prompt
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from model_ops.evaluation.tasks.final_number import NumberItem, final_number
+from model_ops.evaluation.tasks.function_call import FunctionCallItem
+from model_ops.evaluation.tasks.item import Item
+from model_ops.evaluation.tasks.json_answer import JsonItem
+from model_ops.evaluation.tasks.judged import JudgedItem
+from model_ops.evaluation.tasks.text_match import ExactItem, RegexItem
+from model_ops.evaluation.tasks.unit_tests import INSTRUCTION, UnitTestsItem
+
+Task = Literal["auto", "none", "number", "exact", "regex", "json_schema", "function_call", "unit_tests", "judge"]
+
+OF_FORMATS: Mapping[str, Task] = {"gsm8k": "number", "humaneval": "unit_tests", "bfcl": "function_call"}
+"""The kind of task that a format is known for."""
+
+SCHEMA_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
+"""BFCL's names of types that JSON schema does not know; None: any type."""
+
+
+class EvalTaskError(Exception):
+    """A record lacks what its kind of task needs; the message names file and record."""
+
+
+def task_item(suite: str, task: Task, kind: str, record: dict[str, Any], item_id: str, prompt: str, answer: str | None,
+              place: str, accepted: Any = None) -> Item | None:
+    """The item of one record; None if nothing is asked. kind: the record's format. accepted: BFCL's calls from `answers`.
+
+    Raises EvalTaskError if the recipe's `task` does not fit the record."""
+    asked = OF_FORMATS.get(kind, "none") if task == "auto" else task
+    if asked == "none":
+        return None
+    shared = {"suite": suite, "item_id": item_id, "messages": _messages(record, prompt)}
+    try:
+        return _BUILDERS[asked](shared, record, prompt, answer, accepted)
+    except (ValidationError, EvalTaskError) as error:
+        if task == "auto" and not isinstance(error, ValidationError):
+            return None
+        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise EvalTaskError(f"{place}: task {asked} {said.removeprefix('Value error, ')}") from error
+
+
+def _messages(record: dict[str, Any], prompt: str) -> list[dict[str, Any]]:
+    """The record's own messages up to its last answer, else the prompt as one user message."""
+    messages = record.get("messages")
+    if isinstance(messages, list) and messages and all(isinstance(each, dict) and "role" in each for each in messages):
+        return messages[:-1] if messages[-1]["role"] == "assistant" and len(messages) > 1 else messages
+    return [{"role": "user", "content": prompt}]
+
+
+def _number(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
+    if answer is None or final_number(answer) is None:
+        raise EvalTaskError("needs an answer that holds a number")
+    return NumberItem(**shared, answer=answer)
+
+
+def _exact(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
+    if answer is None:
+        raise EvalTaskError("needs an answer")
+    return ExactItem(**shared, answer=answer)
+
+
+def _regex(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
+    return RegexItem(**shared, pattern=_text(record, "pattern", "regex"))
+
+
+def _json_schema(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
+    schema = record.get("json_schema", record.get("schema"))
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except ValueError as error:
+            raise EvalTaskError("needs `json_schema`, and its text is not JSON") from error
+    if not isinstance(schema, dict | bool):
+        raise EvalTaskError("needs `json_schema`, an object")
+    return JsonItem(**shared, json_schema=schema)
+
+
+def _function_call(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
+    functions = record.get("function", record.get("tools"))
+    calls = record.get("ground_truth", accepted)
+    functions = [functions] if isinstance(functions, dict) else functions
+    if not isinstance(functions, list) or not functions or not all(isinstance(each, dict) for each in functions):
+        raise EvalTaskError("needs `function`, the schemas of the functions")
+    if not isinstance(calls, list):
+        raise EvalTaskError("needs `ground_truth`, the accepted calls: in the record, or in the file that `answers` names")
+    tools = [each if each.get("type") == "function" else {"type": "function", "function": _json_types(each)}
+             for each in functions]
+    turns = record.get("question")
+    first = turns[0] if isinstance(turns, list) and turns else None
+    messages = first if isinstance(first, list) else shared["messages"]
+    return FunctionCallItem(**{**shared, "messages": messages}, tools=tools, accepted=calls)
+
+
+def _json_types(schema: Any) -> Any:
+    """BFCL's types of parameters in the names of JSON schema."""
+    if isinstance(schema, list):
+        return [_json_types(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _json_types(value) for name, value in schema.items()}
+    if isinstance(found.get("type"), str) and found["type"] in SCHEMA_TYPES:
+        known = SCHEMA_TYPES[found["type"]]
+        return {**found, "type": known} if known else {name: value for name, value in found.items() if name != "type"}
+    return found
+
+
+def _unit_tests(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
+    entry_point = record.get("entry_point")
+    entry_point = entry_point if isinstance(entry_point, str) and entry_point.isidentifier() else ""
+    test = _text(record, "test", "tests")
+    if not entry_point:  # a task in words
+        return UnitTestsItem(**shared, test=test)
+    messages = [{"role": "user", "content": INSTRUCTION.format(prompt=prompt.rstrip())}]
+    return UnitTestsItem(**{**shared, "messages": messages}, code=prompt, test=test, entry_point=entry_point)
+
+
+def _judge(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
+    return JudgedItem(**shared, reference=answer or "")
+
+
+def _text(record: dict, *names: str) -> str:
+    found = next((record[name] for name in names if isinstance(record.get(name), str) and record[name].strip()), None)
+    if found is None:
+        raise EvalTaskError(f"needs `{names[0]}`, a text; its keys are {', '.join(record) or 'none'}")
+    return found
+
+
+_BUILDERS = {"number": _number, "exact": _exact, "regex": _regex, "json_schema": _json_schema, "function_call": _function_call,
+             "unit_tests": _unit_tests, "judge": _judge}

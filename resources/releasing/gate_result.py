@@ -1,0 +1,130 @@
+"""The result of one gate: number, interval, bound, what was compared; and the sentence about it.
+
+    missed(gate)          # "gate loss_above_base: 0.154 nats per token (95 % interval ...)", or None if it holds
+
+Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's noise, the
+compared models are not the right ones: a quantized model does not predict better than the model it was made from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, field_validator
+
+LEAST_NOISE = 0.002
+"""Least noise of recovery: rounding weights moves it by a few ten-thousandths either way, on any number of test rows, which a
+bootstrap over rows does not show."""
+
+MOST_NOISE = 0.05
+"""Most noise of recovery: a wider interval means that two different models were compared."""
+
+UNKNOWN_NOISE = 0.01
+"""Noise for evaluation reports without an interval: with a single test row, and of earlier versions."""
+
+ENDS = {"value": "", "low": "the lower end of its interval", "high": "the upper end of its interval"}
+BOUNDS = {"least": "at least", "most": "at most"}
+
+
+class GateResult(BaseModel):
+    """One gate with its measurement.
+
+    wanted: the bound, and `bound` its direction; judged_by: which end of the interval must meet it. low, high: the 95 %
+    interval; None if the report has none. rows: how many `counted` (rows, prompts, items) it was measured on; None if unknown.
+    of, against, on, sampling: what was compared, as in a Measurement. reason: why it was not measured. nothing_to_compare: the
+    gate holds because there is nothing to compare with. Results of earlier versions have only the fields without a default.
+    """
+
+    name: str
+    wanted: float
+    measured: float | None
+    passed: bool
+    low: float | None = None
+    high: float | None = None
+    rows: int | None = None
+    why: str = ""
+    bound: Literal["least", "most"] = "least"
+    judged_by: Literal["value", "low", "high"] = "value"
+    of: str = ""
+    against: str = ""
+    on: str = ""
+    sampling: str = ""
+    unit: str = ""
+    counted: str = "rows"
+    reason: str = ""
+    nothing_to_compare: bool = False
+
+    @field_validator("measured", "low", "high")
+    @classmethod
+    def _is_a_number(cls, value: float | None) -> float | None:
+        return value if value is not None and math.isfinite(value) else None
+
+    @property
+    def judged(self) -> float | None:
+        """The number that must meet the bound."""
+        return {"value": self.measured, "low": self.low, "high": self.high}[self.judged_by]
+
+    @property
+    def wanted_text(self) -> str:
+        """`at most 0.02`, `at least 0.99`."""
+        return f"{BOUNDS[self.bound]} {self.wanted:g}"
+
+    @property
+    def compared_text(self) -> str:
+        """What was compared on what: `target against base, held-out sessions, 300 rows`."""
+        pair = f"{self.of} against {self.against}" if self.of and self.against else self.of or self.against
+        counted = f"{self.rows:,} {self.counted}" if self.rows is not None else ""
+        return ", ".join(part for part in (pair, self.on, self.sampling, counted) if part)
+
+    @property
+    def interval_text(self) -> str:
+        """`0.1200 to 0.1900`; "" without an interval."""
+        return "" if self.low is None or self.high is None else f"{self.low:.4f} to {self.high:.4f}"
+
+    @property
+    def figures(self) -> str:
+        """Number, interval and what was compared."""
+        interval = f"95 % interval {self.interval_text}" if self.interval_text else ""
+        about = "; ".join(part for part in (interval, self.compared_text) if part)
+        unit = f" {self.unit}" if self.unit not in ("", "ratio", "share") else ""
+        return f"{self.measured:.6g}{unit}{f' ({about})' if about else ''}"
+
+    @property
+    def held(self) -> str:
+        """Why it holds, for a gate that does."""
+        if self.nothing_to_compare:
+            return f"nothing to compare: {self.reason}"
+        end = f"{ENDS[self.judged_by]} is " if self.judged_by != "value" else ""
+        said = f"{self.figures}, {end}{self.wanted_text}" if end else f"{self.figures} is {self.wanted_text}"
+        return f"{said} and not beyond 1 by more than {recovery_noise(self):.2g}" if self.name == "recovery" else said
+
+
+def missed(gate: GateResult) -> str | None:
+    """Why a gate does not hold; None if it holds. The bounds are applied again, because an earlier version recorded a recovery
+    of 1.1 as passed."""
+    if gate.nothing_to_compare:
+        return None
+    if gate.measured is None or gate.judged is None:
+        why = f" ({gate.reason})" if gate.reason else ""
+        return f"gate {gate.name}: not measured{why}, and {gate.wanted_text} is wanted; run the recipe again"
+    if gate.name == "recovery" and gate.measured - 1 > (noise := recovery_noise(gate)):
+        now = f" ({gate.rows:,} now)" if gate.rows else ""
+        return (
+            f"gate recovery: {gate.measured:.6g} is beyond 1 by more than its noise ({noise:.2g}), so the served model is not "
+            f"the quantized form of the model that it was compared with, or the test rows are too few; run the recipe again, "
+            f"and if it stays so, add test rows{now} or set release.gates.recovery to null"
+        )
+    holds = gate.judged >= gate.wanted if gate.bound == "least" else gate.judged <= gate.wanted
+    if not holds or not gate.passed:
+        end = ENDS[gate.judged_by]
+        wanted = f", where {end} must be {gate.wanted_text}" if end else f" where {gate.wanted_text} is wanted"
+        return f"gate {gate.name}: {gate.figures}{wanted}"
+    return None
+
+
+def recovery_noise(gate: GateResult) -> float:
+    """How far recovery may exceed 1 by chance: the distance to the lower end of its interval, clamped."""
+    if gate.measured is None or gate.low is None:
+        return UNKNOWN_NOISE
+    return min(max(gate.measured - gate.low, LEAST_NOISE), MOST_NOISE)

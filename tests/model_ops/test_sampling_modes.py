@@ -1,0 +1,85 @@
+"""Acceptance is measured as each request was sampled; lookups have the shortest draft length that is nearly best."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny_models import write_dataset, write_target
+
+from model_ops.answering.served_answers import COLUMNS
+from model_ops.decoding.penalties import Penalties
+from model_ops.decoding.prompts import Prompt, read_prompts
+from model_ops.decoding.truncation import Truncation
+from model_ops.evaluation.lookup_lengths import LENGTHS, search
+from model_ops.evaluation.sampling_modes import modes
+from model_ops.job import Job
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.operations import evaluate
+from model_ops.progress import Progress
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("modes") / "target"
+    write_target(directory)
+    return directory
+
+
+def write_served(path, params):
+    """How answers were served: interaction id -> parameters."""
+    path.mkdir(exist_ok=True)
+    rows = [{"interaction_id": name, "params": json.dumps(said)} for name, said in params.items()]
+    types = {"prompt_token_ids": pa.list_(pa.int32()), "completion_token_ids": pa.list_(pa.int32())}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path / "served.parquet")
+    return path
+
+
+def prompts(*names):
+    return [Prompt(name, name, "", [5, 6], interaction_id=name) for name in names]
+
+
+def test_each_prompt_keeps_the_parameters_of_its_request(target, tmp_path):
+    served = write_served(tmp_path / "served", {
+        "a": {"temperature": 0.2, "top_p": 0.9, "stop": ["x"]}, "b": {"temperature": 0, "top_k": 3},
+        "c": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 4}, "d": {"repetition_penalty": 1.2, "logit_bias": {"5": 1}}})
+    *fixed, logged = modes(target, served, prompts("a", "b", "c", "d", "unknown"), [0.0, 1.0])
+    assert [mode.label for mode in fixed] == ["greedy", "temperature 1"] and logged.label == "as logged"
+    found = {tuple(prompt.row_id for prompt in group): sampling for sampling, group in logged.groups}
+    assert set(found) == {("a", "c"), ("b",), ("d",), ("unknown",)}
+    assert (found["a", "c"].temperature, found["a", "c"].truncation) == (0.2, Truncation(top_p=0.9))
+    assert found["b",].temperature == 0 and found["b",].truncation == Truncation()  # truncation does nothing to greedy answers
+    assert found["d",].penalties == Penalties(repetition=1.2)
+    assert logged.left_out == {"logit_bias": 1, "stop": 1} and logged.same_as is None
+    assert modes(target, None, prompts("a", "b"), [0.0, 1.0])[-1].same_as == "temperature 1"
+
+
+def test_acceptance_as_logged_differs_from_a_fixed_temperature(target, tmp_path):
+    write_dataset(tmp_path / "dataset", rows=6)
+    table = pq.read_table(tmp_path / "dataset/test.parquet")
+    answers = [sum(message["role"] == "assistant" for message in json.loads(text)) for text in table["messages"].to_pylist()]
+    ids = [[f"{row}-{turn}" for turn in range(count)] for row, count in zip(table["row_id"].to_pylist(), answers, strict=True)]
+    pq.write_table(table.append_column("interaction_ids", pa.array(ids)), tmp_path / "dataset/test.parquet")
+    read = read_prompts(tmp_path / "dataset", "test", load_tokenizer(target))
+    assert [prompt.interaction_id for prompt in read] == [names[-1] for names in ids]
+    served = write_served(tmp_path / "served", {
+        prompt.interaction_id: {"temperature": 0.0 if number % 2 else 0.5, "frequency_penalty": 1.0}
+        for number, prompt in enumerate(read)})
+    evaluate.run(Job(operation="evaluate", output=tmp_path / "out", inputs={"target": target, "dataset": tmp_path / "dataset",
+                                                                           "served": served},
+                     settings={"max_new_tokens": 12, "temperatures": [1.0], "num_speculative_tokens": 2}), Progress())
+    rows = pq.read_table(tmp_path / "out/acceptance.parquet").to_pylist()
+    logged = [row for row in rows if row["sampling"] == "as logged" and row["drafter"] == "none"]
+    assert sorted(row["temperature"] for row in logged) == [0.0, 0.0, 0.0, 0.5, 0.5, 0.5]
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert set(report["lookups"]) == {"ngram", "suffix"} and report["parameters_left_out"] == {}
+
+
+def test_the_shortest_length_that_is_nearly_best():
+    repeated = [3, 4, 5, 6, 7, 8] * 6
+    found = search([], [(repeated, [*repeated, 9])], 3)
+    assert found["ngram"].num_speculative_tokens > 6 and found["ngram"].num_speculative_tokens in LENGTHS
+    never = search([], [([3, 4, 5], [6, 7, 8, 9, 10])], 3)
+    assert never["ngram"].num_speculative_tokens == 1 and never["ngram"].tau == 1.0
+    assert search([], [], 3)["suffix"].num_speculative_tokens == 3

@@ -1,0 +1,82 @@
+"""The evaluation compares with the champion's model, and a release that is worse than it is refused.
+
+The real assets, workshop, registry and lake; in the worker's place stands one that writes a report.
+"""
+
+import json
+
+import dagster as dg
+import pytest
+
+from assets import evaluation_report, release_candidate
+from model_ops.evaluation.measurement import Measurement
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.speculators.registry import speculator_settings
+from resources.artefacts.registry import Registry
+from resources.lake import Lake
+from resources.releasing.endpoints import Endpoint
+from resources.releasing.model_policy import ModelPolicy
+from resources.releasing.release import Part, Release, ReleaseSettings, read_release, recheck
+from resources.releasing.signature import Signature
+from resources.releasing.subject import Subject
+from resources.releasing.summary import Summary
+from resources.workshop.workshop import Workshop
+
+ALONE = ModelPolicy(off=frozenset({"student", "quantize", "speculator"}))
+
+
+class Launcher:
+    """Stands in for the worker: the served model's loss is higher than the champion's by `worse`."""
+
+    def __init__(self, worse):
+        self.worse, self.inputs = worse, {}
+
+    def run(self, job, context):
+        self.inputs = {role: (place.parent.name, place.name) for role, place in job.inputs.items()}
+        found = [Measurement(what="loss_increase", of="target", against=role, value=value, low=value, high=value, n=9,
+                             counted="rows", unit="nats per token")
+                 for role, value in (("base", -0.3), ("champion", self.worse)) if role in job.inputs]
+        found.append(Measurement(what="recovery", of="target", against="reference", value=1.0, low=1.0, high=1.0, n=9,
+                                 counted="rows", unit="ratio"))
+        report = {"measurements": [each.model_dump() for each in found], "not_measured": {}}
+        (job.output / "report.json").write_text(json.dumps(report))
+        return {}
+
+
+def model(registry, name, weights):
+    draft = registry.draft("model", name, name, ("model_ops/job.py",), {"weights": weights}, [])
+    (draft.directory / "model.txt").write_text(weights)
+    return registry.finish(draft, {})
+
+
+@pytest.mark.parametrize(("worse", "refused"), [(0.1, True), (0.0, False)])
+def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, refused):
+    monkeypatch.setattr(release_candidate, "summarise", lambda *_: Summary("tutor", None, {}, {}, {}, False))
+    monkeypatch.setattr(Summary, "write", lambda self, output: {})
+    lake = Lake.open(tmp_path / "lake")
+    registry = Registry(lake, "tutor")
+    served_now = model(registry, "sft_model", "the champion's")
+    folder = lake.artefacts("release") / "tutor" / "0123456789ab"
+    folder.mkdir(parents=True)
+    part = Part(path=f"models/tutor/sft_model/{served_now.version}", name=served_now.name, version=served_now.version,
+                digest=served_now.digest)
+    (folder / "release.json").write_text(
+        Release(workload="tutor", target=part, speculator=None, num_speculative_tokens=3, gates=[]).model_dump_json())
+    Endpoint(lake, "tutor").promote(Subject(release=folder.name, digest="d"), Signature("ana", "test", ""))
+    for name in ("base_model", "sft_model"):
+        model(registry, name, "new")
+    data = registry.draft("dataset", "sft_dataset", "sft_dataset", ("model_ops/job.py",), {}, [])
+    (data.directory / "what.txt").write_text("rows")
+    registry.finish(data, {})
+    launcher = Launcher(worse)
+    resources = {"workshop": Workshop(registry, launcher, threads=1), "policy": ALONE, "evals": {},
+                 "evaluate_settings": EvaluateSettings(), "release_settings": ReleaseSettings(),
+                 "speculator_settings": speculator_settings()}
+    assert dg.materialize([evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources).success
+    assert launcher.inputs["champion"] == ("sft_model", served_now.version) and launcher.inputs["target"][0] == "sft_model"
+    assert [item.version for item in registry.current("dataset", "evaluation_report").inputs if item.pinned] == [served_now.version]
+    release = registry.directory(registry.current("release", "release"))
+    problems = recheck(lake, release)
+    assert bool(problems) == refused and not [each for each in problems if "gate loss_above_champion: 0.1 nats" not in each]
+    gate = next(each for each in read_release(release).gates if each.name == "loss_above_champion")
+    assert (gate.wanted, gate.measured, gate.passed, gate.against) == (0.02, worse, not refused, "champion")
