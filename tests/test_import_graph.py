@@ -20,7 +20,7 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
-    "pipelines": ("commands", "demo", "init", "checks", "status", "asking", "planning", "releasing", "running", "graph",
+    "pipelines": ("commands", "describing", "demo", "init", "checks", "status", "asking", "planning", "releasing", "running", "graph",
                   "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "objectives", "speculators", "answering", "decoding", "training",
                   "losses", "models", "quantization", "parallel", "families"),
