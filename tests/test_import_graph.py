@@ -20,8 +20,8 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model_ops")
 ROOMS: dict[str, tuple[str, ...]] = {
-    "pipelines": ("commands", "demo", "init", "checks", "status", "asking", "showing", "planning", "releasing", "running", "graph",
-                  "contract", "storage", "terminal"),
+    "pipelines": ("commands", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "releasing",
+                  "running", "graph", "contract", "storage", "terminal"),
     "model_ops": ("trials", "operations", "planning", "evaluation", "objectives", "speculators", "answering", "decoding",
                   "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
     "resources": ("workshop", "catalog", "releasing", "inspecting", "composing", "curating", "reading", "launching",

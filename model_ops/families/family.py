@@ -17,7 +17,7 @@ class Family:
     title: for people. attention, norms, router: what its blocks hold, for the documentation (router: None for a dense model).
     rows: how training keeps documents apart. fast: `model_ops.decoding.incremental` decodes it with fused products; others
     run transformers' own blocks over a cache. shards: several processes can share its
-    weights. drafter_reads: states that a drafter reads.
+    weights. note: what an operation leaves out, one sentence.
     """
 
     model_type: str
@@ -28,4 +28,4 @@ class Family:
     rows: Rows = "packed"
     fast: bool = False
     shards: bool = False
-    drafter_reads: str = "inputs of blocks"
+    note: str = ""

@@ -32,6 +32,7 @@ from transformers.utils import logging as transformers_logging
 from model_ops.errors import ModelError
 from model_ops.families.loading import attention_with_cache, stays_float32
 from model_ops.models import attention as packed_attention  # registers attention "packed"
+from model_ops.models.experts import use_grouped_experts
 from model_ops.models.isolation import TRAINED, isolate_documents
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
 
@@ -57,7 +58,7 @@ def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: A
         raise ModelError(f"{directory} holds no .safetensors file; give a model saved as safetensors")
     model, report = _from_pretrained(directory, dtype, attention)
     refuse_wrong_tensors(directory, report)
-    _run_every_shape_of_experts(model)
+    use_grouped_experts(model)
     if attention == "packed":
         isolate_documents(model, directory)
     return (model.to(device) if device is not None else model).eval()
@@ -71,7 +72,7 @@ def _without_values(directory: Path, dtype: torch.dtype, attention: Attention) -
                                                      trust_remote_code=False)
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise ModelError(f"{directory} is no causal language model: {_first_line(error)}") from error
-    _run_every_shape_of_experts(model)
+    use_grouped_experts(model)
     if attention == "packed":
         isolate_documents(model, directory)
     return model.eval()
@@ -210,14 +211,6 @@ def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) 
             raise ModelError(f"{directory}: this architecture's attention does not support packed documents; {TRAINED}"
                              ) from error
         raise ModelError(f"{directory} cannot be loaded as a causal language model: {_first_line(error)}") from error
-
-
-def _run_every_shape_of_experts(model: PreTrainedModel) -> None:
-    """Runs experts one by one if their width does not suit torch's grouped product, which needs strides of 16 bytes."""
-    odd = any(size % 8 for name, weight in model.named_parameters() if "experts" in name and weight.dim() == 3
-              for size in weight.shape[1:])
-    if odd and model._can_set_experts_implementation():
-        model.set_experts_implementation("eager")
 
 
 def _available(directory: Path, attention: Attention) -> str:

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
+from model_ops.models.experts import use_grouped_experts
 from model_ops.models.isolation import isolate_documents
 
 COMMON = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -80,6 +81,7 @@ def tiny_model(name: str, attention: str = "packed", seed: int = 5, **changes: A
     """A random float32 model in evaluation mode whose attention is far from uniform. Same family and seed, same weights."""
     model = AutoModelForCausalLM.from_config(tiny_config(name, **changes), attn_implementation=attention, dtype=torch.float32)
     scatter_weights(model, seed)
+    use_grouped_experts(model)
     if attention == "packed":
         isolate_documents(model, Path(name))
     return model.eval()

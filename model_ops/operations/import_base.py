@@ -5,7 +5,8 @@
 Only safetensors, JSON, Jinja and tokenizer files are imported, never code or pickles. Every tensor is checked against the
 config by the files' headers; a tokenizer and a chat template are required. Files of the Hub's cache are hard-linked; files of
 a directory are copied, since their owner may change them. HF_HUB_OFFLINE and HF_ENDPOINT are respected. An adapter in PEFT's
-format is merged into the base model that it names. For a checkpoint with multi-token-prediction layers
+format is merged into the base model that it names. Quantized weights (`model_ops.models.quantized_base`) become bfloat16. For a
+checkpoint with multi-token-prediction layers
 (`model_ops.models.mtp_tensors`), the body becomes the model, and the layers go to mtp/.
 """
 
@@ -15,14 +16,17 @@ import os
 import shutil
 from pathlib import Path
 
-from model_ops.atomic_files import renamed_when_complete
+from model_ops.atomic_files import renamed_when_complete, write_json
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.adapter_base import base_of_adapter, is_adapter
+from model_ops.models.float_weights import write_float_weights
 from model_ops.models.model_directory import check_model, headers, load_tokenizer, read_config
 from model_ops.models.mtp_tensors import LAYER, has_layers, set_apart
+from model_ops.models.quantized_base import float_form
 from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.progress import Progress
+from model_ops.tensor_files import TensorFileError, read_directory
 
 TAKEN = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 
@@ -38,6 +42,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     source = download(settings.model, settings.revision) if from_hub else local
     if is_adapter(source):
         return import_adapter(source, job.output, settings.mtp_layer, progress)
+    if read_config(source).get("quantization_config") is not None:
+        return import_quantized(source, job.output, settings.mtp_layer, progress)
     layered = has_layers(read_config(source))
     if settings.mtp_layer and not (layered and any(name.startswith(LAYER) for name in headers(source))):
         raise ModelError(f"{settings.model} has no supported multi-token-prediction layer (MiMo-7B has one): choose another "
@@ -67,6 +73,30 @@ def import_adapter(adapter: Path, output: Path, mtp_layer: bool, progress: Progr
     merge_adapter(base, adapter, output)
     progress.report("merge", 1, 1, "adapters")
     return check_base(output)
+
+
+def import_quantized(source: Path, output: Path, mtp_layer: bool, progress: Progress) -> dict[str, int]:
+    """Writes a quantized base model with bfloat16 weights, and checks the result as any base model.
+
+    Raises ModelError for a quantization that cannot be read.
+    """
+    config = read_config(source)
+    if mtp_layer or has_layers(config):
+        raise ModelError(f"{source} is quantized and has multi-token-prediction layers, which are not read together: name the "
+                         "model before it was quantized")
+    try:
+        form = float_form(config, read_directory(source))
+    except TensorFileError as error:
+        raise ModelError(str(error)) from error
+    output.mkdir(parents=True, exist_ok=True)
+    written = write_float_weights(form, output / "model.safetensors", progress)
+    left = {*LEFT, "config.json", "model.safetensors.index.json", "quantization_config.json", "quant_config.json"}
+    for path in sorted({path for pattern in TAKEN for path in source.glob(pattern) if path.suffix != ".safetensors"}):
+        if path.is_file() and path.name not in left:
+            _place(path, output / path.name, link=False)
+    plain = {name: value for name, value in config.items() if name not in ("quantization_config", "torch_dtype")}
+    write_json(output / "config.json", {**plain, "dtype": "bfloat16"})
+    return {**check_base(output), "dequantized_bytes": written}
 
 
 def check_base(directory: Path) -> dict[str, int]:

@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from model_ops.errors import ModelError
 from model_ops.families.table import FAMILIES
 from model_ops.models.adapter_base import WEIGHTS, tokenizer_directory
 from model_ops.models.mtp_tensors import has_layers
+from model_ops.models.quantized_base import float_form
 from model_ops.models.verify_model import Problem, verify_files_to_serve, verify_weights
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.tensor_files import TensorFileError, read_directory, read_headers
@@ -97,9 +99,17 @@ def _whole(directory: Path, base: Base) -> list[Finding]:
         return [problem(CHECK, str(error), remedy)]
     except OSError as error:
         return [problem(CHECK, f"{directory} cannot be read: {error}", "give the user that runs millrace access to it")]
+    config, size = base.config, ""
+    if config.get("quantization_config") is not None:
+        try:
+            form = float_form(config, tensors)
+        except ModelError as error:
+            return [problem(CHECK, str(error).partition("; name")[0], "name the model before it was quantized")]
+        tensors, config = form.headers(), {**config, "quantization_config": None, "dtype": "bfloat16"}
+        size = f", {form.title}; the first run writes {form.bytes / 1e9:,.2f} GB of bfloat16 weights"
     found = [ok(CHECK, f"{base.model_type} of {base.layers or '?'} layers, {len(tensors):,} tensors, "
-                f"{base.weight_bytes / 1e9:,.2f} GB")]
-    for fault in _first(verify_weights(base.config, tensors)):
+                f"{base.weight_bytes / 1e9:,.2f} GB{size}")]
+    for fault in _first(verify_weights(config, tensors)):
         bad = fault.breaks_loading
         found.append((problem if bad else warning)(
             CHECK, fault.sentence, remedy if bad else "check that this is the model you mean"))
@@ -121,6 +131,9 @@ def _adapter(base: Base) -> list[Finding]:
     """Reads the headers of the adapter that is to be merged into the base model, if there is one."""
     if not base.adapter:
         return []
+    if base.config.get("quantization_config") is not None:
+        return [problem("adapter", f"{base.name}, the adapter's base model, is quantized", "name its unquantized form in "
+                        "adapter_config.json")]
     weights = Path(base.adapter) / WEIGHTS
     remedy = "save the adapter as safetensors and name its directory"
     if not weights.is_file():
@@ -135,10 +148,6 @@ def _adapter(base: Base) -> list[Finding]:
 def _families(recipe: Recipe, base: Base) -> list[Finding]:
     kind, body = base.model_type, "qwen2" if has_layers(base.config) else base.model_type
     found = []
-    quantized = isinstance(base.config.get("quantization_config"), dict)
-    if quantized:
-        found.append(problem("architecture", "the base model is quantized already, and fine-tuning starts from floats",
-                             "name the model before it was quantized"))
     if body not in FAMILIES:
         found += _tried(recipe, base)
     elif FAMILIES[body].rows == "packed":
@@ -201,7 +210,6 @@ def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Findin
     """Renders the chat template as training does: two turns, plus a system prompt and tools if the logs have them."""
     from huggingface_hub.errors import StrictDataclassError
 
-    from model_ops.errors import ModelError
     from model_ops.models.model_directory import load_tokenizer
 
     try:

@@ -1,4 +1,4 @@
-"""Commands about millrace itself: `schema` and the option `--version`."""
+"""Commands about millrace itself: `schema`, `models` and the option `--version`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal.shared_options import app
+from pipelines.terminal.shared_options import Format, app, console
 
 PANEL = "Reference"
 
@@ -21,6 +21,19 @@ def schema(
     from pipelines.contract.schema import as_text, json_schema
 
     print(reference(Recipe) if markdown else as_text(json_schema(Recipe)), end="")
+
+
+@app.command(rich_help_panel=PANEL)
+def models(
+    again: Annotated[bool, typer.Option(help="run every operation on tiny models now, instead of printing the record")] = False,
+    family: Annotated[list[str] | None, typer.Option(help="only this model_type; may be given several times")] = None,
+    format: Annotated[Format, typer.Option(help="how to print the rows")] = Format.table,
+    markdown: Annotated[bool, typer.Option(help="print the tables of docs/models.md instead")] = False,
+) -> None:
+    """Lists the model families, and which operations work with each."""
+    from pipelines.describing.model_table import print_models
+
+    print_models(again, family or [], format.value, markdown, console)
 
 
 def _say_version(wanted: bool) -> None:

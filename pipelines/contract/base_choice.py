@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from typing import Any, Literal
 from model_ops.errors import ModelError
 from model_ops.families.table import FAMILIES
 from model_ops.models.adapter_base import base_of_adapter, is_adapter
+from model_ops.models.quantized_base import float_form
+from model_ops.tensor_files import TensorFileError, read_directory
 
 TINY = "tiny"
 TINY_CONTEXT = 2_048
@@ -98,7 +101,7 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
                                  "model again") from error
         if not isinstance(config, dict) or "model_type" not in config:
             raise BaseModelError(f"base model {name}: config.json names no model_type; give a model in the Hugging Face layout")
-        size = sum(path.stat().st_size for path in directory.glob("*.safetensors"))
+        size = _weight_bytes(directory, config)
         return Base(str(directory), "directory", config, size)
     if directory.is_file():
         raise BaseModelError(f"base model {name} is a file; give the model's directory")
@@ -109,6 +112,14 @@ def look_at_base(name: str, home: Path | None = None) -> Base:
         raise BaseModelError(f"base model {name} is neither a directory nor a Hugging Face id (owner/name); give one of them, "
                              "or tiny")
     return Base(name, "hub")
+
+
+def _weight_bytes(directory: Path, config: dict[str, Any]) -> int:
+    """Bytes of the weights as training reads them: of a quantized model, as bfloat16."""
+    if config.get("quantization_config") is not None:
+        with suppress(ModelError, TensorFileError, OSError):  # whoever reads the weights says so
+            return float_form(config, read_directory(directory)).bytes
+    return sum(path.stat().st_size for path in directory.glob("*.safetensors"))
 
 
 def _base_of(adapter: Path) -> Base:

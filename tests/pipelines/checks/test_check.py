@@ -250,7 +250,7 @@ def test_a_whole_model_is_looked_at_from_tensors_to_template(tmp_path, house):
 
 @pytest.mark.parametrize(("spoil", "said"), [
     ("cut", "cut short|fill|bytes"), ("tokenizer", "tokenizer"), ("template", "no chat template"), ("layers", "is missing"),
-    ("kind", "influence each other|does not support packed documents|transformers builds no"), ("quantized", "quantized already")])
+    ("kind", "influence each other|does not support packed documents|transformers builds no"), ("quantized", "is quantized by gptq, which is not read here")])
 def test_what_is_wrong_with_a_model_is_named(tmp_path, house, spoil, said):
     config = json.loads((house / "config.json").read_text())
     if spoil == "cut":

@@ -1,0 +1,73 @@
+"""Experts of a mixture: grouped products in autocast's precision, for every width.
+
+    use_grouped_experts(model)          # after loading
+
+transformers' grouped product runs in the dtype of the stored weights, so under `precision: bfloat16` float32 master weights
+would be multiplied in float32, and it needs widths whose rows have strides of 16 bytes. Here products follow autocast as those
+of Linear layers do, and experts of other widths are multiplied one by one. Norms, gates and biases are the module's own.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int, Int32
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, grouped_mm_experts_forward
+
+NAME = "grouped_in_autocast"
+STRIDE_BYTES = 16
+"""Alignment of rows that torch's grouped product requires."""
+
+
+def use_grouped_experts(model: PreTrainedModel) -> None:
+    """Sets how the model computes its experts; a dense model stays as it is."""
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation(NAME)
+
+
+def experts_forward(self: nn.Module, hidden_states: Float[Tensor, "tokens hidden"], top_k_index: Int[Tensor, "tokens top_k"],
+                    top_k_weights: Float[Tensor, "tokens top_k"]) -> Float[Tensor, "tokens hidden"]:
+    """The weighted sum of each token's experts, with the signature of transformers' experts interface."""
+    if self._is_expert_parallel:
+        return grouped_mm_experts_forward(self, hidden_states, top_k_index, top_k_weights)
+    kind = hidden_states.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.down_proj.dtype
+    tokens, top_k = top_k_index.shape
+    expert, order = top_k_index.reshape(-1).sort(stable=True)
+    ends = torch.bincount(expert, minlength=self.num_experts).cumsum(0).to(torch.int32)
+    first = "gate_up_proj" if self.has_gate else "up_proj"
+    with torch.autocast(kind, enabled=False):
+        made = _layer(self, first, hidden_states.to(dtype)[order // top_k], expert, ends)
+        made = self._apply_gate(made) if self.has_gate else self.act_fn(made)
+        made = _layer(self, "down_proj", made, expert, ends)
+        if self.has_post_expert_norm:
+            made = self.post_expert_norm(made)
+        made = made * top_k_weights.reshape(-1)[order, None].to(made.dtype)
+        # back in the order of tokens, and summed without index_add, which is not deterministic on accelerators
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return made[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
+
+
+def _layer(experts: nn.Module, name: str, rows: Float[Tensor, "rows in"], expert: Int[Tensor, " rows"],
+           ends: Int32[Tensor, " experts"]) -> Float[Tensor, "rows out"]:
+    """One layer of each row's expert. Rows are sorted by expert; ends: the row after each expert's last."""
+    weight = getattr(experts, name).to(rows.dtype)
+    made = grouped_product(rows, weight if experts.is_transposed else weight.transpose(1, 2), ends)
+    if experts.has_bias:
+        made = made + getattr(experts, f"{name}_bias").to(rows.dtype)[expert]
+    return made
+
+
+def grouped_product(rows: Float[Tensor, "rows width"], weight: Float[Tensor, "experts width out"],
+                    ends: Int32[Tensor, " experts"]) -> Float[Tensor, "rows out"]:
+    """rows[i] @ weight[expert of i], for rows sorted by expert."""
+    size = rows.element_size()
+    if all(width * size % STRIDE_BYTES == 0 for width in weight.shape[1:]):
+        return F.grouped_mm(rows, weight, offs=ends)
+    starts = [0, *ends.tolist()]
+    return torch.cat([rows[start:end] @ matrix for start, end, matrix in zip(starts, starts[1:], weight, strict=False)])
+
+
+ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)

@@ -1,0 +1,90 @@
+"""Computes bfloat16 weights from quantized ones, one tensor at a time.
+
+    write_float_weights(form, output / "model.safetensors", progress)       # form: quantized_base.float_form
+
+MXFP4: transformers' own conversion (OCP Microscaling 1.0: 4-bit floats, one power of two for 32 values). FP8: weight times the
+scale of its block, channel or tensor. bitsandbytes: a table of 16 values times the absmax of a block, which may be 8 bits too
+(QLoRA, arXiv 2305.14314); int8 times the absmax of its row / 127 (arXiv 2208.07339).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from model_ops.atomic_files import renamed_when_complete
+from model_ops.errors import ModelError
+from model_ops.models.quantized_base import FloatForm, Source
+from model_ops.progress import Progress
+from model_ops.quantization.registry import SCHEMES
+from model_ops.tensor_files import TORCH_NAMES, TensorHeader, write_stream
+
+
+def write_float_weights(form: FloatForm, path: Path, progress: Progress) -> int:
+    """Writes the float form of a quantized checkpoint; returns bytes written. Memory holds one tensor and its parts."""
+
+    def tensors() -> Iterator[tuple[str, bytes]]:
+        for done, (name, (dtype, shape)) in enumerate(form.layout.items(), start=1):
+            value = float_weight(form.sources[name])
+            if tuple(value.shape) != tuple(shape) or not torch.isfinite(value).all():
+                raise ModelError(f"{name} of the base model has quantized values or scales that are damaged: copy the "
+                                 "model again")
+            value = value.to(getattr(torch, TORCH_NAMES[dtype])).contiguous()
+            yield name, value.flatten().view(torch.uint8).numpy().tobytes()
+            progress.stop_if_requested()
+            progress.report("dequantize", done, len(form.layout), "tensors")
+
+    with renamed_when_complete(path) as temporary:
+        return write_stream(temporary, form.layout, tensors())
+
+
+def float_weight(source: Source) -> Tensor:
+    """The float tensor that stored parts stand for."""
+    parts = {role: _read(header) for role, header in source.parts.items()}
+    if source.kind == "plain":
+        return parts["value"]
+    if source.kind == "mxfp4":
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+        return convert_moe_packed_tensors(parts["blocks"], parts["scales"])
+    if source.kind == "fp8":
+        return _scaled(parts["weight"].float(), parts["scale"].float(), source.facts["block"])
+    if source.kind == "int8":
+        return parts["weight"].float() * (parts["scale"].float()[:, None] / 127)
+    if source.kind == "nf4":
+        return _four_bits(parts, source)
+    return SCHEMES[source.kind].load_layer().decode(parts)
+
+
+def _scaled(weight: Float[Tensor, "*rows width"], scale: Tensor, block: list[int] | None) -> Float[Tensor, "*rows width"]:
+    """A weight times its scales: one for all, one for each row, or one for each block (of the last two dimensions)."""
+    if scale.numel() == 1:
+        return weight * scale.reshape(())
+    if scale.ndim != weight.ndim:
+        scale = scale.reshape(*scale.shape, *[1] * (weight.ndim - scale.ndim))
+    for dim, width in zip((-2, -1), block or (1, 1), strict=True):
+        if scale.shape[dim] not in (1, weight.shape[dim]):  # the last block of a dimension may be cut
+            scale = scale.repeat_interleave(width, dim).narrow(dim, 0, weight.shape[dim])
+    return weight * scale
+
+
+def _four_bits(parts: dict[str, Tensor], source: Source) -> Tensor:
+    facts, absmax = source.facts, parts["absmax"]
+    if "nested_absmax" in parts:
+        nested = parts["nested_absmax"].float().repeat_interleave(int(facts["nested_blocksize"]))[:absmax.numel()]
+        absmax = parts["nested_quant_map"].float()[absmax.long()] * nested + float(facts["nested_offset"])
+    packed = parts["weight"].flatten()
+    codes = torch.stack((packed >> 4, packed & 15), dim=1).flatten().long()  # the first of two values is in the upper half
+    count = torch.Size(facts["shape"]).numel()
+    values = parts["quant_map"].float()[codes[:count]]
+    scales = absmax.float().repeat_interleave(int(facts["blocksize"]))[:count]
+    return (values * scales).view(*facts["shape"])
+
+
+def _read(header: TensorHeader) -> Tensor:
+    dtype = getattr(torch, TORCH_NAMES[header.dtype])
+    return torch.frombuffer(bytearray(header.read()), dtype=dtype).view(header.shape)

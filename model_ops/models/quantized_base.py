@@ -1,0 +1,152 @@
+"""Reads base models whose weights are quantized: what they become as bfloat16, and how large that is. No torch.
+
+    found = float_form(config, read_directory(directory))
+    found.title, found.bytes                       # "MXFP4", size of the bfloat16 weights
+
+Known are MXFP4 (gpt-oss), FP8 with scales by block, channel or tensor (DeepSeek-V3, Qwen3-FP8), bitsandbytes nf4, fp4 and int8,
+and the project's own int8. `model_ops.models.float_weights` computes the values.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from model_ops.errors import ModelError
+from model_ops.quantization.registry import SCHEMES, quantization_of
+from model_ops.tensor_files import DTYPE_BYTES, Layout, TensorHeader
+
+FLOAT_DTYPES = ("BF16", "F16", "F32")
+FP8_SCALES = ("_scale_inv", "_scale")
+FOUR_BITS = ".quant_state.bitsandbytes__"
+LEFT_OUT = (".input_scale", ".weight_format", ".activation_scale")
+"""Ends of tensors that only a server of the quantized form needs."""
+
+READ = "MXFP4, FP8, bitsandbytes nf4, fp4 and int8, and int8 W8A8 of compressed-tensors"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a float tensor comes from. kind: mxfp4, fp8, nf4 (any 4 bits of bitsandbytes), int8, a scheme's name, or plain.
+
+    parts: the stored tensors by role. facts: numbers of the quantization that are stored as JSON.
+    """
+
+    kind: str
+    parts: dict[str, TensorHeader]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FloatForm:
+    """title: of the quantization. layout: the float tensors. sources: name -> where it comes from."""
+
+    title: str
+    layout: Layout
+    sources: dict[str, Source]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the float weights."""
+        return sum(DTYPE_BYTES[dtype] * math.prod(shape) for dtype, shape in self.layout.values())
+
+    def headers(self) -> dict[str, TensorHeader]:
+        """The float tensors as headers, to compare their names and shapes with a config; only plain ones can be read."""
+        found = {}
+        for name, (dtype, shape) in self.layout.items():
+            stored = next(iter(self.sources[name].parts.values()))
+            found[name] = TensorHeader(stored.file, dtype, shape, stored.start, stored.end)
+        return found
+
+
+def float_form(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -> FloatForm:
+    """The float form of a quantized checkpoint. Raises ModelError, one sentence, if it cannot be read."""
+    found = config.get("quantization_config")
+    found = found if isinstance(found, Mapping) else {}
+    method = str(found.get("quant_method") or "an unnamed method")
+    readers = {"mxfp4": ("MXFP4", _mxfp4), "fp8": ("FP8", _fp8), "bitsandbytes": ("bitsandbytes", _bitsandbytes)}
+    if method == "compressed-tensors":
+        try:
+            quantization = quantization_of(config)
+        except ModelError as error:
+            raise ModelError(f"the base model's {error}; name the model before it was quantized") from error
+        title, sources = quantization.scheme.title, _scheme(quantization.scheme.name, tensors)
+    elif method in readers:
+        title, reader = readers[method]
+        sources = reader(tensors, found)
+    else:
+        raise ModelError(f"the base model is quantized by {method}, which is not read here (read are {READ}); name the model "
+                         "before it was quantized")
+    taken = {(part.file, part.start) for source in sources.values() for part in source.parts.values()}
+    layout: Layout = {name: ("BF16", _shape(source)) for name, source in sources.items()}
+    for name, header in tensors.items():
+        if (header.file, header.start) in taken or name.endswith(LEFT_OUT):
+            continue
+        if header.dtype not in FLOAT_DTYPES and not name.endswith(("num_batches_tracked", "position_ids")):
+            raise ModelError(f"the base model is quantized by {method}, and its tensor {name} ({header.dtype}) has no "
+                             "scales that are known here; name the model before it was quantized")
+        sources[name] = Source("plain", {"value": header}, {})
+        layout[name] = ("F32" if name.endswith("e_score_correction_bias") else "BF16", header.shape)
+    return FloatForm(title, layout, sources)
+
+
+def _mxfp4(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
+    pairs = [name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")]
+    return {name: Source("mxfp4", _all(tensors, name, {"blocks": f"{name}_blocks", "scales": f"{name}_scales"}), {})
+            for name in pairs}
+
+
+def _fp8(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
+    block = config.get("weight_block_size")
+    found = {}
+    for name, header in tensors.items():
+        if not header.dtype.startswith("F8"):
+            continue
+        scale = next((f"{name}{end}" for end in FP8_SCALES if f"{name}{end}" in tensors), f"{name}{FP8_SCALES[0]}")
+        found[name] = Source("fp8", _all(tensors, name, {"weight": name, "scale": scale}), {"block": block})
+    return found
+
+
+def _bitsandbytes(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
+    found = {}
+    for name, header in tensors.items():
+        if FOUR_BITS in name:
+            weight = name.partition(FOUR_BITS)[0]
+            facts = json.loads(header.read())
+            names = {"weight": weight, "absmax": f"{weight}.absmax", "quant_map": f"{weight}.quant_map", "state": name}
+            if "nested_blocksize" in facts:
+                names |= {"nested_absmax": f"{weight}.nested_absmax", "nested_quant_map": f"{weight}.nested_quant_map"}
+            found[weight] = Source("nf4", _all(tensors, weight, names), facts)
+        elif name.endswith(".SCB"):
+            weight = f"{name.removesuffix('.SCB')}.weight"
+            found[weight] = Source("int8", _all(tensors, weight, {"weight": weight, "scale": name}), {})
+    return found
+
+
+def _scheme(scheme: str, tensors: Mapping[str, TensorHeader]) -> dict[str, Source]:
+    parts = tuple(SCHEMES[scheme].stored(1, 1))
+    found = {}
+    for name in tensors:
+        layer = name.removesuffix(f".{parts[-1]}")
+        if layer != name:
+            found[f"{layer}.weight"] = Source(scheme, _all(tensors, layer, {part: f"{layer}.{part}" for part in parts}), {})
+    return found
+
+
+def _all(tensors: Mapping[str, TensorHeader], name: str, names: dict[str, str]) -> dict[str, TensorHeader]:
+    missing = [stored for stored in names.values() if stored not in tensors]
+    if missing:
+        raise ModelError(f"the base model lacks {missing[0]}, without which {name} cannot be read; copy the whole model again")
+    return {role: tensors[stored] for role, stored in names.items()}
+
+
+def _shape(source: Source) -> tuple[int, ...]:
+    if source.kind == "mxfp4":  # [experts, rows, groups, 16 bytes of two values each], used transposed
+        experts, rows, groups, packed = source.parts["blocks"].shape
+        return experts, groups * packed * 2, rows
+    if source.kind == "nf4":
+        return tuple(source.facts["shape"])
+    return source.parts["weight"].shape

@@ -1,0 +1,43 @@
+"""Experts are multiplied in autocast's precision, and give what transformers' loop over experts gives."""
+
+import pytest
+import torch
+from architectures import build
+
+import model_ops.models.experts as experts
+
+MIXTURES = ("qwen3_moe", "gpt_oss")
+"""Experts as [out, in] without bias, and as [in, out] with bias and clamped gates."""
+
+
+def outputs(model, ids):
+    logits = model(input_ids=ids, use_cache=False).logits
+    logits.square().sum().backward()
+    return [logits.detach(), *(parameter.grad for parameter in model.parameters())]
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize("width", [24, 18])
+def test_outputs_and_gradients_are_those_of_transformers_own_loop(name, width):
+    sizes = {"moe_intermediate_size": width} if name == "qwen3_moe" else {"intermediate_size": width}
+    ours, loop = (build(name, **sizes) for _ in range(2))
+    loop.set_experts_implementation("eager")
+    ids = torch.randint(61, (2, 15), generator=torch.Generator().manual_seed(0))
+    for one, other in zip(outputs(ours, ids), outputs(loop, ids), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4 * float(other.abs().max()))
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_products_under_autocast_are_bfloat16_and_gradients_float32(name, monkeypatch):
+    model, seen = build(name), []
+    ids = torch.randint(61, (1, 30), generator=torch.Generator().manual_seed(0))
+    exact = outputs(build(name), ids)
+    product = experts.grouped_product
+    monkeypatch.setattr(experts, "grouped_product", lambda rows, weight, ends: (
+        seen.append((rows.dtype, weight.dtype)), product(rows, weight, ends))[1])
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = outputs(model, ids)
+    assert set(seen) == {(torch.bfloat16, torch.bfloat16)}
+    assert all(gradient.dtype == torch.float32 for gradient in rounded[1:])
+    error = (rounded[0] - exact[0]).norm() / exact[0].norm()
+    assert 0 < error < 0.2

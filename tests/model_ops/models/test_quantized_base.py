@@ -1,0 +1,157 @@
+"""A quantized base becomes bfloat16 weights: the values that the format stands for, in a model that loads."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from architectures import build
+from safetensors.torch import load_file, save_file
+from tiny_models import write_target
+
+from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.models.model_directory import load_model, load_tokenizer, save_model
+from model_ops.models.quantized_base import float_form
+from model_ops.operations import import_base
+from model_ops.operations.quantize import quantize_directory
+from model_ops.progress import Progress
+from model_ops.tensor_files import read_directory
+
+FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
+"""Values of E2M1, OCP Microscaling 1.0, table 5."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    write_target(folder / "target", layers=1)
+    return load_tokenizer(folder / "target")
+
+
+def rewritten(folder, name, tokenizer, quantization, change, **sizes):
+    """A tiny base whose tensors `change` replaced; also the float tensors that they stand for."""
+    folder.mkdir()
+    save_model(build(name, "eager", vocab_size=300, **sizes), tokenizer, folder)
+    tensors = load_file(folder / "model.safetensors")
+    wanted = dict(tensors)
+    for key in list(tensors):
+        change(key, tensors, wanted)
+    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": quantization}))
+    return wanted
+
+
+def imported(folder, wanted, exact=True):
+    """Imports the base, compares its tensors, and loads it."""
+    output = folder.with_name("imported")
+    size = float_form(json.loads((folder / "config.json").read_text()), read_directory(folder)).bytes
+    numbers = import_base.run(Job(operation="import_base", output=output, settings={"model": str(folder)}), Progress())
+    found = load_file(output / "model.safetensors")
+    assert found.keys() == wanted.keys() and "quantization_config" not in (output / "config.json").read_text()
+    for key, value in wanted.items():
+        torch.testing.assert_close(found[key].float(), value.to(found[key].dtype).float(), rtol=0 if exact else 1e-2,
+                                   atol=0 if exact else 1e-3, msg=key)
+    assert size <= numbers["dequantized_bytes"] == (output / "model.safetensors").stat().st_size < size + 100_000
+    load_model(output)
+
+
+def test_mxfp4(tmp_path, tokenizer):
+    generator = torch.Generator().manual_seed(0)
+
+    def change(key, tensors, wanted):
+        if not key.endswith(("gate_up_proj", "down_proj")):
+            return
+        experts, width, rows = tensors.pop(key).shape
+        blocks = torch.randint(256, (experts, rows, width // 32, 16), dtype=torch.uint8, generator=generator)
+        scales = torch.randint(120, 128, (experts, rows, width // 32), dtype=torch.uint8, generator=generator)
+        tensors[f"{key}_blocks"], tensors[f"{key}_scales"] = blocks, scales
+        values = torch.stack((FP4[(blocks & 15).long()], FP4[(blocks >> 4).long()]), dim=-1).flatten(-2)
+        values = values * torch.exp2(scales.float() - 127)[..., None]
+        wanted[key] = values.flatten(-2).transpose(1, 2)
+
+    wanted = rewritten(tmp_path / "base", "gpt_oss", tokenizer, {"quant_method": "mxfp4"}, change, hidden_size=64,
+                       intermediate_size=32)
+    imported(tmp_path / "base", wanted)
+
+
+@pytest.mark.parametrize("block", [[16, 16], None])
+def test_fp8_by_block_and_by_row(tmp_path, tokenizer, block):
+    def change(key, tensors, wanted):
+        if ".layers." not in key or tensors[key].ndim != 2 or "mlp.gate.weight" in key:
+            return
+        weight = tensors[key].float()
+        rows, width = weight.shape
+        grid = (-(-rows // block[0]), -(-width // block[1])) if block else (rows, 1)
+        scale = torch.rand(grid, generator=torch.Generator().manual_seed(1)) + 0.5
+        tensors[key] = weight.to(torch.float8_e4m3fn)
+        tensors[f"{key}_scale_inv" if block else f"{key}_scale"] = scale
+        wanted[key] = tensors[key].float().clone()
+        for row in range(rows):
+            for column in range(width):
+                wanted[key][row, column] *= scale[(row // block[0], column // block[1]) if block else (row, 0)]
+
+    wanted = rewritten(tmp_path / "base", "deepseek_v3", tokenizer, {"quant_method": "fp8", "weight_block_size": block}, change)
+    assert any(tensor.dtype == torch.float32 for tensor in wanted.values())  # e_score_correction_bias stays
+    imported(tmp_path / "base", wanted)
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_bitsandbytes_nf4(tmp_path, tokenizer, double):
+    functional = pytest.importorskip("bitsandbytes.functional")
+
+    def change(key, tensors, wanted):
+        if not key.endswith("_proj.weight"):
+            return
+        packed, state = functional.quantize_4bit(tensors[key].float(), blocksize=64, quant_type="nf4", compress_statistics=double)
+        tensors[key] = packed
+        tensors.update({f"{key}.{name}": value for name, value in state.as_dict(packed=True).items()})
+        wanted[key] = functional.dequantize_4bit(packed, state)
+
+    wanted = rewritten(tmp_path / "base", "llama", tokenizer, {"quant_method": "bitsandbytes", "load_in_4bit": True}, change,
+                       hidden_size=64, intermediate_size=128)  # bitsandbytes' CPU kernel is wrong for rows of other lengths
+    imported(tmp_path / "base", wanted, exact=False)
+
+
+def test_bitsandbytes_int8(tmp_path, tokenizer):
+    def change(key, tensors, wanted):
+        if not key.endswith("_proj.weight"):
+            return
+        absmax = tensors[key].float().abs().amax(1)
+        tensors[key] = (tensors[key].float() / absmax[:, None] * 127).round().to(torch.int8)
+        tensors[key.replace("weight", "SCB")] = absmax
+        tensors[key.replace("weight", "weight_format")] = torch.zeros((), dtype=torch.uint8)
+        wanted[key] = tensors[key].float() * absmax[:, None] / 127
+
+    wanted = rewritten(tmp_path / "base", "llama", tokenizer, {"quant_method": "bitsandbytes", "load_in_8bit": True}, change)
+    imported(tmp_path / "base", wanted, exact=False)
+
+
+def test_the_projects_own_int8(tmp_path, tokenizer):
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    save_model(build("qwen3_moe", "eager", vocab_size=300), tokenizer, plain)
+    quantize_directory(plain, tmp_path / "base", Progress())
+    import_base.run(Job(operation="import_base", output=tmp_path / "again", settings={"model": str(tmp_path / "base")}), Progress())
+    before, after = load_file(plain / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all((after[key].float() - before[key].float()).norm() <= 0.02 * before[key].float().norm() for key in before)
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path, tokenizer):
+    save = tmp_path / "base"
+    rewritten(save, "llama", tokenizer, {"quant_method": "gptq", "bits": 4}, lambda *_: None)
+    job = Job(operation="import_base", output=tmp_path / "out", settings={"model": str(save)})
+    with pytest.raises(ModelError, match=r"is quantized by gptq, which is not read here .*name the model before"):
+        import_base.run(job, Progress())
+    shutil.rmtree(save)
+
+    def without_scale(key, tensors, wanted):
+        if key.endswith("up_proj.weight"):
+            tensors[key] = tensors[key].to(torch.float8_e4m3fn)
+
+    rewritten(save, "llama", tokenizer, {"quant_method": "fp8"}, without_scale)
+    with pytest.raises(ModelError, match=r"lacks model\.layers\.0\.mlp\.up_proj\.weight_scale_inv"):
+        import_base.run(job, Progress())
+    assert not (tmp_path / "out" / "model.safetensors").exists()
