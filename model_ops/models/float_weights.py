@@ -20,7 +20,6 @@ from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.models.quantized_base import FloatForm, Source
 from model_ops.progress import Progress
-from model_ops.quantization.registry import SCHEMES
 from model_ops.tensor_files import TORCH_NAMES, TensorHeader, write_stream
 
 
@@ -51,13 +50,11 @@ def float_weight(source: Source) -> Tensor:
         from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
         return convert_moe_packed_tensors(parts["blocks"], parts["scales"])
-    if source.kind == "fp8":
+    if source.kind in ("fp8", "scaled"):
         return _scaled(parts["weight"].float(), parts["scale"].float(), source.facts["block"])
     if source.kind == "int8":
         return parts["weight"].float() * (parts["scale"].float()[:, None] / 127)
-    if source.kind == "nf4":
-        return _four_bits(parts, source)
-    return SCHEMES[source.kind].load_layer().decode(parts)
+    return _four_bits(parts, source)
 
 
 def _scaled(weight: Float[Tensor, "*rows width"], scale: Tensor, block: list[int] | None) -> Float[Tensor, "*rows width"]:

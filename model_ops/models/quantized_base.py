@@ -3,8 +3,9 @@
     found = float_form(config, read_directory(directory))
     found.title, found.bytes                       # "MXFP4", size of the bfloat16 weights
 
-Known are MXFP4 (gpt-oss), FP8 with scales by block, channel or tensor (DeepSeek-V3, Qwen3-FP8), bitsandbytes nf4, fp4 and int8,
-and the project's own int8. `model_ops.models.float_weights` computes the values.
+Known are MXFP4 (gpt-oss), FP8 with scales by block, channel or tensor (DeepSeek-V3, Qwen3-FP8), bitsandbytes nf4, fp4 and
+int8, and symmetric int8 and FP8 of compressed-tensors, the project's own int8 among them.
+`model_ops.models.float_weights` computes the values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from model_ops.errors import ModelError
-from model_ops.quantization.registry import SCHEMES, quantization_of
 from model_ops.tensor_files import DTYPE_BYTES, Layout, TensorHeader
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
@@ -25,12 +25,12 @@ FOUR_BITS = ".quant_state.bitsandbytes__"
 LEFT_OUT = (".input_scale", ".weight_format", ".activation_scale")
 """Ends of tensors that only a server of the quantized form needs."""
 
-READ = "MXFP4, FP8, bitsandbytes nf4, fp4 and int8, and int8 W8A8 of compressed-tensors"
+READ = "MXFP4, FP8, bitsandbytes nf4, fp4 and int8, and symmetric int8 and FP8 of compressed-tensors"
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a float tensor comes from. kind: mxfp4, fp8, nf4 (any 4 bits of bitsandbytes), int8, a scheme's name, or plain.
+    """Where a float tensor comes from. kind: mxfp4, fp8, scaled, nf4 (any 4 bits of bitsandbytes), int8, or plain.
 
     parts: the stored tensors by role. facts: numbers of the quantization that are stored as JSON.
     """
@@ -67,14 +67,9 @@ def float_form(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -
     found = config.get("quantization_config")
     found = found if isinstance(found, Mapping) else {}
     method = str(found.get("quant_method") or "an unnamed method")
-    readers = {"mxfp4": ("MXFP4", _mxfp4), "fp8": ("FP8", _fp8), "bitsandbytes": ("bitsandbytes", _bitsandbytes)}
-    if method == "compressed-tensors":
-        try:
-            quantization = quantization_of(config)
-        except ModelError as error:
-            raise ModelError(f"the base model's {error}; name the model before it was quantized") from error
-        title, sources = quantization.scheme.title, _scheme(quantization.scheme.name, tensors)
-    elif method in readers:
+    readers = {"mxfp4": ("MXFP4", _mxfp4), "fp8": ("FP8", _fp8), "bitsandbytes": ("bitsandbytes", _bitsandbytes),
+               "compressed-tensors": ("compressed-tensors", _compressed_tensors)}
+    if method in readers:
         title, reader = readers[method]
         sources = reader(tensors, found)
     else:
@@ -126,13 +121,19 @@ def _bitsandbytes(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]
     return found
 
 
-def _scheme(scheme: str, tensors: Mapping[str, TensorHeader]) -> dict[str, Source]:
-    parts = tuple(SCHEMES[scheme].stored(1, 1))
+def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
+    """Weights times their scales: one for each tensor, row, or group of columns of a row."""
     found = {}
-    for name in tensors:
-        layer = name.removesuffix(f".{parts[-1]}")
-        if layer != name:
-            found[f"{layer}.weight"] = Source(scheme, _all(tensors, layer, {part: f"{layer}.{part}" for part in parts}), {})
+    for name, header in tensors.items():
+        if not name.endswith(".weight") or not (header.dtype == "I8" or header.dtype.startswith("F8")):
+            continue
+        if f"{name}_zero_point" in tensors:
+            raise ModelError(f"the base model is quantized with zero points ({name}), which is not read here (read are "
+                             f"{READ}); name the model before it was quantized")
+        parts = _all(tensors, name, {"weight": name, "scale": f"{name}_scale"})
+        scales = parts["scale"].shape
+        groups = scales[-1] if len(scales) == 2 else 1
+        found[name] = Source("scaled", parts, {"block": [1, header.shape[-1] // groups]})
     return found
 
 

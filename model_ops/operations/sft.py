@@ -13,6 +13,7 @@ from functools import partial
 from model_ops.job import Job
 from model_ops.losses.loss_heads import chosen_kernel
 from model_ops.models.end_of_text import add_end_of_text
+from model_ops.objectives.router_terms import RoutedLoss
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel.world import World
@@ -36,6 +37,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     work = job.output / ".work"
     kernel = chosen_kernel(settings.loss_head, model, settings.precision, work, settings.z_loss)
     loss = partial(next_token_loss, z_loss=settings.z_loss, kernel=kernel)
+    if settings.router_balance or settings.router_z:
+        loss = RoutedLoss(loss, model, settings.router_balance, settings.router_z)
     plan = PackedPlan(chats.documents, settings)
     checks = plan_validation(len(plan), settings)
     held_out = first_documents(chats.validation, checks.tokens)

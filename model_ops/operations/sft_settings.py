@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from model_ops.training.tuning_settings import TuningSettings
 
@@ -17,5 +17,18 @@ class SftSettings(TuningSettings):
     z_loss: float = Field(
         0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
         "it off")
+    router_balance: float = Field(
+        0.0, ge=0, le=1, description="Weight of the load-balancing loss of a mixture of experts; 1e-3 is a usual value, 0 "
+        "switches it off. For method full, because adapters leave routers frozen")
+    router_z: float = Field(
+        0.0, ge=0, le=1, description="Weight of the squared log-normaliser of a mixture's routers; 1e-3 is a usual value, 0 "
+        "switches it off. For method full")
     loss_head: Literal["auto", "chunked", "torch", "liger"] = Field(
         "auto", description="Implementation of the loss at the head. auto: the fastest exact one, measured on an accelerator")
+
+    @model_validator(mode="after")
+    def _routers_are_trained(self):
+        if self.method != "full" and (self.router_balance or self.router_z):
+            raise ValueError(f"router_balance and router_z train routers, and method {self.method} leaves them frozen: set "
+                             "method to full, or leave both out")
+        return self

@@ -77,7 +77,7 @@ class Base:
 
     @property
     def served(self) -> bool:
-        """Whether quantization, decoding and drafters support this architecture. True if the architecture is not known yet."""
+        """Whether the table of families holds this architecture. True if the architecture is not known yet."""
         return self.kind != "directory" or self.model_type in FAMILIES
 
 

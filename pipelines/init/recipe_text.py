@@ -320,7 +320,7 @@ def _training(contents: Contents, text: _Text) -> None:
     text.put("student", sizes if student else {"enabled": False})
     if not base.served:
         text.blank()
-        text.note(f"Quantization, decoding and drafters do not support {plain(base.model_type, 30)} models.")
+        text.note(f"No record of {plain(base.model_type, 30)} models (`millrace models`): `millrace check` tries them.")
         text.put("quantize", {"enabled": False})
     text.blank()
     text.note(f"A draft model that speeds up serving: {_judgement(seen.verdicts, 'a drafter')}")

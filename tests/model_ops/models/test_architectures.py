@@ -7,7 +7,9 @@ from architectures import EVERY, build
 
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.sft import next_token_loss
+from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
+from model_ops.quantization.quantized_model import load_quantized
 from model_ops.training.documents import Document, to_batch
 from model_ops.training.packing import PackedPlan
 from model_ops.training.settings import TrainingSettings
@@ -117,3 +119,14 @@ def test_attention_that_looks_ahead_is_refused():
     model = build("gemma2", use_bidirectional_attention=True)
     with pytest.raises(ValueError, match="causal"):
         logits_of(model, to_batch(documents()))
+
+
+def test_what_a_family_keeps_in_float32_is_saved_and_quantized_as_it_is(tmp_path, tiny_tokenizer):
+    model = build("deepseek_v3")
+    bias = model.model.layers[1].mlp.gate.e_score_correction_bias
+    bias.copy_(torch.tensor([0.1234567, 0.2345678, -0.3456789, 0.4567891]))
+    (tmp_path / "saved").mkdir()
+    save_model(model, tiny_tokenizer, tmp_path / "saved")
+    quantize_directory(tmp_path / "saved", tmp_path / "quantized", Progress())
+    for again in (load_model(tmp_path / "saved", torch.bfloat16), load_quantized(tmp_path / "quantized", torch.bfloat16)):
+        assert torch.equal(again.model.layers[1].mlp.gate.e_score_correction_bias, bias)

@@ -97,6 +97,35 @@ def test_fp8_by_block_and_by_row(tmp_path, tokenizer, block):
     imported(tmp_path / "base", wanted)
 
 
+@pytest.mark.parametrize(("dtype", "groups"), [(torch.float8_e4m3fn, 1), (torch.int8, 1), (torch.int8, 4)])
+def test_compressed_tensors_by_row_and_by_group(tmp_path, tokenizer, dtype, groups):
+    """What llm-compressor writes (FP8_DYNAMIC, W8A8, W8A16 with groups): weight and weight_scale [rows, groups]."""
+    def change(key, tensors, wanted):
+        if ".layers." not in key or not key.endswith("_proj.weight"):
+            return
+        rows, width = tensors[key].shape
+        scale = torch.rand((rows, groups), generator=torch.Generator().manual_seed(2)) + 0.5
+        tensors[key] = (tensors[key].float() * (1 if dtype.is_floating_point else 100)).to(dtype)
+        tensors[f"{key}_scale"] = scale
+        wanted[key] = tensors[key].float() * scale.repeat_interleave(width // groups, dim=1)
+
+    quantization = {"quant_method": "compressed-tensors", "format": "float-quantized" if groups == 1 else "int-quantized"}
+    wanted = rewritten(tmp_path / "base", "llama", tokenizer, quantization, change)
+    imported(tmp_path / "base", wanted)
+
+
+def test_zero_points_are_refused_by_name(tmp_path, tokenizer):
+    def change(key, tensors, wanted):
+        if key.endswith("layers.0.self_attn.q_proj.weight"):
+            tensors[key] = tensors[key].to(torch.int8)
+            tensors[f"{key}_scale"] = torch.ones(len(tensors[key]), 1)
+            tensors[f"{key}_zero_point"] = torch.ones(len(tensors[key]), 1, dtype=torch.int8)
+
+    rewritten(tmp_path / "base", "llama", tokenizer, {"quant_method": "compressed-tensors"}, change)
+    with pytest.raises(ModelError, match="zero points"):
+        imported(tmp_path / "base", {})
+
+
 @pytest.mark.parametrize("double", [True, False])
 def test_bitsandbytes_nf4(tmp_path, tokenizer, double):
     functional = pytest.importorskip("bitsandbytes.functional")

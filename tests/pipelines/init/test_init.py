@@ -114,7 +114,9 @@ def test_base_models(tmp_path):
         look_at_base(str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "gemma2", "num_hidden_layers": 26, "max_position_embeddings": 8192}')
     base = look_at_base(str(tmp_path))
-    assert (base.kind, base.layers, base.context, base.served) == ("directory", 26, 8192, False)
+    assert (base.kind, base.layers, base.context, base.served) == ("directory", 26, 8192, True)
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
+    assert look_at_base(str(tmp_path)).served is False  # in no table
 
 
 def test_questions_are_asked_again_until_answered(monkeypatch, traffic):
