@@ -130,6 +130,8 @@ CLAIMS: list[Claim] = [
     (PAGE, "Share of the measured bf16", "trainer_vs_trl", lambda r: [hundredth(r(f"rate_share_{size}")) for size in ("small", "large")]),
     (PAGE, "Held-out loss after the same", "trainer_vs_trl", lambda r: [f"{r('held_out_loss', k):.3f}" for k in ("before", "ours", "trl")]),
     (PAGE, "Time of a LoRA step", "lora_step", lambda r: [hundredth(r(key)) for key in ("ratio", "ratio_low", "ratio_high")]),
+    (PAGE, "Model families in which every one of the 8", "families", lambda r: [str(len(r("whole"))), str(r("ops", "int8")[1])]
+        if len(r("ops")) == 8 else []),
     (PAGE, "Packing: rows needed", "packing", lambda r: [f"{r('efficiency', name):.3f}" for name in ("gsm8k", "tau_airline")]),
     (PAGE, "Packing a million", "packing", lambda r: [tenth(r("seconds_per_million"))]),
     (PAGE, "4 processes in 7 mesh", "parallel", lambda r: ["2e-7", "9e-7"] if r("max_loss_gap") <= 2e-7 and r("max_param_gap") <= 9e-7
