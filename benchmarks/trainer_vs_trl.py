@@ -4,20 +4,23 @@
     python -m benchmarks.trainer_vs_trl --sizes small      # the 10M model: 20 minutes
     python -m benchmarks.trainer_vs_trl --quick            # the small model alone, without the peer
     python -m benchmarks.trainer_vs_trl --peers VENV       # an environment that holds TRL already
+    python -m benchmarks.trainer_vs_trl --sizes small --searched FILE    # the search's lines of an earlier run: no new search
 
 Models: the small chat model (10M, trained), and a Qwen3 shape of 103M (hidden 512, 8 layers, vocabulary 151,936, tied, random
 weights). Both trainers take the same rows of GSM8K once, in the same number of steps of 20 rows (at most 4,096 tokens),
 bfloat16 products over float32 weights, AdamW, 2 threads. Batches differ, because each side groups rows in its own way. Both
 processes get the same environment: sleeping of OpenMP threads, kernel caches of oneDNN, thresholds of glibc's malloc.
 
-1. Search: every setting in benchmarks/trl_settings.py for a few steps. The one with most tokens/s is TRL's best.
-2. Comparison, REPEATS rounds: this trainer with and without checkpointing, TRL's best, one after the other in each round.
+1. Search: every setting in benchmarks/trl_settings.py for a few steps. Two go on: the one with most tokens per second of the
+   clock, and the one with most tokens per second of processor time, which other work on the machine disturbs less.
+2. Comparison, REPEATS rounds: this trainer with and without checkpointing and TRL's two, one after the other in each round.
+   TRL's best is the one with the higher median of tokens per second of the clock.
 
 Figures are medians over rounds, `spread` their smallest and largest value. SIZE is small or large; ratios are ours over TRL's:
 
 - ratio_SIZE, cpu_ratio_SIZE: tokens per second of the clock and of all threads' processor time, without the first WARM_STEPS
   steps, no padding counted. memory_ratio_SIZE: the process's largest resident size. All three from our run whose
-  checkpointing is that of TRL's best.
+  checkpointing is that of TRL's best; cpu_ratio_SIZE against the better of TRL's two by processor time.
 - ratio_SIZE_checkpointed, memory_ratio_SIZE_checkpointed: our run with checkpointing, TRL's best as above.
 - memory_ratio_SIZE_to_leanest: the smaller of our runs over TRL's smallest peak at any setting, searches included.
 - loss_gap: nats per token between both small models on 200 held-out rows, after the same rows.
@@ -65,6 +68,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=list(STEPS), default=list(STEPS))
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--peers", type=Path, help="a virtual environment with TRL; made afresh where left out")
+    parser.add_argument("--searched", type=Path, help="lines of an earlier search, for one size; nothing is searched")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-trl-") as made:
         folder = Path(made)
@@ -77,15 +81,18 @@ def main() -> None:
         figures: dict[str, Any] = {"spread": {}, "peer_settings": {}, "searches": {}, "rounds": {}}
         for size in given.sizes:
             material = _prepared(folder / size, given.shared, size)
-            searches = _searched(folder, python, material, size)
-            [best] = [TrlSettings(**found["settings"]) for found in searches[:1]]
-            rounds = [_round(folder, python, material, size, best) for _ in range(REPEATS)]
+            if given.searched is None:
+                searches = _searched(folder, python, material, size)
+            else:
+                searches = [json.loads(line) for line in given.searched.read_text().splitlines()]
+            finalists = _finalists(searches)
+            rounds = [_round(folder, python, material, size, finalists) for _ in range(REPEATS)]
             rate = max(rate, _matrix_rate())
-            _summarise(figures, size, best, searches, rounds, rate)
+            best = _summarise(figures, size, finalists, searches, rounds, rate)
             if size == "small":
-                own = "ours-small-on" if best.checkpointing else "ours-small-off"
+                own = "ours-small-on" if finalists[best].checkpointing else "ours-small-off"
                 held_out = {who: _held_out_loss(path, material) for who, path in
-                            (("before", material["small"]), ("ours", folder / own), ("trl", folder / "trl-small"))}
+                            (("before", material["small"]), ("ours", folder / own), ("trl", folder / f"{best}-small"))}
                 figures |= {"loss_gap": round(abs(held_out["ours"] - held_out["trl"]), 4), "held_out_loss": held_out}
         record("trainer_vs_trl", {**figures, **_earlier(given.sizes), "matrix_tflops": round(rate / 1e12, 3)})
 
@@ -97,7 +104,7 @@ def _searched(folder: Path, python: Path, material: dict[str, Path], size: str) 
     def tried(settings: TrlSettings) -> None:
         cold = COMPILING_STEPS if settings.compiled else 1
         try:
-            run = _trl(folder, python, material, size, settings, SEARCH_STEPS[size] + cold - 1, cold)
+            run = _trl(folder, python, material, size, "search", settings, SEARCH_STEPS[size] + cold - 1, cold)
         except RuntimeError as error:
             run = {"failed": str(error)}
         found.append({"settings": settings.named(), **run})
@@ -113,41 +120,58 @@ def _searched(folder: Path, python: Path, material: dict[str, Path], size: str) 
     return [{key: value for key, value in run.items() if key != "losses"} for run in found]
 
 
-def _round(folder: Path, python: Path, material: dict[str, Path], size: str, best: TrlSettings) -> dict[str, Run]:
-    """One run each of ours with and without checkpointing and of TRL. Raises SystemExit where rows or mask are not the same."""
-    cold = max(WARM_STEPS, COMPILING_STEPS if best.compiled else 0)
-    runs = {"off": _ours(folder, material, size, False), "trl": _trl(folder, python, material, size, best, STEPS[size], cold),
-            "on": _ours(folder, material, size, True)}
+def _finalists(searches: list[Run]) -> dict[str, TrlSettings]:
+    """TRL's best settings of a search: by the clock and, where it is another one, by processor time."""
+    done = [run for run in searches if "failed" not in run]
+    best = [max(done, key=lambda run, key=key: run[key])["settings"] for key in ("tokens_per_s", "tokens_per_cpu_s")]
+    return {f"trl-{number}": settings for number, settings in enumerate(dict.fromkeys(TrlSettings(**one) for one in best), 1)}
+
+
+def _round(folder: Path, python: Path, material: dict[str, Path], size: str,
+           finalists: dict[str, TrlSettings]) -> dict[str, Run]:
+    """One run each of ours with and without checkpointing and of TRL's. Raises SystemExit where rows or mask differ."""
+    runs = {"off": _ours(folder, material, size, False)}
+    for name, settings in finalists.items():
+        cold = max(WARM_STEPS, COMPILING_STEPS if settings.compiled else 0)
+        runs[name] = _trl(folder, python, material, size, name, settings, STEPS[size], cold)
+    runs["on"] = _ours(folder, material, size, True)
     print(json.dumps({name: {key: value for key, value in run.items() if key != "losses"} for name, run in runs.items()}),
           flush=True)
     seen = {name: (len(run["losses"]), run["tokens"], run["targets"]) for name, run in runs.items()}
     if len(set(seen.values())) > 1:
-        raise SystemExit(f"steps, tokens and predicted tokens are not the same: {seen}")
+        raise SystemExit(f"steps, tokens or predicted tokens are not the same: {seen}")
     return runs
 
 
-def _summarise(figures: dict[str, Any], size: str, best: TrlSettings, searches: list[Run], rounds: list[dict[str, Run]],
-               rate: float) -> None:
-    """Adds the figures of one size."""
-    equal = "on" if best.checkpointing else "off"
+def _summarise(figures: dict[str, Any], size: str, finalists: dict[str, TrlSettings], searches: list[Run],
+               rounds: list[dict[str, Run]], rate: float) -> str:
+    """Adds the figures of one size; returns the name of TRL's best."""
+    middle = {name: {key: statistics.median(runs[name][key] for runs in rounds)
+                     for key in ("tokens_per_s", "tokens_per_cpu_s", "peak_mb")} for name in rounds[0]}
+    best = max(finalists, key=lambda name: middle[name]["tokens_per_s"])
+    by_processor = max(finalists, key=lambda name: middle[name]["tokens_per_cpu_s"])
+    equal = "on" if finalists[best].checkpointing else "off"
     ratios = {
-        f"ratio_{size}": (equal, "tokens_per_s"), f"cpu_ratio_{size}": (equal, "tokens_per_cpu_s"),
-        f"memory_ratio_{size}": (equal, "peak_mb"), f"ratio_{size}_checkpointed": ("on", "tokens_per_s"),
-        f"cpu_ratio_{size}_checkpointed": ("on", "tokens_per_cpu_s"), f"memory_ratio_{size}_checkpointed": ("on", "peak_mb"),
+        f"ratio_{size}": (equal, best, "tokens_per_s"), f"cpu_ratio_{size}": (equal, by_processor, "tokens_per_cpu_s"),
+        f"memory_ratio_{size}": (equal, best, "peak_mb"), f"ratio_{size}_checkpointed": ("on", best, "tokens_per_s"),
+        f"cpu_ratio_{size}_checkpointed": ("on", by_processor, "tokens_per_cpu_s"),
+        f"memory_ratio_{size}_checkpointed": ("on", best, "peak_mb"),
     }
-    for name, (ours, key) in ratios.items():
-        each = [runs[ours][key] / runs["trl"][key] for runs in rounds]
+    for name, (ours, peer, key) in ratios.items():
+        each = [runs[ours][key] / runs[peer][key] for runs in rounds]
         figures[name] = round(statistics.median(each), 3)
         figures["spread"][name] = [round(min(each), 3), round(max(each), 3)]
-    leanest = min(run["peak_mb"] for run in [*searches, *(runs["trl"] for runs in rounds)] if "peak_mb" in run)
-    leaner = min(statistics.median(runs[name]["peak_mb"] for runs in rounds) for name in ("on", "off"))
+    of_trl = [*searches, *(runs[name] for runs in rounds for name in finalists)]
+    leanest = min(run["peak_mb"] for run in of_trl if "peak_mb" in run)
+    leaner = min(middle[name]["peak_mb"] for name in ("on", "off"))
     figures[f"memory_ratio_{size}_to_leanest"] = round(leaner / leanest, 3)
     for name, key in (("on", f"rate_share_{size}"), ("off", f"rate_share_{size}_without_checkpointing")):
         figures[key] = round(statistics.median(runs[name]["needed_flops_per_s"] for runs in rounds) / rate, 3)
-    figures[f"tokens_per_s_{size}"] = {
-        name: round(statistics.median(runs[name]["tokens_per_s"] for runs in rounds)) for name in rounds[0]}
-    figures["peer_settings"][size] = best.named()
+    figures[f"tokens_per_s_{size}"] = {"ours": round(middle[equal]["tokens_per_s"]), "trl": round(middle[best]["tokens_per_s"]),
+                                       "ours_checkpointed": round(middle["on"]["tokens_per_s"])}
+    figures["peer_settings"][size] = {"best": best, **{name: settings.named() for name, settings in finalists.items()}}
     figures["searches"][size], figures["rounds"][size] = searches, rounds
+    return best
 
 
 def _earlier(sizes: list[str]) -> dict[str, Any]:
@@ -234,9 +258,10 @@ def _needed_flops(model: Path, material: dict[str, Path], steps: list[dict[str, 
     return 6 * layers * block * tokens + 6 * shape["vocab_size"] * hidden * predicted + 6 * layers * queries * attended
 
 
-def _trl(folder: Path, python: Path, material: dict[str, Path], size: str, settings: TrlSettings, steps: int, cold: int) -> Run:
+def _trl(folder: Path, python: Path, material: dict[str, Path], size: str, name: str, settings: TrlSettings,
+         steps: int, cold: int) -> Run:
     """Raises RuntimeError with TRL's last line where it failed or took too long."""
-    name = f"trl-{size}"
+    name = f"{name}-{size}"
     job, result = folder / f"{name}.json", folder / f"{name}.result.json"
     job.write_text(json.dumps({
         "model": str(material[size]), "rows": str(material["rows"]), "output": str(folder / name), "steps": steps,
