@@ -4,7 +4,7 @@
     python -m benchmarks.trainer_vs_trl --sizes small      # the 10M model: 20 minutes
     python -m benchmarks.trainer_vs_trl --quick            # the small model alone, without the peer
     python -m benchmarks.trainer_vs_trl --peers VENV       # an environment that holds TRL already
-    python -m benchmarks.trainer_vs_trl --sizes small --searched FILE    # the search's lines of an earlier run: no new search
+    python -m benchmarks.trainer_vs_trl --sizes small --searched FILE    # goes on with the lines of a stopped search
 
 Models: the small chat model (10M, trained), and a Qwen3 shape of 103M (hidden 512, 8 layers, vocabulary 151,936, tied, random
 weights). Both trainers take the same rows of GSM8K once, in the same number of steps of 20 rows (at most 4,096 tokens),
@@ -51,7 +51,7 @@ from model_ops.heap import KEPT_BLOCK_BYTES, KEPT_BYTES
 from model_ops.torch_environment import KERNELS_KEPT, SPINS
 
 TRL = "trl==1.16.*"
-STEPS, SEARCH_STEPS, COMPILING_STEPS = {"small": 12, "large": 6}, {"small": 5, "large": 3}, 4
+STEPS, SEARCH_STEPS, COMPILING_STEPS = {"small": 10, "large": 6}, {"small": 5, "large": 3}, 4
 REPEATS, WARM_STEPS, THREADS, LEARNING_RATE = 3, 2, 2, 1e-4
 TOKENS_PER_STEP, MAX_LENGTH, ROWS_PER_STEP, FILLED = 4_096, 2_048, 20, 0.99
 LONGEST_SEARCH_S = 300
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=list(STEPS), default=list(STEPS))
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--peers", type=Path, help="a virtual environment with TRL; made afresh where left out")
-    parser.add_argument("--searched", type=Path, help="lines of an earlier search, for one size; nothing is searched")
+    parser.add_argument("--searched", type=Path, help="lines of an earlier search of one size, whose settings count as tried")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-trl-") as made:
         folder = Path(made)
@@ -81,10 +81,8 @@ def main() -> None:
         figures: dict[str, Any] = {"spread": {}, "peer_settings": {}, "searches": {}, "rounds": {}}
         for size in given.sizes:
             material = _prepared(folder / size, given.shared, size)
-            if given.searched is None:
-                searches = _searched(folder, python, material, size)
-            else:
-                searches = [json.loads(line) for line in given.searched.read_text().splitlines()]
+            known = [json.loads(line) for line in given.searched.read_text().splitlines()] if given.searched else []
+            searches = _searched(folder, python, material, size, known)
             finalists = _finalists(searches)
             rounds = [_round(folder, python, material, size, finalists) for _ in range(REPEATS)]
             rate = max(rate, _matrix_rate())
@@ -97,25 +95,26 @@ def main() -> None:
         record("trainer_vs_trl", {**figures, **_earlier(given.sizes), "matrix_tflops": round(rate / 1e12, 3)})
 
 
-def _searched(folder: Path, python: Path, material: dict[str, Path], size: str) -> list[Run]:
-    """TRL's settings with their speed and memory after a few steps, the fastest first; last those that failed, and why."""
-    found: list[Run] = []
+def _searched(folder: Path, python: Path, material: dict[str, Path], size: str, known: list[Run]) -> list[Run]:
+    """`known` and all other settings of TRL with their speed and memory after a few steps, or why they failed."""
+    found = list(known)
 
     def tried(settings: TrlSettings) -> None:
+        if any(TrlSettings(**run["settings"]) == settings for run in found):
+            return
         cold = COMPILING_STEPS if settings.compiled else 1
         try:
             run = _trl(folder, python, material, size, "search", settings, SEARCH_STEPS[size] + cold - 1, cold)
         except RuntimeError as error:
             run = {"failed": str(error)}
         found.append({"settings": settings.named(), **run})
-        found.sort(key=lambda each: -each.get("tokens_per_s", 0))
-        print(json.dumps(found[-1] if "failed" in run else {"settings": settings.named(), **run}), flush=True)
+        print(json.dumps(found[-1]), flush=True)
 
     for settings in FIRST:
         tried(settings)
-    if "failed" in found[0]:
+    if all("failed" in run for run in found):
         raise SystemExit(f"TRL failed with every setting: {found[0]['failed']}")
-    for settings in refinements(TrlSettings(**found[0]["settings"])):
+    for settings in refinements(list(_finalists(found).values())[-1]):
         tried(settings)
     return [{key: value for key, value in run.items() if key != "losses"} for run in found]
 

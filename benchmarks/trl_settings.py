@@ -44,6 +44,6 @@ FIRST = (
 
 
 def refinements(best: TrlSettings) -> tuple[TrlSettings, ...]:
-    """Tried after FIRST: variants of the fastest."""
+    """Tried after FIRST: variants of the best by processor time."""
     switched = replace(best, checkpointing=not best.checkpointing)
     return (switched, replace(best, process="defaults"), replace(best, compiled=True))
