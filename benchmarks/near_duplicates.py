@@ -6,14 +6,14 @@
 
 The stage is `resources.curating.near_duplicates.group_turns` with the recipe's defaults: words, signatures, banding, exact
 verification, groups, as the pipeline runs them; the texts are in memory when the clock starts, the machine code was
-compiled before, the best of three runs counts, and each one runs on the threads that the pipeline would take. Documents,
-copies and truth: benchmarks/near_corpus.py. Peers: benchmarks/near_peers.py, as installed from the registry into an
-environment of their own.
+compiled before, and the best of three runs counts, on one core and on all. Documents, copies and truth:
+benchmarks/near_corpus.py. Peers: benchmarks/near_peers.py, as installed from the registry into an environment of their own, on
+one core and on all; peers that take word 5-grams get them before the clock starts, while ours splits texts inside its clock.
 
 Every tool is judged alike. A link is a pair of documents that it reports. precision: the share of its links whose true
 Jaccard similarity is at or above 0.7. recall: the share of the planted pairs at or above 0.7 that its links connect;
 recall_2pct: the same among copies with 2 % of their words changed; recall_all: among all true pairs, planted or not.
-f1: of precision and recall. Tools that do not verify pairs report more links than there are.
+f1: of precision and recall. Every link of a peer is verified by its exact similarity, inside the peer's clock.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -54,6 +55,7 @@ def main() -> None:
     print(f"{len(corpus.texts)} documents, {corpus.megabytes:.1f} MB", flush=True)
     truth = true_pairs(corpus.texts, settings.similarity, settings.ngram)
     print(f"{len(truth.pairs)} true pairs at or above {settings.similarity}", flush=True)
+    alone = _alone(corpus, settings)
     seconds, links = _stage(corpus, settings)
     ours = _judged(links, corpus, truth, settings)
     print(json.dumps({"millrace": {"seconds": seconds, **ours}}), flush=True)
@@ -62,7 +64,7 @@ def main() -> None:
         "near_duplicates",
         {
             "mb_per_s": round(corpus.megabytes / seconds, 1),
-            "docs_per_s": round(len(corpus.texts) / seconds),
+            "docs_per_s": round(len(corpus.texts) / seconds), "docs_per_s_one_core": round(len(corpus.texts) / alone),
             **{name: ours[name] for name in ("recall", "recall_2pct", "precision", "f1", "recall_all")},
             "peers": peers,
             "documents": len(corpus.texts), "megabytes": round(corpus.megabytes, 1), "threads": threads(),
@@ -85,6 +87,16 @@ def _stage(corpus: Corpus, settings: NearDuplicates) -> tuple[float, np.ndarray]
         links = group_turns(questions, answers, settings)
         best = min(best, time.perf_counter() - began)
     return best, links.pairs
+
+
+def _alone(corpus: Corpus, settings: NearDuplicates) -> float:
+    """Seconds on one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        return _stage(corpus, settings)[0]
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def _judged(links: np.ndarray, corpus: Corpus, truth: Truth, settings: NearDuplicates) -> dict[str, Any]:
@@ -136,25 +148,38 @@ def _peers(
                 if done.returncode:
                     results[name] = {"not_run": "could not be installed from the package registry"}
                     continue
-            into = Path(folder, f"{name}.json")
-            words = [str(home / "bin/python"), str(Path(__file__).with_name("near_peers.py")), name, str(documents), str(into)]
-            try:
-                done = subprocess.run(words, capture_output=True, text=True, cwd=folder, timeout=PEER_SECONDS)
-            except subprocess.TimeoutExpired:
-                results[name] = {"not_run": f"took more than {PEER_SECONDS} s"}
+            answers = [_answer(home, name, documents, cores) for cores in (1, threads())]
+            failed = [answer["not_run"] for answer in answers if "not_run" in answer]
+            if failed:
+                results[name] = {"not_run": failed[0]}
                 continue
-            if done.returncode or not into.exists():
-                results[name] = {"not_run": f"failed: {(done.stderr.strip().splitlines() or ['no message'])[-1][:200]}"}
-                continue
-            answer = json.loads(into.read_text())
-            judged = _judged(np.array(answer["links"], np.int64), corpus, truth, settings)
+            one, all_cores = answers
+            judged = _judged(np.array(all_cores["links"], np.int64), corpus, truth, settings)
             judged.pop("curve")
             results[name] = {
-                "docs_per_s": round(len(corpus.texts) / answer["seconds"]), **judged, "version": answer["version"],
-                "seconds": round(answer["seconds"], 2), "links": len(answer["links"]),
+                "docs_per_s": round(len(corpus.texts) / all_cores["seconds"]),
+                "docs_per_s_one_core": round(len(corpus.texts) / one["seconds"]), **judged, "version": all_cores["version"],
+                "seconds": round(all_cores["seconds"], 2), "search_seconds": round(all_cores["search_seconds"], 2),
+                "reported": all_cores["reported"], "links": len(all_cores["links"]),
             }
             print(json.dumps({name: results[name]}), flush=True)
     return results
+
+
+def _answer(home: Path, name: str, documents: Path, cores: int) -> dict[str, Any]:
+    """A peer's answer, or why there is none."""
+    folder = documents.parent
+    into = folder / f"{name}.json"
+    into.unlink(missing_ok=True)
+    peer = [home / "bin/python", Path(__file__).with_name("near_peers.py"), name, documents, into, cores]
+    try:
+        done = subprocess.run([str(word) for word in peer], capture_output=True, text=True, cwd=folder, timeout=PEER_SECONDS,
+                              env={**os.environ, "RAYON_NUM_THREADS": str(cores)})
+    except subprocess.TimeoutExpired:
+        return {"not_run": f"took more than {PEER_SECONDS} s"}
+    if done.returncode or not into.exists():
+        return {"not_run": f"failed: {(done.stderr.strip().splitlines() or ['no message'])[-1][:200]}"}
+    return json.loads(into.read_text())
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """One peer's near-duplicate search over the documents of a JSONL file, in the peers' own environment.
 
-    PEERS/bin/python benchmarks/near_peers.py rensa documents.jsonl links.json
+    PEERS/bin/python benchmarks/near_peers.py rensa documents.jsonl links.json 2
 
 Knows nothing of this project: benchmarks.near_duplicates starts it. Each peer runs as its own pages show, with its own
-defaults, on word 5-grams at threshold 0.7. The clock starts when the documents are in memory (datatrove and text-dedup read
-files: theirs starts before that) and stops when the peer's answer is there; imports do not count. links.json:
-{"seconds": ..., "version": ..., "links": [[document, document], ...]}.
+defaults, on word 5-grams at threshold 0.7 and the given number of threads or processes. datasketch and rensa get documents that
+are split into 5-grams before the clock starts; datatrove and text-dedup read files and split them themselves, inside the clock.
+The exact Jaccard similarity of each reported link is computed inside the clock of all four, and a link below the threshold
+is no answer: `links` are those at or above it, `reported` is the number before. Imports do not count. links.json:
+{"seconds": ..., "search_seconds": without verification, "version": ..., "reported": ..., "links": [[document, document], ...]}.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import struct
 import sys
@@ -19,40 +22,52 @@ import tempfile
 import time
 from pathlib import Path
 
-THRESHOLD, NGRAM, CORES = 0.7, 5, 2
+THRESHOLD, NGRAM = 0.7, 5
 WORD = re.compile(r"\w+")
 
 
-def shingles(text: str) -> set[str]:
+Grams = list[frozenset[str]]
+
+
+def shingles(text: str) -> frozenset[str]:
     words = WORD.findall(text.lower())
-    return {" ".join(run) for run in zip(*(words[step:] for step in range(NGRAM)), strict=False)}
+    return frozenset(" ".join(run) for run in zip(*(words[step:] for step in range(NGRAM)), strict=False))
 
 
-def datasketch(path: Path) -> tuple[float, list]:
+def verified(links: list, grams: Grams) -> list:
+    """The links whose exact Jaccard similarity is at or above the threshold."""
+    kept = []
+    for a, b in links:
+        common = len(grams[a] & grams[b])
+        if common and common >= THRESHOLD * (len(grams[a]) + len(grams[b]) - common):
+            kept.append((a, b))
+    return kept
+
+
+def datasketch(path: Path, grams: Grams, threads: int) -> tuple[float, list]:
+    """Has no threads of its own: one thread does all the work."""
     from datasketch import MinHash, MinHashLSH
 
-    texts = _texts(path)
+    encoded = [[gram.encode() for gram in one] for one in grams]
     began = time.perf_counter()
     index = MinHashLSH(threshold=THRESHOLD, num_perm=128)
     links = []
-    for number, text in enumerate(texts):
-        grams = shingles(text)
-        if not grams:
+    for number, tokens in enumerate(encoded):
+        if not tokens:
             continue
         signature = MinHash(num_perm=128)
-        signature.update_batch([gram.encode() for gram in grams])
+        signature.update_batch(tokens)
         links += [(other, number) for other in index.query(signature)]
         index.insert(number, signature)
     return time.perf_counter() - began, links
 
 
-def rensa(path: Path) -> tuple[float, list]:
+def rensa(path: Path, grams: Grams, threads: int) -> tuple[float, list]:
     from rensa import RMinHash, RMinHashDeduplicator
 
-    texts = _texts(path)
+    filled = [(str(number), list(one)) for number, one in enumerate(grams) if one]
     began = time.perf_counter()
-    filled = [(str(number), grams) for number, text in enumerate(texts) if (grams := shingles(text))]
-    signatures = RMinHash.from_token_sets([list(grams) for _, grams in filled], num_perm=128, seed=42)
+    signatures = RMinHash.from_token_sets([tokens for _, tokens in filled], num_perm=128, seed=42)
     index = RMinHashDeduplicator(threshold=THRESHOLD, num_perm=128, use_lsh=True)
     keys = [key for key, _ in filled]
     keep = index.add_pairs(zip(keys, signatures, strict=True))
@@ -62,7 +77,7 @@ def rensa(path: Path) -> tuple[float, list]:
     return time.perf_counter() - began, links
 
 
-def datatrove(path: Path) -> tuple[float, list]:
+def datatrove(path: Path, grams: Grams, threads: int) -> tuple[float, list]:
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup import MinhashDedupCluster, MinhashDedupSignature
     from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupBuckets
@@ -73,17 +88,17 @@ def datatrove(path: Path) -> tuple[float, list]:
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "in")
         files.mkdir()
-        for part in range(CORES):
-            Path(files, f"{part}.jsonl").write_text("\n".join(lines[part::CORES]) + "\n", encoding="utf-8")
+        for part in range(threads):
+            Path(files, f"{part}.jsonl").write_text("\n".join(lines[part::threads]) + "\n", encoding="utf-8")
         logs = f"{folder}/logs"
         began = time.perf_counter()
         LocalPipelineExecutor(
-            [JsonlReader(str(files)), MinhashDedupSignature(f"{folder}/signatures", config)], tasks=CORES, workers=CORES,
+            [JsonlReader(str(files)), MinhashDedupSignature(f"{folder}/signatures", config)], tasks=threads, workers=threads,
             logging_dir=f"{logs}/1",
         ).run()
         LocalPipelineExecutor(
             [MinhashDedupBuckets(f"{folder}/signatures", f"{folder}/buckets", config=config)], tasks=config.num_buckets,
-            workers=CORES, logging_dir=f"{logs}/2",
+            workers=threads, logging_dir=f"{logs}/2",
         ).run()
         LocalPipelineExecutor(
             [MinhashDedupCluster(f"{folder}/buckets", f"{folder}/remove", config)], tasks=1, logging_dir=f"{logs}/3"
@@ -92,17 +107,18 @@ def datatrove(path: Path) -> tuple[float, list]:
         links = set()
         for file in Path(folder, "buckets").glob("*.dups"):
             for a_file, a, b_file, b in struct.iter_unpack("<4I", file.read_bytes()):
-                links.add((a * CORES + a_file, b * CORES + b_file))
+                links.add((a * threads + a_file, b * threads + b_file))
     return seconds, sorted(links)
 
 
-def text_dedup(path: Path) -> tuple[float, list]:
+def text_dedup(path: Path, grams: Grams, threads: int) -> tuple[float, list]:
     from text_dedup import minhash
 
     with tempfile.TemporaryDirectory() as folder:
         words = [
             "--path", "json", "--data_files", str(path), "--split", "train", "--cache_dir", f"{folder}/cache", "--output",
-            f"{folder}/out", "--column", "text", "--ngram", str(NGRAM), "--threshold", str(THRESHOLD), "--num_proc", str(CORES),
+            f"{folder}/out", "--column", "text", "--ngram", str(NGRAM), "--threshold", str(THRESHOLD),
+            "--num_proc", str(threads),
         ]
         began = time.perf_counter()
         minhash.main.main(words, standalone_mode=False)
@@ -118,8 +134,18 @@ def _texts(path: Path) -> list[str]:
     return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def main() -> None:
+    name, documents, into, threads = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+    if threads == 1 and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    grams = [shingles(text) for text in _texts(documents)]
+    search_s, reported = PEERS[name](documents, grams, threads)
+    began = time.perf_counter()
+    links = verified([tuple(map(int, link)) for link in reported], grams)
+    spent = search_s + time.perf_counter() - began
+    into.write_text(json.dumps({"seconds": spent, "search_seconds": search_s, "version": importlib.metadata.version(name),
+                                "reported": len(reported), "links": links}))
+
+
 if __name__ == "__main__":
-    name, documents, into = sys.argv[1:]
-    spent, found = PEERS[name](Path(documents))
-    answer = {"seconds": spent, "version": importlib.metadata.version(name), "links": [list(map(int, one)) for one in found]}
-    Path(into).write_text(json.dumps(answer))
+    main()

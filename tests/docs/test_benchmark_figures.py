@@ -78,7 +78,7 @@ def workload_gains(r: Result) -> list[str]:
     for name in ("math", "airline", "code"):
         middle, low, high = r("gains", name, "t1")
         numbers += [percent(middle, 0) if round(100 * middle) else "0", *interval(low, high, 0)]
-    return [*numbers, percent(r("gain"))]
+    return numbers
 
 
 def peer(tool: str) -> str:
@@ -138,7 +138,8 @@ CLAIMS: list[Claim] = [
         and len(r("layouts")) == 7 else []),
     (PAGE, "10 kills with SIGKILL, 7", "resume", lambda r: [str(r("checkpoint_every"))] if r("identical") and r("kills") == 10
         and r("during_saves") == 7 and r("steps_lost") <= r("checkpoint_every") else []),
-    (PAGE, "Overhead of saving 676 MB every 50", "resume", lambda r: [percent(r("save_overhead"), 1, False)]
+    (PAGE, "Overhead of saving 676 MB every 50", "resume", lambda r: [percent(r("save_overhead"), 1, False),
+        *interval(min(r("overheads")), max(r("overheads")))]
         if (round(r("saved_mb")), r("interval_steps")) == (676, 50) else []),
     (PAGE, "Answers taught as a server", "templates", lambda r: [
         str(sum(kind[result] for kind in r("kinds").values())) for result in ("learnt", "refused", "wrong")]),
@@ -158,13 +159,11 @@ CLAIMS: list[Claim] = [
     (PAGE, "Tau at T = 0; 1 without", "drafter_losses", lambda r: losses(r, ("ngram", "untrained"), ("suffix", "untrained"))),
     (PAGE, "LK-lambda over KL", "drafter_losses", gains),
     (PAGE, "Tokens/s of EAGLE-3 training", "drafter_peers", lambda r: [tenth(r(peer, "speed_ratio")) for peer in ("speculators", "specforge")]),
-    (PAGE, "Peak memory; tau of the", "drafter_peers", lambda r: [hundredth(r(peer, key)) for key in ("memory_ratio", "tau_ratio")
-        for peer in ("speculators", "specforge")]),
-    (PAGE, "Tau of a drafter trained for", "drafter_workload", workload_gains),
+    (PAGE, "Peak memory", "drafter_peers", lambda r: [hundredth(r(peer, "memory_ratio")) for peer in ("speculators", "specforge")]),
+    (PAGE, "Tau of a drafter trained for", "drafter_workload", lambda r: [*workload_gains(r), percent(r("gain"))]),
     (PAGE, "What that drafter loses", "drafter_workload", lambda r: [percent(r("loss_elsewhere"), 0, False)]),
-    (PAGE, "Traffic shifts", "drafter_drift", lambda r: [hundredth(r("taus", run, t, "tau") / r("taus", "from_scratch", t, "tau"))
-        if run else "150" for run, t in (("continued", "t0"), ("continued", "t1"), ("", ""),
-                                         ("from_scratch_in_few_steps", "t0"), ("from_scratch_in_few_steps", "t1"))]),
+    (PAGE, "Traffic shifts", "drafter_drift", lambda r: [*(hundredth(x) for t in ("t0", "t1") for x in r("tau_shares", t)), "150",
+        *(hundredth(r("taus", "from_scratch_in_few_steps", t, "tau") / r("taus", "from_scratch", t, "tau")) for t in ("t0", "t1"))]),
     (PAGE, "How does a training step's memory", "drafter_length", lambda r: [hundredth(r("exponent")),
         *(f"{row['step_mb']:.0f}" for row in r("rows"))]),
     (README, "How long does the full demo", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),
@@ -177,7 +176,7 @@ CLAIMS: list[Claim] = [
     (README, "EAGLE-3 training", "drafter_peers", lambda r: [tenth(r(peer, "speed_ratio")) for peer in ("speculators", "specforge")]),
     (README, "Does vLLM 0.32", "drafter_served", lambda r: [str(r("prompts"))] * 2 if r("greedy_identical") else []),
     (README, "What does a drafter gain", "drafter_speed", lambda r: [speed(r, "wide", 1)[0], "0", speed(r, "wide", 8)[0], "8"]),
-    (README, "What is a drafter for one's", "drafter_workload", lambda r: [percent(r("gain"))]),
+    (README, "What is a drafter for one's", "drafter_workload", workload_gains),
 ]
 """Page, beginning of a row, benchmark, and the numbers that the row's figure cells hold, in order."""
 

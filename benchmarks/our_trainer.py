@@ -1,0 +1,56 @@
+"""Our fine-tuning of one job, with the clock, processor seconds and memory of each step: the side of the comparison with TRL.
+
+    python -m benchmarks.our_trainer JOB.json RESULT.json
+
+JOB: a job of operation sft (model_ops.job.Job). RESULT: peak_mb (largest resident size before weights are saved), and of every
+step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens), loss.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.speculators_peer import peak_mb
+from model_ops.heap import keep_freed_memory
+from model_ops.progress import Progress
+from model_ops.torch_environment import set_torch_environment
+from model_ops.worker import carry_out
+
+
+class StepClock(Progress):
+    """Reads clock, processor seconds and memory after each training step."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stdout)
+        self.ends: list[tuple[float, float]] = []
+        self.began = time.perf_counter(), time.process_time()  # the first step's figures hold the loading of the model
+        self.peak_mb = 0.0
+
+    def report(self, phase: str, done: float, total: float, unit: str, **numbers: float) -> None:
+        if phase == "sft" and unit == "steps":
+            self.ends.append((time.perf_counter(), time.process_time()))
+            self.peak_mb = peak_mb()
+        super().report(phase, done, total, unit, **numbers)
+
+
+def main() -> int:
+    set_torch_environment()
+    keep_freed_memory()
+    job, clock = Path(sys.argv[1]), StepClock()
+    failed = carry_out(job, None, clock)
+    if failed:
+        return failed
+    log = Path(json.loads(job.read_text())["output"]) / "metrics.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    steps = [{"seconds": end[0] - begin[0], "cpu_seconds": end[1] - begin[1], "tokens": line["tokens"],
+              "targets": line["target_tokens"], "loss": line["loss"]}
+             for line, begin, end in zip(lines, [clock.began, *clock.ends], clock.ends, strict=False)]
+    Path(sys.argv[2]).write_text(json.dumps({"peak_mb": clock.peak_mb, "steps": steps}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
