@@ -143,7 +143,6 @@ CLAIMS: list[Claim] = [
         if (round(r("saved_mb")), r("interval_steps")) == (676, 50) else []),
     (PAGE, "Answers taught as a server", "templates", lambda r: [
         str(sum(kind[result] for kind in r("kinds").values())) for result in ("learnt", "refused", "wrong")]),
-    (PAGE, "Model families, tiny configs", "families", lambda r: [str(r("ops")["full SFT"][1]), str(len(r("whole")))]),
     (PAGE, "Predicted peak memory, 15", "plan", lambda r: [percent(r("median_error"), 1, False), percent(r("worst_error"), 1, False)]),
     (PAGE, "Loss and gradients of a head", "loss_head", lambda r: [tenth(r("over_torch")), tenth(r("over_plain"))]),
     (PAGE, "Is greedy text in vLLM", "drafter_served", lambda r: [n for form in ("midlayer", "speculators")
