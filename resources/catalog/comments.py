@@ -160,6 +160,8 @@ COLUMNS = {
     "recipe_digest": "digest of the recipe",
     "relation": "table, view or macro",
     "release": "version of the release",
+    "request": "what the request gave the chat template besides messages and tools: JSON text with chat_template_kwargs, "
+               "documents, reasoning_effort, response_format",
     "request_id": "the request's own id in the log",
     "row_id": "id of the dataset's row; of an interaction, its interaction_id",
     "rows": "records that were read",
