@@ -6,7 +6,7 @@ tests/model_ops/test_torch_internals.py fails if a release of torch changes one 
   meta device computes shapes too, but loses the intended device, which decides which kernels run.
 - TorchDispatchMode, tree_leaves: follow every operation of a traced step to know how long its tensors live. torch.fx records
   calls in Python, not the operations of the backward pass.
-- int8_matmul: torch has no public product of int8 matrices with int32 accumulation.
+- int8_matmul: torch has no public product of int8 matrices with int32 accumulation. CPU and CUDA have kernels.
 - foreach_multiply, foreach_norm: one kernel for all gradients instead of one for each; torch's own optimizers use them.
 - shallow_copy: nn.Module keeps parameters and submodules in dicts of its own. torch.func.functional_call replaces parameters
   too, but calls the module with its hooks and its replaced forward, which is what a copy is made to avoid.

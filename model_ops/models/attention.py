@@ -8,8 +8,9 @@ similar length, and attention is computed for a whole group (padding comes after
 reads). Without `document_lengths` each batch row is one document.
 
 On a CPU short documents are computed with two batched matrix products and a softmax, two to five times as fast as torch's fused
-kernel there. Long documents, and all documents on an accelerator, use the fused kernel. Layers with a soft cap, with sinks, or
-with a sliding window shorter than a document use model_ops.models.block_attention.
+kernel there. Long documents use the fused kernel. Layers with a soft cap, with sinks, or with a sliding window shorter than a
+document use model_ops.models.block_attention. On CUDA the whole row is one call of flash attention, also with windows and sinks
+(model_ops.models.varlen_attention), where that kernel supports the heads and their dtype.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from transformers import AttentionInterface
 
 from model_ops.models.block_attention import block_attention
+from model_ops.models.varlen_attention import varlen_attention
+from model_ops.models.varlen_kernel import same_dtype, takes_varlen_kernel
 from model_ops.parallel.context_parallel import Context
 
 PADDING_ALLOWED = 1.25
@@ -73,6 +76,13 @@ def packed_attention(
     if not getattr(module, "is_causal", True):
         raise ValueError("packed attention is causal; choose a model with causal attention")
     scaling = head_dim**-0.5 if scaling is None else scaling
+    if query.device.type != "cpu":
+        query, key, value = same_dtype(query, key, value)
+    if dropout == 0 and softcap is None:
+        row = [stream.transpose(1, 2).flatten(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
+        if takes_varlen_kernel(*row):
+            output = varlen_attention(*row, lengths * batch, scaling, sliding_window, s_aux)
+            return output.unflatten(0, (batch, tokens)), None
 
     def attend(*streams: Tensor) -> Tensor:
         window = sliding_window if sliding_window is not None and streams[0].shape[2] > sliding_window else None

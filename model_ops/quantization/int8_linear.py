@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Float32, Int8, Int32
-from torch import Tensor
+from torch import Tensor, nn
 
 from model_ops.quantization.quantized_linear import QuantizedLinear
 from model_ops.torch_internals import int8_matmul
@@ -21,6 +21,9 @@ SMALLEST_SCALE = 1e-12
 
 EXACT_FLOAT32_DEPTH = 1_024
 """Longest inner dimension whose int8 products sum exactly in float32: 1,024 * 127 * 127 < 2 ** 24."""
+
+CUDA_FEWEST_ROWS, CUDA_MULTIPLE = 32, 8
+"""Sizes that CUDA's int8 kernel takes: more than 16 rows, and inner and outer widths that are multiples of 8."""
 
 
 def quantize_symmetric(values: Float[Tensor, "*rows width"]) -> tuple[Int8[Tensor, "*rows width"],
@@ -32,10 +35,30 @@ def quantize_symmetric(values: Float[Tensor, "*rows width"]) -> tuple[Int8[Tenso
 
 
 def int8_product(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:
-    """left @ right.T as exact int32 sums: torch's int8 kernel on CPU, else an equal sum of exact float32 products."""
-    if left.device.type == "cpu":
-        return int8_matmul(left, right.t())
+    """left @ right.T as exact int32 sums: torch's int8 kernel on CPU and CUDA, else an equal sum of exact float32 products."""
+    match left.device.type:
+        case "cpu":
+            return int8_matmul(left, right.t())
+        case "cuda":
+            return int8_product_padded(left, right)
     return int8_product_portable(left, right)
+
+
+def int8_product_padded(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:
+    """The same numbers by a kernel that refuses other sizes than CUDA's: m of at least 17, k and n multiples of 8.
+
+    Zeros are added where a size does not suit. Decoding has one row per sequence, so m is often small; widths of models are
+    multiples of 8, so the weight is usually not copied.
+    """
+    rows, columns = left.shape[0], right.shape[0]
+    depth = -left.shape[1] % CUDA_MULTIPLE
+    product = int8_matmul(_padded(left, max(0, CUDA_FEWEST_ROWS - rows), depth),
+                          _padded(right, -columns % CUDA_MULTIPLE, depth).t())
+    return product[:rows, :columns]
+
+
+def _padded(matrix: Int8[Tensor, "rows width"], rows: int, width: int) -> Int8[Tensor, "more wider"]:
+    return nn.functional.pad(matrix, (0, width, 0, rows)) if rows or width else matrix.contiguous()
 
 
 def int8_product_portable(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:

@@ -24,6 +24,8 @@ from jaxtyping import Float, Float32, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from model_ops.models.varlen_kernel import Boundaries, same_dtype, takes_varlen_kernel, varlen_backward, varlen_forward
+
 SCORES_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Most scores per block with explicit products, in float32; on a CPU about the size of its cache."""
 
@@ -103,7 +105,10 @@ def draft_attention(query: Float[Tensor, "queries heads head_dim"], keys: Float[
     at: entries of the windows that are queries; None: all. The causal part is computed at every entry, since fused kernels do
     not support gaps, but only these entries are saved for the backward pass.
     """
-    return _DraftAttention.apply(layout, at, query, keys, values, *(stream for pair in later for stream in pair))
+    streams = (query, keys, values, *(stream for pair in later for stream in pair))
+    if query.device.type != "cpu":
+        streams = same_dtype(*streams)
+    return _DraftAttention.apply(layout, at, *streams)
 
 
 class _DraftAttention(torch.autograd.Function):
@@ -169,11 +174,8 @@ def _own_score(grouped: Float[Tensor, "queries kv_heads group head_dim"], key: F
 def _causal_part(streams: Streams, layout: WindowLayout) -> tuple[Tensor, Float32[Tensor, "queries heads"]]:
     """Causal attention: output and log-sum-exp of every query over its document's keys up to its own position."""
     query, keys, values = streams
-    if layout.last_seen is None and _takes_varlen_kernel(query):
-        query_starts, key_starts, longest_query, longest_key = _varlen(layout)
-        output, normaliser, *_ = torch.ops.aten._flash_attention_forward(
-            query, keys, values, query_starts, key_starts, longest_query, longest_key, 0.0, True, False,
-            scale=query.shape[-1] ** -0.5)
+    if layout.last_seen is None and takes_varlen_kernel(query, keys, values):
+        output, normaliser = varlen_forward(query, keys, values, _boundaries(layout), query.shape[-1] ** -0.5)
         return output, normaliser.T.contiguous()
     output = torch.empty_like(query)
     normaliser = query.new_empty(query.shape[:2], dtype=torch.float32)
@@ -190,13 +192,9 @@ def _causal_gradients(gradient: Tensor, streams: Streams, output: Tensor, normal
                       layout: WindowLayout) -> Streams:
     """Gradients of the causal part, for a softmax with the given log-sum-exp and output."""
     query, keys, values = streams
-    if layout.last_seen is None and _takes_varlen_kernel(query):
-        query_starts, key_starts, longest_query, longest_key = _varlen(layout)
-        no_dropout = torch.zeros(2, dtype=torch.uint64, device=query.device), torch.zeros((), dtype=torch.uint64,
-                                                                                          device=query.device)
-        return torch.ops.aten._flash_attention_backward(
-            gradient, query, keys, values, output, normaliser.T.contiguous(), query_starts, key_starts, longest_query,
-            longest_key, 0.0, True, *no_dropout, scale=query.shape[-1] ** -0.5)
+    if layout.last_seen is None and takes_varlen_kernel(query, keys, values):
+        return varlen_backward(gradient, query, keys, values, output, normaliser.T.contiguous(), _boundaries(layout),
+                               query.shape[-1] ** -0.5)
     gradients = tuple(torch.zeros_like(stream) for stream in streams)
     for members in layout.groups():
         if _takes_cpu_kernel(query, layout, members):
@@ -207,18 +205,9 @@ def _causal_gradients(gradient: Tensor, streams: Streams, output: Tensor, normal
     return gradients
 
 
-def _takes_varlen_kernel(query: Tensor) -> bool:
-    """Whether CUDA's fused kernel for sequences of different lengths supports these heads. Like windows, its causal mask is
-    aligned at the end of queries and keys."""
-    return (query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0
-            and query.shape[-1] <= 256 and torch.cuda.get_device_capability(query.device) >= (8, 0)
-            and torch.backends.cuda.is_flash_attention_available())
-
-
-def _varlen(layout: WindowLayout) -> tuple[Tensor, Tensor, int, int]:
-    query_starts, key_starts = (torch.tensor(starts, dtype=torch.int32, device=layout.device)
-                                for starts in (layout.query_starts, layout.key_starts))
-    return query_starts, key_starts, max(layout.windows), max(map(sum, zip(layout.before, layout.windows, strict=True)))
+def _boundaries(layout: WindowLayout) -> Boundaries:
+    """The kernel's causal mask is aligned at the end of queries and keys, as windows are."""
+    return Boundaries.of_starts(layout.query_starts, layout.key_starts, layout.device)
 
 
 def _takes_cpu_kernel(query: Tensor, layout: WindowLayout, members: list[int]) -> bool:

@@ -16,7 +16,8 @@ the state of the recovery policy and of a loss or batch source with state, versi
 of it is checked before a checkpoint is used; a damaged checkpoint is reported and the previous one used. Nothing is unpickled.
 
 A thread writes the tensors while the next step computes; tensors that are not written when the next update begins are copied
-first (model_ops.training.shards). At most one save is in progress; the next one waits for it.
+first, into half of the available host memory at most; the update waits until the rest are written (model_ops.training.shards).
+At most one save is in progress; the next one waits for it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from model_ops.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.training.settings import TrainingSettings
-from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage
+from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage, host_memory_for_copies
 
 FORMAT = 2
 """Version of the file format; 1 was weights.safetensors and optimizer.safetensors without digests."""
@@ -71,6 +72,7 @@ class Checkpoints:
         self._saving: threading.Thread | None = None
         self._error: BaseException | None = None
         self._snapshot: Snapshot | None = None
+        self._host_bytes: int | None = None
         self._saved_step, self._saved_at_s = 0, time.monotonic()
         self._broken: set[Path] = set()
         self._hook = optimizer.register_step_pre_hook(lambda *_: self._detach())
@@ -148,19 +150,23 @@ class Checkpoints:
         state = json.loads(json.dumps(state))  # a copy: the thread writes it during the next steps
         described = {"format": FORMAT, "step": step, "run": self.run, "state": state, "numbers": numbers,
                      "processes": self.world.size, "versions": {"torch": str(torch.__version__)}}
-        self._snapshot = Snapshot(tensors)
+        if self._host_bytes is None:
+            self._host_bytes = host_memory_for_copies()
+        self._snapshot = Snapshot(tensors, self._host_bytes)
         folder = self.folder / _name(step)
         writer = ShardWriter(folder, self._snapshot, partial(self._publish, folder, described))
         self._saved_step, self._saved_at_s = step, time.monotonic()
-        self._saving = threading.Thread(target=self._write, args=(tensors, writer), name=f"checkpoint {step}")
+        self._saving = threading.Thread(target=self._write, args=(tensors, writer, self._snapshot), name=f"checkpoint {step}")
         self._saving.start()
 
-    def _write(self, tensors: dict[str, Tensor], writer: ShardWriter) -> None:
+    def _write(self, tensors: dict[str, Tensor], writer: ShardWriter, snapshot: Snapshot) -> None:
         try:
             dcp.save(tensors, storage_writer=writer, planner=DefaultSavePlanner(flatten_state_dict=False),
                      process_group=self._group, no_dist=self._group is None)
         except BaseException as error:  # the thread's boundary: the run's own thread raises it
             self._error = error
+        finally:
+            snapshot.end()
 
     def _publish(self, folder: Path, described: dict[str, Any], files: dict[str, dict[str, Any]]) -> None:
         """Completes the checkpoint by writing state.json, and deletes checkpoints beyond `keep_checkpoints`."""

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import xxhash
 from safetensors import safe_open
@@ -43,6 +44,8 @@ from torch.futures import Future
 
 INDEX = "tensors.json"
 CHUNK_BYTES = 16 << 20
+HOST_SHARE = 0.5
+"""Share of the available host memory that copies of a snapshot may take."""
 SAFETENSORS_NAMES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
@@ -56,33 +59,49 @@ class Snapshot:
 
     On the CPU nothing is copied until `detach`, which copies tensors that the reader has not read yet; if it has read all, the
     snapshot costs neither time nor memory. On an accelerator the copies start at once on a separate stream, and `detach` makes
-    the device wait for them, not the program.
+    the device wait for them, not the program. Copies take at most `host_bytes`; for tensors beyond them, `detach` waits until
+    they are read. The reader should read in the order of `tensors`: the last ones are copied.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor]):
-        self._lock = threading.Lock()
+    def __init__(self, tensors: Mapping[str, Tensor], host_bytes: int | None = None):
+        self._changed = threading.Condition()
         self._live = {name: _local(tensor) for name, tensor in tensors.items()}
-        self._detached = False
+        self._copied: set[str] = set()
+        self._room = host_memory_for_copies() if host_bytes is None else host_bytes
+        self._detached = self._ended = False
+        self._stream: torch.cuda.Stream | None = None
         self._copied_at: torch.cuda.Event | None = None
         if any(tensor.is_cuda for tensor in self._live.values()):
             self._copy_beside_the_run()
 
     def detach(self) -> None:
         """Allows the tensors to change. Called before every update; only the first call costs time."""
+        if self._detached:
+            return
+        for name in reversed(list(self._live)):
+            with self._changed:
+                tensor = self._live.get(name)
+                if tensor is not None and not tensor.is_cuda and name not in self._copied and self._takes_room(tensor.nbytes):
+                    self._live[name] = tensor.clone()
+                    self._copied.add(name)
         if self._copied_at is not None:
             torch.cuda.current_stream().wait_event(self._copied_at)
-            return
-        for name in () if self._detached else list(self._live):
-            with self._lock:
-                if name in self._live:
-                    self._live[name] = self._live[name].clone()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or not self._live.keys() - self._copied)
         self._detached = True
+
+    def end(self) -> None:
+        """Tells `detach` that nothing more will be read, also if reading failed."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
     def keep(self, names: Iterable[str]) -> None:
         """Frees all tensors except these; other processes write the rest."""
         kept = set(names)
-        with self._lock:
+        with self._changed:
             self._live = {name: tensor for name, tensor in self._live.items() if name in kept}
+            self._changed.notify_all()
 
     def chunks(self, name: str) -> Iterator[memoryview]:
         """The bytes of this process's part of a tensor, CHUNK_BYTES at a time; afterwards the snapshot frees it.
@@ -92,28 +111,59 @@ class Snapshot:
         if self._copied_at is not None:
             self._copied_at.synchronize()
         size = self._bytes(name).numel()
-        buffer = torch.empty(min(CHUNK_BYTES, size), dtype=torch.uint8)
+        buffer = torch.empty(min(CHUNK_BYTES, size), dtype=torch.uint8, pin_memory=self._stream is not None)
         for start in range(0, size, CHUNK_BYTES):
-            with self._lock:
-                part = self._bytes(name)[start:start + CHUNK_BYTES]
-                buffer[:len(part)].copy_(part)
-            yield memoryview(buffer.numpy())[:len(part)]
-        with self._lock:
+            with self._changed:
+                length = self._read(name, start, buffer)
+            yield memoryview(buffer.numpy())[:length]
+        with self._changed:
             del self._live[name]
+            self._changed.notify_all()
+
+    def _read(self, name: str, start: int, buffer: Tensor) -> int:
+        """Copies the bytes from `start` on into the buffer; returns their number. A tensor on the device is read on the stream
+        of the copies, which sees the values of the snapshot's moment and does not wait for the step that runs now."""
+        if not self._live[name].is_cuda:
+            part = self._bytes(name)[start:start + CHUNK_BYTES]
+            buffer[:len(part)].copy_(part)
+            return len(part)
+        with torch.cuda.stream(self._stream):
+            part = self._bytes(name)[start:start + CHUNK_BYTES]
+            buffer[:len(part)].copy_(part, non_blocking=True)
+        self._stream.synchronize()
+        return len(part)
 
     def _bytes(self, name: str) -> Tensor:
         return self._live[name].reshape(-1).view(torch.uint8)
 
+    def _takes_room(self, size: int) -> bool:
+        if size > self._room:
+            self._room = 0  # the rest are read first, so that the reader frees them all as early as it can
+            return False
+        self._room -= size
+        return True
+
     def _copy_beside_the_run(self) -> None:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for name, tensor in self._live.items():
-                if tensor.is_cuda:
-                    tensor.record_stream(stream)  # its memory must not be reused before the copy ends
+        self._stream = torch.cuda.Stream()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            for name, tensor in reversed(self._live.items()):
+                if not tensor.is_cuda:
+                    continue
+                tensor.record_stream(self._stream)  # its memory must not be reused before the copy ends
+                if not self._takes_room(1 << (tensor.nbytes - 1).bit_length()):  # torch pins whole powers of two
+                    continue
                 self._live[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
                 self._live[name].copy_(tensor, non_blocking=True)
-            self._copied_at = stream.record_event()
+                self._copied.add(name)
+            self._copied_at = self._stream.record_event()
+
+
+def host_memory_for_copies() -> int:
+    """Bytes that this process's copies may take now: HOST_SHARE of the memory that is available, shared with the other
+    processes of the machine. Decide once in a run: torch keeps pinned memory and uses it again."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return int(psutil.virtual_memory().available * HOST_SHARE) // max(1, processes)
 
 
 class ShardWriter(StorageWriter):

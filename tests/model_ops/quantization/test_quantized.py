@@ -13,7 +13,14 @@ from tiny_models import tiny_model
 from model_ops.errors import ModelError
 from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
-from model_ops.quantization.int8_linear import Int8Linear, int8_product, int8_product_portable, quantize_symmetric
+from model_ops.quantization import int8_linear
+from model_ops.quantization.int8_linear import (
+    Int8Linear,
+    int8_product,
+    int8_product_padded,
+    int8_product_portable,
+    quantize_symmetric,
+)
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.schemes.w8a8 import W8A8
 from model_ops.tensor_files import read_directory
@@ -35,7 +42,7 @@ def test_a_row_of_zeros_stays_zero():
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 8, 3), (5, 1_500, 7), (33, 4_096, 17), (2, 3, 1)])
-def test_products_are_exact_and_equal_on_both_ways(m, k, n):
+def test_products_are_exact_and_equal_on_every_way(monkeypatch, m, k, n):
     generator = torch.Generator().manual_seed(k)
     left = torch.randint(-127, 128, (m, k), dtype=torch.int8, generator=generator)
     right = torch.randint(-127, 128, (n, k), dtype=torch.int8, generator=generator)
@@ -43,6 +50,22 @@ def test_products_are_exact_and_equal_on_both_ways(m, k, n):
     exact = left.long() @ right.long().t()
     assert torch.equal(int8_product(left, right).long(), exact)
     assert torch.equal(int8_product_portable(left, right).long(), exact)
+
+    def as_on_cuda(rows, columns):
+        assert rows.shape[0] > 16 and rows.shape[1] % 8 == 0 and columns.shape[1] % 8 == 0 and rows.is_contiguous()
+        return matmul(rows, columns)
+
+    matmul = int8_linear.int8_matmul
+    monkeypatch.setattr(int8_linear, "int8_matmul", as_on_cuda)
+    assert torch.equal(int8_product_padded(left, right).long(), exact)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 4_096, 4_096), (17, 1_500, 7), (2_048, 64, 24)])
+def test_on_cuda_products_are_exact(m, k, n):
+    left, right = (torch.randint(-127, 128, (rows, k), dtype=torch.int8) for rows in (m, n))
+    assert torch.equal(int8_product(left.cuda(), right.cuda()).cpu(), int8_product(left, right))
 
 
 def test_int8_linear_equals_its_definition():

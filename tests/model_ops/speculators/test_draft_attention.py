@@ -110,7 +110,7 @@ def test_memory_is_linear_in_length(path, tokens, monkeypatch):
 
 def test_the_cuda_kernel_is_called_as_it_is_declared(monkeypatch):
     """No CUDA here: shapes and dtypes of the fused kernel's call and of its backward pass, by torch's own description."""
-    monkeypatch.setattr(module, "_takes_varlen_kernel", lambda query: True)
+    monkeypatch.setattr(module, "takes_varlen_kernel", lambda *_: True)
     layout = WindowLayout.of(BEFORE, WINDOWS, torch.device("meta"))
     queries, tokens = sum(WINDOWS), sum(BEFORE) + sum(WINDOWS)
     given = tuple(torch.empty(*shape, 64, dtype=torch.bfloat16, device="meta")
@@ -119,4 +119,24 @@ def test_the_cuda_kernel_is_called_as_it_is_declared(monkeypatch):
     assert output.shape == (queries, 8, 64) and normaliser.shape == (queries, 8) and normaliser.dtype == torch.float32
     gradients = module._causal_gradients(torch.empty_like(output), given, output, normaliser, layout)
     assert [gradient.shape for gradient in gradients] == [stream.shape for stream in given]
-    assert module._varlen(layout)[2:] == (30, 70)
+    boundaries = module._boundaries(layout)
+    assert (boundaries.longest_query, boundaries.longest_key) == (30, 70)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_on_cuda_the_definition_holds(steps, dtype):
+    """bfloat16 takes the fused kernel, float32 the explicit products; queries and keys are float32 under autocast."""
+    given = streams(4, 2, steps)
+    expected = by_definition(WindowLayout.of(BEFORE, WINDOWS, torch.device("cpu")), *given)
+    upstream = torch.randn_like(expected)
+    wanted = [expected, *torch.autograd.grad(expected, given, upstream)]
+    layout = WindowLayout.of(BEFORE, WINDOWS, torch.device("cuda"))
+    moved = [stream.detach().cuda().requires_grad_() for stream in given]
+    with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found = draft_attention(*moved[:2], moved[2].to(dtype), pairs(moved[3:]), layout)
+    assert found.dtype == dtype
+    for one, other in zip([found, *torch.autograd.grad(found, moved, upstream.cuda().to(dtype))], wanted, strict=True):
+        assert (one.cpu().float() - other).norm() < (0.03 if dtype == torch.bfloat16 else 1e-4) * other.norm()

@@ -173,6 +173,59 @@ def test_a_snapshot_read_half_before_and_half_after_the_change_is_one_moment():
     assert np.array_equal(np.frombuffer(b"".join(read), np.int32), np.arange(20_000_000, dtype=np.int32))
 
 
+@pytest.mark.parametrize("host_bytes", [0, 500, 10_000])
+def test_copies_take_no_more_memory_than_allowed_and_the_update_waits_for_the_rest(host_bytes):
+    """Four tensors of 400 bytes: the reader takes the first ones itself, the last ones are copied as far as they fit."""
+    tensors = {name: torch.full((100,), float(place)) for place, name in enumerate("abcd")}
+    snapshot, read, go = Snapshot(tensors, host_bytes), {}, threading.Event()
+
+    def reader():
+        go.wait()
+        for name in "abcd":
+            read[name] = np.frombuffer(b"".join(bytes(chunk) for chunk in snapshot.chunks(name)), np.float32)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    waited_for = {0: set("abcd"), 500: set("abc"), 10_000: set()}[host_bytes]
+    if waited_for:
+        threading.Timer(0.05, go.set).start()
+    snapshot.detach()
+    seen = set(read)
+    go.set()
+    for tensor in tensors.values():
+        tensor.fill_(-1.0)
+    thread.join()
+    assert {name: set(values) for name, values in read.items()} == {"a": {0.0}, "b": {1.0}, "c": {2.0}, "d": {3.0}}
+    assert seen >= waited_for - {max(waited_for, default="")} and (waited_for or not seen)
+
+
+def test_an_update_does_not_wait_for_a_reader_that_failed():
+    snapshot = Snapshot({"a": torch.ones(100)}, host_bytes=0)
+    threading.Timer(0.05, snapshot.end).start()
+    snapshot.detach()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("host_bytes", [0, 1 << 27, 1 << 30])
+def test_on_cuda_a_snapshot_is_one_moment_whatever_was_copied(host_bytes):
+    tensors = {name: torch.full((20_000_000,), place, dtype=torch.int32, device="cuda") for place, name in enumerate("ab")}
+    snapshot, read = Snapshot(tensors, host_bytes), {}
+
+    def reader():
+        for name in tensors:
+            read[name] = np.unique(np.frombuffer(b"".join(bytes(chunk) for chunk in snapshot.chunks(name)), np.int32))
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    snapshot.detach()
+    for tensor in tensors.values():
+        tensor.fill_(-1)
+    thread.join()
+    assert {name: list(values) for name, values in read.items()} == {"a": [0], "b": [1]}
+
+
 def test_training_goes_on_while_a_checkpoint_is_written_and_only_one_is_in_flight(tmp_path, monkeypatch):
     writing, most, steps_during = [0], [0], []
     plain = checkpoint.dcp.save

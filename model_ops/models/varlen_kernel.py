@@ -1,0 +1,109 @@
+"""CUDA's flash attention over documents laid end to end (variable lengths), forward and backward.
+
+    layout = Boundaries.of([120, 64, 200], device)
+    output, normaliser = varlen_forward(query, key, value, layout, scale, window=None)
+    gradients = varlen_backward(gradient, query, key, value, output, normaliser, layout, scale, window=None)
+
+torch's public `torch.nn.attention.varlen.varlen_attn` calls the same operations, but its backward pass ignores the gradient of
+the log-sum-exp. Callers that merge further scores into the softmax (sinks, later draft steps) call `varlen_backward` with the
+merged output and log-sum-exp instead: the kernel recomputes probabilities as exp(score - log-sum-exp) and uses the output only
+in sum(gradient * output) (FlashAttention-2, arXiv 2307.08691, section 3).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float, Float32, Int32
+from torch import Tensor
+from torch.backends.cuda import SDPAParams, can_use_flash_attention
+
+WIDEST_HEAD = 256
+"""Largest head_dim of the kernel; head_dim must also be a multiple of 8."""
+
+
+@dataclass(frozen=True, eq=False)
+class Boundaries:
+    """Cumulative lengths of documents, on the device, and the longest document, for queries and for keys.
+
+    If a document has more keys than queries, its queries are the last positions."""
+
+    queries: Int32[Tensor, " documents+1"]
+    keys: Int32[Tensor, " documents+1"]
+    longest_query: int
+    longest_key: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], device: torch.device) -> Boundaries:
+        """The boundaries of documents with as many queries as keys; kept, so that all layers of a step share one copy to the
+        device, which waits for the device."""
+        return _boundaries(tuple(lengths), device)
+
+    @classmethod
+    def of_starts(cls, query_starts: Sequence[int], key_starts: Sequence[int], device: torch.device) -> Boundaries:
+        """The boundaries for two lists of starts, each ending with the number of its rows."""
+        queries, keys = (torch.tensor(starts, dtype=torch.int32, device=device) for starts in (query_starts, key_starts))
+        return cls(queries, keys, *(max(after - start for start, after in itertools.pairwise(starts))
+                                    for starts in (query_starts, key_starts)))
+
+
+@lru_cache(maxsize=64)
+def _boundaries(lengths: tuple[int, ...], device: torch.device) -> Boundaries:
+    starts = [0, *itertools.accumulate(lengths)]
+    return Boundaries.of_starts(starts, starts, device)
+
+
+def same_dtype(*streams: Tensor) -> tuple[Tensor, ...]:
+    """The streams in autocast's dtype, if autocast is on. Rotary positions promote queries and keys to the float32 of the
+    residual stream, while values have autocast's dtype; fused kernels refuse mixed dtypes."""
+    kind = streams[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return streams
+    return tuple(stream.to(torch.get_autocast_dtype(kind)) for stream in streams)
+
+
+def takes_varlen_kernel(query: Float[Tensor, "queries heads head_dim"], key: Float[Tensor, "tokens kv_heads head_dim"],
+                        value: Float[Tensor, "tokens kv_heads value_dim"]) -> bool:
+    """Whether the kernel computes these streams, forward and backward, on their device. torch is asked, because the answer
+    depends on the device's generation, on head_dim, and on what the caller has switched off."""
+    head_dim = query.shape[-1]
+    fits = (query.is_cuda and query.dtype == key.dtype == value.dtype and query.dtype in (torch.bfloat16, torch.float16)
+            and value.shape[-1] == head_dim and head_dim % 8 == 0 and head_dim <= WIDEST_HEAD and query.shape[0] > 0)
+    if not fits:
+        return False
+    # One token of each, since torch refuses a causal mask over streams of different lengths, which this kernel supports.
+    # requires_grad: some devices lack the backward pass of wide heads.
+    asked = [stream.detach()[:1].requires_grad_().transpose(0, 1)[None] for stream in (query, key, value)]
+    return can_use_flash_attention(SDPAParams(*asked, None, 0.0, True, query.shape[1] != key.shape[1]))
+
+
+def varlen_forward(query: Float[Tensor, "queries heads head_dim"], key: Float[Tensor, "tokens kv_heads head_dim"],
+                   value: Float[Tensor, "tokens kv_heads head_dim"], boundaries: Boundaries, scale: float,
+                   window: int | None = None) -> tuple[Tensor, Float32[Tensor, "heads queries"]]:
+    """Causal attention of each document, and the log-sum-exp of each query's scores.
+
+    window: number of positions that a query sees, its own included; None: all before it."""
+    output, normaliser, *_ = torch.ops.aten._flash_attention_forward(
+        query, key, value, boundaries.queries, boundaries.keys, boundaries.longest_query, boundaries.longest_key, 0.0,
+        window is None, False, scale=scale, window_size_left=_left(window), window_size_right=0)
+    return output, normaliser
+
+
+def varlen_backward(gradient: Float[Tensor, "queries heads head_dim"], query: Tensor, key: Tensor, value: Tensor,
+                    output: Float[Tensor, "queries heads head_dim"], normaliser: Float32[Tensor, "heads queries"],
+                    boundaries: Boundaries, scale: float, window: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and value for a softmax with the given output and log-sum-exp."""
+    random_state = torch.zeros(2, dtype=torch.uint64, device=query.device)  # read for dropout only
+    unused = torch.empty(0, device=query.device)
+    return torch.ops.aten._flash_attention_backward(
+        gradient.contiguous(), query, key, value, output, normaliser, boundaries.queries, boundaries.keys,
+        boundaries.longest_query, boundaries.longest_key, 0.0, window is None, random_state, unused, scale=scale,
+        window_size_left=_left(window), window_size_right=0)
+
+
+def _left(window: int | None) -> int:
+    return -1 if window is None else window - 1
