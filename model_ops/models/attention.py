@@ -78,7 +78,7 @@ def packed_attention(
     scaling = head_dim**-0.5 if scaling is None else scaling
     if query.device.type != "cpu":
         query, key, value = same_dtype(query, key, value)
-    if dropout == 0 and softcap is None:
+    if dropout == 0 and softcap is None and (batch == 1 or query.is_cuda):
         row = [stream.transpose(1, 2).flatten(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
         if takes_varlen_kernel(*row):
             output = varlen_attention(*row, lengths * batch, scaling, sliding_window, s_aux)
