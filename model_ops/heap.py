@@ -1,4 +1,4 @@
-"""Controls when glibc's malloc returns freed memory to the system. Does nothing with other C libraries."""
+"""Controls when freed memory returns to the system: glibc's malloc (no other C library), pyarrow's pool, torch's CUDA cache."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ def keep_freed_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Returns freed memory to the system: between jobs, and before a run whose memory is measured."""
+    """Returns freed memory to the system: between jobs, and before a run whose memory is measured.
+
+    A CUDA device gets its cached memory back too, and its peak counts from now: a worker runs several stages."""
     gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     if "pyarrow" in sys.modules:  # its allocator keeps the memory of the datasets that were read
         sys.modules["pyarrow"].default_memory_pool().release_unused()
     trim = _of_the_c_library("malloc_trim")

@@ -29,6 +29,15 @@ settings.register_profile("millrace", deadline=None, suppress_health_check=[Heal
 settings.load_profile("millrace")
 
 
+def pytest_runtest_setup(item):
+    """Skips tests with the mark `gpu` where there is no CUDA device."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("there is no CUDA device here; run `make gpu` on a machine that has one")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data and models beside the checkout; tests that need it are skipped where it is absent."""

@@ -91,7 +91,8 @@ def pytest_runtest_call(item):
     result = yield
     spent = item.stash[_own] + cpu_seconds() - before - (item.config.stash[_shared] - shared)
     most = float(item.config.getini("cpu_seconds"))
-    if spent > most and item.get_closest_marker("slow") is None and spent > most * (times := allowance()):
+    limited = not any(item.get_closest_marker(mark) for mark in ("slow", "gpu"))
+    if spent > most and limited and spent > most * (times := allowance()):
         pytest.fail(f"{spent:.1f} s of CPU time; a test without the mark `slow` may take {most:g}, here {times:.2f} times as much",
                     pytrace=False)
     return result

@@ -112,13 +112,20 @@ def _objective(output: LossOutput, known: Mapping[str, float] | None) -> Float[T
 def _over_all_processes(groups: list[Totals], world: World) -> list[dict[str, tuple[float, float]]]:
     """(sum, count) of every name, over the micro-batches of all processes."""
     names = [(place, name) for place, group in enumerate(groups) for name in group.sums]
-    mine = [number for place, name in names
-            for number in (float(groups[place].sums[name]), float(groups[place].counts[name]))]
-    totals = iter(world.totals(mine))
+    mine = [number for place, name in names for number in (groups[place].sums[name], groups[place].counts[name])]
+    totals = iter(world.totals(_on_the_host(mine)))
     found: list[dict[str, tuple[float, float]]] = [{} for _ in groups]
     for place, name in names:
         found[place][name] = (next(totals), next(totals))
     return found
+
+
+def _on_the_host(numbers: list[Tensor | float]) -> list[float]:
+    """The numbers as floats. Those of an accelerator arrive in one transfer, because each transfer waits for the device."""
+    held = [number.detach().reshape(()).double() for number in numbers if isinstance(number, Tensor)]
+    found = {device: iter(torch.stack([number for number in held if number.device == device]).tolist())
+             for device in {number.device for number in held}}
+    return [next(found[number.device]) if isinstance(number, Tensor) else float(number) for number in numbers]
 
 
 def _mean(total: float, count: float) -> float:

@@ -2,7 +2,7 @@
 
     result = train(model, plan, loss, settings, work=output / ".work", progress=progress, phase="sft")
 
-- A killed run continues and ends with bit-identical weights: a source of batches is a pure function of the step's index, or its
+- A killed run continues and ends with bit-identical weights, on CUDA with `settings.deterministic`: a source of batches is a pure function of the step's index, or its
   state is part of the checkpoint (model_ops.batch.StatefulSource).
 - A loss returns named terms, each with its own sum and count (model_ops.loss). Both are added over all micro-batches of a step
   before the division, so the gradient does not depend on the number of micro-batches.
@@ -32,6 +32,7 @@ from model_ops.parallel.world import World
 from model_ops.progress import Progress, Stopped
 from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
+from model_ops.training.determinism import deterministic_kernels
 from model_ops.training.dry_run import dry_run
 from model_ops.training.memory import peak_memory_mb
 from model_ops.training.metrics_log import MetricsLog
@@ -114,7 +115,7 @@ def train(
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
     if first == 0 and settings.dry_run:
-        with sparse_lookup_gradients(model, world):
+        with sparse_lookup_gradients(model, world), deterministic_kernels(settings.deterministic, device):
             dry_run(model, batches, loss, optimizer, settings, world)
     give_back_memory()
     reserve_state(optimizer)
@@ -131,7 +132,7 @@ def train(
     losses, tokens, started_s = [], 0, time.monotonic()
     steps_data, meter = StepBatches(batches, world, first), StepMeter(model, world, settings.precision)
     model.train()
-    with checkpoints:
+    with checkpoints, deterministic_kernels(settings.deterministic, device):
         for index in range(first, steps):
             step_started_s = time.monotonic()
             _seed_all(settings.seed * 1_000_003 + index + world.rng_stream * DRAWS_APART)

@@ -144,11 +144,7 @@ def test_under_autocast_rotated_queries_and_keys_get_the_dtype_of_the_values():
         assert {stream.dtype for stream in same_dtype(*mixed)} == {torch.bfloat16}
 
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
-
-
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("with_sinks", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 7])
@@ -168,7 +164,6 @@ def test_on_cuda_the_kernel_equals_the_cpu_path(monkeypatch, head_dim, window, w
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("family", ["qwen3", "gpt_oss"])
 def test_on_cuda_a_packed_model_under_autocast_takes_the_kernel(monkeypatch, family):
     """The whole model, whose rotary positions return float32 queries and keys, gives the CPU's float32 loss gradients."""

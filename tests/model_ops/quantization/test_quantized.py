@@ -61,7 +61,6 @@ def test_products_are_exact_and_equal_on_every_way(monkeypatch, m, k, n):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 4_096, 4_096), (17, 1_500, 7), (2_048, 64, 24)])
 def test_on_cuda_products_are_exact(m, k, n):
     left, right = (torch.randint(-127, 128, (rows, k), dtype=torch.int8) for rows in (m, n))

@@ -124,7 +124,6 @@ def test_the_cuda_kernel_is_called_as_it_is_declared(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_on_cuda_the_definition_holds(steps, dtype):

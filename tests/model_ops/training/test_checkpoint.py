@@ -207,7 +207,6 @@ def test_an_update_does_not_wait_for_a_reader_that_failed():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 @pytest.mark.parametrize("host_bytes", [0, 1 << 27, 1 << 30])
 def test_on_cuda_a_snapshot_is_one_moment_whatever_was_copied(host_bytes):
     tensors = {name: torch.full((20_000_000,), place, dtype=torch.int32, device="cuda") for place, name in enumerate("ab")}
