@@ -51,7 +51,7 @@ from model_ops.heap import KEPT_BLOCK_BYTES, KEPT_BYTES
 from model_ops.torch_environment import KERNELS_KEPT, SPINS
 
 TRL = "trl==1.16.*"
-STEPS, SEARCH_STEPS, COMPILING_STEPS = {"small": 10, "large": 6}, {"small": 5, "large": 3}, 4
+STEPS, SEARCH_STEPS, COMPILING_STEPS = {"small": 10, "large": 6}, {"small": 5, "large": 2}, 4
 REPEATS, WARM_STEPS, THREADS, LEARNING_RATE = 3, 2, 2, 1e-4
 TOKENS_PER_STEP, MAX_LENGTH, ROWS_PER_STEP, FILLED = 4_096, 2_048, 20, 0.99
 LONGEST_SEARCH_S = 300

@@ -1,7 +1,10 @@
-"""Decorator that compiles a function of numbers and arrays with numba, without the GIL.
+"""Decorators that compile a function of numbers and arrays with numba, without the GIL.
 
-    @compiled
+    @compiled                   # exact: operations in the order of the source
     def total(values): ...
+
+    @compiled_arithmetic        # sums may be reordered, so that loops over floats use vector instructions
+    def scaled(values, factor, output): ...
 
 numba caches the machine code next to the source file or in the user's cache folder; if neither is writable, every process
 compiles again. The cache is renewed when the function's own source file changes, but not when another file does. So pass
@@ -16,9 +19,22 @@ from collections.abc import Callable
 import numba
 
 
+REORDERED = frozenset({"reassoc", "contract", "arcp", "nsz"})
+"""What LLVM may change in arithmetic: order, fused multiply-add, reciprocals, sign of zero. Infinities and NaN stay."""
+
+
 def compiled(function: Callable) -> Callable:
     """The function as machine code; several threads can run it at the same time."""
+    return _njit(function)
+
+
+def compiled_arithmetic(function: Callable) -> Callable:
+    """The same for arithmetic on floats: rounding may differ between processors, division by zero gives an infinity."""
+    return _njit(function, fastmath=set(REORDERED), error_model="numpy")
+
+
+def _njit(function: Callable, **options: object) -> Callable:
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        return numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # numba: "no locator available": there is no folder to keep machine code in
-        return numba.njit(nogil=True)(function)
+        return numba.njit(nogil=True, **options)(function)

@@ -19,8 +19,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-CHUNK_ELEMENTS = {"cpu": 1 << 23, "cuda": 1 << 27}
-"""Most logits in a chunk, by kind of device: 16 MiB or 256 MiB in bfloat16; a chunk has at least FEWEST_ROWS rows."""
+CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
+"""Most logits in a chunk, by kind of device: 8 MiB or 256 MiB in bfloat16; a chunk has at least FEWEST_ROWS rows."""
 
 FEWEST_ROWS = 256
 """Fewest rows in a chunk. Products with fewer rows are slow: with a vocabulary of 151,936 on a CPU of 0.4 TFLOP/s, the weight's

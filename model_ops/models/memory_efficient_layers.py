@@ -8,6 +8,8 @@ their product in the backward pass. On a Qwen3 shape in bfloat16 this halves the
 
 A module is changed only if a trial on random numbers gives the outputs and gradients of the module's own code. Every other
 module keeps its own forward. Calls go through the module's own linear layers, so adapters keep working.
+
+On a CPU, large float32 and bfloat16 tensors take one pass over memory for each layer (model_ops.models.fused_rows).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
+from model_ops.models import fused_rows
 from model_ops.torch_internals import has_forward_hooks, shallow_copy
 
 WIDTH = 8
@@ -93,10 +96,16 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Float[Tensor, "*rows hidden"], weight: Float[Tensor, " hidden"], epsilon: float, offset: float):
         kind = x.device.type
+        ctx.offset = offset
+        rounded = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        if weight.dtype == torch.float32 and rounded in (torch.bfloat16, x.dtype) and fused_rows.takes(x, weight) and (
+                x.dtype == torch.float32 or torch.is_autocast_enabled(kind)):
+            output, scale = fused_rows.norm(x, weight + offset if offset else weight, epsilon, rounded)
+            ctx.save_for_backward(x, weight, scale)
+            return output
         exact = x.float()
         scale = exact.pow(2).mean(-1, keepdim=True).add_(epsilon).rsqrt_()
         ctx.save_for_backward(x, weight, scale)
-        ctx.offset = offset
         normed, factor = exact * scale, weight.float() + offset if offset else weight
         if torch.float32 in (x.dtype, weight.dtype) and torch.is_autocast_enabled(kind):
             return normed.mul_(factor).to(torch.get_autocast_dtype(kind))
@@ -106,6 +115,8 @@ class _RmsNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient: Tensor):
         x, weight, scale = ctx.saved_tensors
+        if weight.dtype == torch.float32 and fused_rows.takes(x, gradient):
+            return *fused_rows.norm_gradient(gradient, x, weight + ctx.offset if ctx.offset else weight, scale), None, None
         normed, gradient = x.float() * scale, gradient.float()
         weight_gradient = None
         if ctx.needs_input_grad[1]:
@@ -122,13 +133,13 @@ class _Gated(torch.autograd.Function):
     def forward(ctx, gate: Float[Tensor, "*rows mlp"], up: Float[Tensor, "*rows mlp"], act: nn.Module) -> Tensor:
         ctx.save_for_backward(gate, up)
         ctx.act = act
-        return act(gate) * up
+        return _gated(gate, up, act)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient: Tensor):
         gate, up = ctx.saved_tensors
-        return *_gated_gradients(gradient, gate, up, ctx.act), None
+        return *_gated_gradients(gradient, gate, up, ctx.act)[:2], None
 
 
 class _GatedDown(torch.autograd.Function):
@@ -139,22 +150,32 @@ class _GatedDown(torch.autograd.Function):
                 act: nn.Module) -> Tensor:
         ctx.save_for_backward(gate, up, down)
         ctx.act = act
-        return F.linear(act(gate).mul_(up), down)
+        return F.linear(_gated(gate, up, act), down)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient: Tensor):
         gate, up, down = ctx.saved_tensors
-        entered = ctx.act(gate).mul_(up)
-        down_gradient = gradient.flatten(0, -2).T @ entered.flatten(0, -2)
-        del entered
-        return *_gated_gradients(gradient @ down, gate, up, ctx.act), down_gradient, None
+        gate_gradient, up_gradient, entered = _gated_gradients(gradient @ down, gate, up, ctx.act)
+        return gate_gradient, up_gradient, gradient.flatten(0, -2).T @ entered.flatten(0, -2), None
 
 
-def _gated_gradients(gradient: Tensor, gate: Tensor, up: Tensor, act: nn.Module) -> tuple[Tensor, Tensor]:
+def _gated(gate: Tensor, up: Tensor, act: nn.Module) -> Tensor:
+    """act(gate) * up."""
+    known = fused_rows.activation_of(act)
+    if known is not None and gate.dtype == up.dtype and fused_rows.takes(gate, up):
+        return fused_rows.gated(gate, up, known)
+    return act(gate).mul_(up)
+
+
+def _gated_gradients(gradient: Tensor, gate: Tensor, up: Tensor, act: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of gate and up, and act(gate) * up."""
+    known = fused_rows.activation_of(act)
+    if known is not None and gate.dtype == up.dtype and fused_rows.takes(gate, up, gradient):
+        return fused_rows.gated_gradient(gradient, gate, up, known)
     activated = act(gate)
     gate_gradient = _derivative_of(act)(gradient * up, gate)
-    return gate_gradient, activated.mul_(gradient)
+    return gate_gradient, activated * gradient, activated.mul_(up)
 
 
 def _derivative_of(act: nn.Module | None):
