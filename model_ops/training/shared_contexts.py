@@ -5,8 +5,8 @@
 A chat template that rewrites earlier turns (Qwen3, gpt-oss, DeepSeek) gives every answer of a conversation a context of its
 own, and each holds the conversation so far: n answers cost n / 2 conversations. Here the longest context is the trunk of a
 document, and every other context is a branch: only what follows the tokens that it has in common with the trunk. A branch
-attends to that beginning and has its positions, so hidden states, losses and gradients are those of the separate contexts (to rounding).
-Attention itself is computed for each context; everything else once.
+attends to that beginning and has its positions, so hidden states, losses and gradients are those of the separate contexts (to
+rounding). Attention itself is computed for each context; everything else once.
 """
 
 from __future__ import annotations
