@@ -1,6 +1,7 @@
 """Scorers of evaluation tasks: what is right, what is wrong, and what an answer may look like."""
 
 import json
+import time
 
 import pytest
 
@@ -85,6 +86,11 @@ def test_a_schema_elsewhere_is_not_fetched_and_a_broken_one_is_refused():
 def test_texts():
     assert score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1 and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0
     assert score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1 and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0
+    began_s = time.monotonic()
+    endless = r"^(a|aa)+$"
+    assert score_regex(RegexItem(**SHARED, pattern=endless), "a" * 60 + "b") == 0
+    assert score_json(JsonItem(**SHARED, json_schema={"pattern": endless}), json.dumps("a" * 60 + "b")) == 0
+    assert time.monotonic() - began_s < 20
 
 
 def test_a_program_stands_alone_or_continues_its_prompt():

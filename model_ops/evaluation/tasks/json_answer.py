@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from jsonschema import exceptions, validators
@@ -16,6 +17,7 @@ from pydantic import field_validator
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from model_ops.evaluation.tasks.bounded_search import matches
 from model_ops.evaluation.tasks.item import Item
 
 FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
@@ -39,7 +41,7 @@ class JsonItem(Item):
 
 def score_json(item: JsonItem, text: str) -> float:
     """1.0 if the text is JSON that the schema accepts, else 0.0."""
-    kind = validators.validator_for(item.json_schema, validators.Draft202012Validator)
+    kind = validators.extend(validators.validator_for(item.json_schema, validators.Draft202012Validator), {"pattern": _pattern})
     fenced = FENCED.findall(text)
     try:
         value = json.loads(fenced[-1] if fenced else text)
@@ -48,3 +50,9 @@ def score_json(item: JsonItem, text: str) -> float:
         return 0.0
     except exceptions._WrappedReferencingError:
         return 0.0
+
+
+def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[exceptions.ValidationError]:
+    """The keyword `pattern`, whose search takes a bounded time."""
+    if isinstance(instance, str) and not matches(pattern, instance):
+        yield exceptions.ValidationError("the text does not match the pattern")
