@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+from model_ops.models import fused_rows
 
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Most logits in a chunk, by kind of device: 8 MiB or 256 MiB in bfloat16; a chunk has at least FEWEST_ROWS rows."""
@@ -38,6 +41,14 @@ RowsLoss = Callable[[Float[Tensor, "rows vocab"], slice, bool], tuple[Float[Tens
 It may overwrite the logits and return them as the gradient."""
 
 
+@runtime_checkable
+class InPlaceLoss(Protocol):
+    """A RowsLoss that can also compute a whole chunk in one pass on a CPU."""
+
+    def in_place(self, logits: Tensor, where: slice, gradient_wanted: bool) -> Tensor:
+        """Losses of the rows; overwrites the logits (model_ops.models.fused_rows.takes) with their gradient."""
+
+
 @dataclass(frozen=True)
 class Head:
     """A head: logits = cap * tanh(scale * (hidden @ weight.T + bias) / cap); without a cap, scale * (...)."""
@@ -56,6 +67,11 @@ class Head:
         scale = getattr(config, "logit_scale", None) or 1.0
         divisor = getattr(config, "logits_scaling", None) or 1.0
         return cls(linear.weight, linear.bias, scale / divisor, getattr(config, "final_logit_softcapping", None))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether logits are the products."""
+        return self.bias is None and self.scale == 1.0 and self.soft_cap is None
 
     def rows(self, start: int, size: int) -> Head:
         """The head for token ids [start, start + size) only."""
@@ -107,27 +123,16 @@ class _ChunkedHead(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
         bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] else None
         losses = hidden.new_empty(len(hidden), dtype=torch.float32)
-        at_once = max(1, SOFTMAX_ELEMENTS.get(kind, SOFTMAX_ELEMENTS["cpu"]) // weight.shape[0])
         with torch.autocast(kind, enabled=False):
             matrix = weight.to(dtype)
             for start in range(0, len(hidden), chunk_rows):
                 end = min(start + chunk_rows, len(hidden))
                 chunk = hidden[start:end].to(dtype)
                 products = chunk @ matrix.T
-                for first in range(start, end, at_once):
-                    where = slice(first, min(first + at_once, end))
-                    within = slice(where.start - start, where.stop - start)
-                    logits, derivative = head.shaped(products[within].float())
-                    losses[where], gradient = rows_loss(logits, where, any(wanted))
-                    if gradient is None:
-                        continue
-                    if derivative is not None:
-                        gradient *= derivative
-                    if head.scale != 1.0:
-                        gradient *= head.scale
-                    products[within] = gradient  # the gradient reuses the memory of the products
-                    if bias_gradient is not None:
-                        bias_gradient += gradient.sum(0)
+                if head.is_plain and isinstance(rows_loss, InPlaceLoss) and fused_rows.takes(products):
+                    losses[start:end] = rows_loss.in_place(products, slice(start, end), any(wanted))
+                else:
+                    losses[start:end] = _in_parts(products, head, rows_loss, start, any(wanted), bias_gradient)
                 if wanted[0]:
                     hidden_gradient[start:end] = products @ matrix
                 if wanted[1]:
@@ -144,6 +149,29 @@ class _ChunkedHead(torch.autograd.Function):
     def backward(ctx, upstream: Tensor, _: Tensor):
         gradients, ctx.gradients = ctx.gradients, None  # scaled in place and returned
         return *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients), None, None, None, None
+
+
+def _in_parts(products: Tensor, head: Head, rows_loss: RowsLoss, start: int, wanted: bool,
+              bias_gradient: Tensor | None) -> Float[Tensor, " rows"]:
+    """Losses of the chunk's rows, a few at a time in float32. Overwrites the products with their gradient if it is wanted.
+    start: index of the chunk's first row."""
+    elements = SOFTMAX_ELEMENTS.get(products.device.type, SOFTMAX_ELEMENTS["cpu"])
+    at_once, losses = max(1, elements // products.shape[1]), []
+    for first in range(0, len(products), at_once):
+        within = slice(first, min(first + at_once, len(products)))
+        logits, derivative = head.shaped(products[within].float())
+        of_part, gradient = rows_loss(logits, slice(start + within.start, start + within.stop), wanted)
+        losses.append(of_part)
+        if gradient is None:
+            continue
+        if derivative is not None:
+            gradient *= derivative
+        if head.scale != 1.0:
+            gradient *= head.scale
+        products[within] = gradient  # the gradient reuses the memory of the products
+        if bias_gradient is not None:
+            bias_gradient += gradient.sum(0)
+    return torch.cat(losses)
 
 
 def add_product(total: Float[Tensor, "vocab hidden"], gradient: Float[Tensor, "rows vocab"],

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from model_ops.batch import IGNORED, Batch
 from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
 from model_ops.losses.vocabulary_shards import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
+from model_ops.models import fused_rows
 from model_ops.parallel.context_parallel import pad
 
 HeadLoss = Callable[[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"], Int[Tensor, " rows"], Float[Tensor, " rows"]],
@@ -56,12 +57,30 @@ def cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " ro
     if shard is not None:
         return cut_cross_entropy_rows(labels, weights, z_loss, hits, shard)
 
-    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        label, weight = labels[where, None], weights[where]
+    return CrossEntropyRows(labels, weights, z_loss, hits)
+
+
+class CrossEntropyRows:
+    """The rows' loss of a whole vocabulary."""
+
+    def __init__(self, labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float,
+                 hits: Float[Tensor, " rows"] | None):
+        self._labels, self._weights, self._z_loss, self._hits = labels, weights, z_loss, hits
+
+    def in_place(self, logits: Tensor, where: slice, gradient_wanted: bool) -> Tensor:
+        """Losses of the rows. Overwrites the logits, of any dtype that fused_rows takes, with their gradient."""
+        losses, hits = fused_rows.cross_entropy(logits, self._labels[where].contiguous(), self._weights[where].contiguous(),
+                                                self._z_loss, gradient_wanted)
+        if self._hits is not None:
+            self._hits[where] = hits
+        return losses
+
+    def __call__(self, logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        label, weight, z_loss = self._labels[where, None], self._weights[where], self._z_loss
         chosen = logits.gather(1, label)[:, 0]
         highest = logits.amax(-1)
-        if hits is not None:
-            hits[where] = (chosen >= highest).float()
+        if self._hits is not None:
+            self._hits[where] = (chosen >= highest).float()
         exponentials = logits.sub_(highest[:, None]).exp_()
         sums = exponentials.sum(-1)
         normaliser = sums.log() + highest
@@ -71,5 +90,3 @@ def cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " ro
         softmax_weight = weight * (1 + 2 * z_loss * normaliser)
         gradient = exponentials.mul_((softmax_weight / sums)[:, None])
         return losses, gradient.scatter_add_(1, label, -weight[:, None])
-
-    return rows

@@ -1,9 +1,10 @@
-"""RMSNorm and gated activations of a CPU's rows in one pass, forward and backward, over torch's number of threads.
+"""RMSNorm, gated activations and cross-entropy of a CPU's rows in one pass, over torch's number of threads.
 
     output, scales = norm(x, weight, epsilon, dtype)
     x_gradient, weight_gradient = norm_gradient(gradient, x, weight, scales)
     output = gated(gate, up, activation)                       # activation = activation_of(module)
     gate_gradient, up_gradient, output = gated_gradient(gradient, gate, up, activation)
+    losses, hits = cross_entropy(logits, labels, weights, z_loss, with_gradient=True)      # overwrites the logits
 
 For float32 and bfloat16 tensors on a CPU (`takes`); other tensors take torch's own operations. Results are those of float32
 arithmetic, rounded once. Rows are split evenly over the threads, so a result depends on their number only by the order in which
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
 FEWEST_NUMBERS = 1 << 15
@@ -100,6 +101,19 @@ def gated_gradient(gradient: Float[Tensor, "*rows width"], gate: Float[Tensor, "
     made = [torch.empty_like(gate, memory_format=torch.contiguous_format) for _ in range(3)]
     _over_rows(gated_gradient_rows, _rows(gradient), _rows(gate), _rows(up), *activation, *(_rows(one) for one in made))
     return tuple(made)
+
+
+def cross_entropy(logits: Float[Tensor, "rows vocab"], labels: Int64[Tensor, " rows"], weights: Float32[Tensor, " rows"],
+                  z_loss: float, with_gradient: bool) -> tuple[Float32[Tensor, " rows"], Float32[Tensor, " rows"]]:
+    """Losses (cross-entropy + z_loss * logsumexp^2) * weight, and 1 where the label has the highest logit, else 0.
+
+    The logits (contiguous) are overwritten with the gradient of the sum of losses if it is wanted."""
+    from model_ops.models.row_kernels import cross_entropy_rows
+
+    losses, hits = torch.empty(2, len(logits))
+    _over_rows(cross_entropy_rows, _rows(logits), labels.numpy(), weights.numpy(), np.float32(z_loss), with_gradient,
+               losses.numpy(), hits.numpy())
+    return losses, hits
 
 
 def _rows(tensor: Tensor) -> np.ndarray:

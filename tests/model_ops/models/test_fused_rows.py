@@ -71,6 +71,34 @@ def test_large_numbers_stay_and_broken_ones_show(dtype):
     assert fused_rows.norm(gate, torch.ones(7), 1e-6, dtype)[0].isnan().any()
 
 
+@pytest.mark.parametrize("vocabulary", [7, 5_000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cross_entropy_and_its_gradient(dtype, vocabulary):
+    logits, weights = some(23, vocabulary, scale=5.0).to(dtype), some(23, seed=1).abs()
+    labels = torch.randint(0, vocabulary, (23,), generator=torch.Generator().manual_seed(2))
+    labels[:5] = logits[:5].argmax(-1)
+    logits[6, 3] = -torch.inf if labels[6] != 3 else 0.0
+    exact = logits.double().requires_grad_()
+    normaliser = exact.logsumexp(-1)
+    wanted = (F.cross_entropy(exact, labels, reduction="none") + 0.01 * normaliser.square()) * weights
+    wanted.sum().backward()
+    overwritten = logits.clone()
+    losses, hits = fused_rows.cross_entropy(overwritten, labels, weights, 0.01, with_gradient=True)
+    close(losses, wanted.detach().float())
+    close(overwritten, exact.grad.float())
+    assert torch.equal(hits.bool(), logits.gather(1, labels[:, None])[:, 0] >= logits.amax(-1))
+    again, _ = fused_rows.cross_entropy(logits.clone(), labels, weights, 0.01, with_gradient=False)
+    assert torch.equal(again, losses)
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_a_broken_logit_breaks_its_rows_loss_only(broken):
+    logits = some(4, 9)
+    logits[1, 5] = broken
+    losses, _ = fused_rows.cross_entropy(logits, torch.zeros(4, dtype=torch.int64), torch.ones(4), 0.0, with_gradient=True)
+    assert losses.isnan().tolist() == logits.isnan().any(-1).tolist() == [False, True, False, False]
+
+
 def test_bfloat16_is_rounded_as_torch_rounds():
     bits = torch.arange(1 << 16, dtype=torch.int32)
     numbers = (bits << 16 | torch.randint(0, 1 << 16, bits.shape, generator=torch.Generator().manual_seed(0))).int()
