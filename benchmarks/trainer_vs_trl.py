@@ -5,6 +5,7 @@
     python -m benchmarks.trainer_vs_trl --quick            # the small model alone, without the peer
     python -m benchmarks.trainer_vs_trl --peers VENV       # an environment that holds TRL already
     python -m benchmarks.trainer_vs_trl --sizes small --searched FILE    # goes on with the lines of a stopped search
+    python -m benchmarks.trainer_vs_trl --sizes large --near-best   # tries only what was fast for the small model
 
 Models: the small chat model (10M, trained), and a Qwen3 shape of 103M (hidden 512, 8 layers, vocabulary 151,936, tied, random
 weights). Both trainers take the same rows of GSM8K once, in the same number of steps of 20 rows (at most 4,096 tokens),
@@ -54,7 +55,7 @@ TRL = "trl==1.16.*"
 STEPS, SEARCH_STEPS, COMPILING_STEPS = {"small": 10, "large": 6}, {"small": 5, "large": 2}, 4
 REPEATS, WARM_STEPS, THREADS, LEARNING_RATE = 3, 2, 2, 1e-4
 TOKENS_PER_STEP, MAX_LENGTH, ROWS_PER_STEP, FILLED = 4_096, 2_048, 20, 0.99
-LONGEST_SEARCH_S = 300
+LONGEST_SEARCH_S, NEAR_BEST = 300, 0.75
 PROJECT = Path(__file__).resolve().parent.parent
 SAME = {"OMP_NUM_THREADS": str(THREADS)}
 OURS = {"GOMP_SPINCOUNT": SPINS, "LRU_CACHE_CAPACITY": KERNELS_KEPT, "ONEDNN_PRIMITIVE_CACHE_CAPACITY": KERNELS_KEPT,
@@ -69,6 +70,8 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--peers", type=Path, help="a virtual environment with TRL; made afresh where left out")
     parser.add_argument("--searched", type=Path, help="lines of an earlier search of one size, whose settings count as tried")
+    parser.add_argument("--near-best", action="store_true", help="try only the settings that reached NEAR_BEST of the best speed "
+                        "in the recorded search of the small model")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-trl-") as made:
         folder = Path(made)
@@ -82,7 +85,7 @@ def main() -> None:
         for size in given.sizes:
             material = _prepared(folder / size, given.shared, size)
             known = [json.loads(line) for line in given.searched.read_text().splitlines()] if given.searched else []
-            searches = _searched(folder, python, material, size, known)
+            searches = _searched(folder, python, material, size, known, _near_best() if given.near_best else None)
             finalists = _finalists(searches)
             rounds = [_round(folder, python, material, size, finalists) for _ in range(REPEATS)]
             rate = max(rate, _matrix_rate())
@@ -95,8 +98,16 @@ def main() -> None:
         record("trainer_vs_trl", {**figures, **_earlier(given.sizes), "matrix_tflops": round(rate / 1e12, 3)})
 
 
-def _searched(folder: Path, python: Path, material: dict[str, Path], size: str, known: list[Run]) -> list[Run]:
-    """`known` and all other settings of TRL with their speed and memory after a few steps, or why they failed."""
+def _near_best() -> list[TrlSettings]:
+    """The settings of the recorded search of the small model that reached NEAR_BEST of the best speed by the clock."""
+    runs = json.loads((RESULTS / "trainer_vs_trl.json").read_text())["figures"]["searches"]["small"]
+    best = max(run.get("tokens_per_s", 0) for run in runs)
+    return [TrlSettings(**run["settings"]) for run in runs if run.get("tokens_per_s", 0) >= NEAR_BEST * best]
+
+
+def _searched(folder: Path, python: Path, material: dict[str, Path], size: str, known: list[Run],
+              only: list[TrlSettings] | None = None) -> list[Run]:
+    """`known` and the other settings of TRL (`only` these) with their speed and memory after a few steps, or why they failed."""
     found = list(known)
 
     def tried(settings: TrlSettings) -> None:
@@ -110,11 +121,11 @@ def _searched(folder: Path, python: Path, material: dict[str, Path], size: str, 
         found.append({"settings": settings.named(), **run})
         print(json.dumps(found[-1]), flush=True)
 
-    for settings in FIRST:
+    for settings in FIRST if only is None else only:
         tried(settings)
     if all("failed" in run for run in found):
         raise SystemExit(f"TRL failed with every setting: {found[0]['failed']}")
-    for settings in refinements(list(_finalists(found).values())[-1]):
+    for settings in refinements(list(_finalists(found).values())[-1]) if only is None else ():
         tried(settings)
     return [{key: value for key, value in run.items() if key != "losses"} for run in found]
 
