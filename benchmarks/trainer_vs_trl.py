@@ -30,7 +30,7 @@ Figures are medians over rounds, `spread` their smallest and largest value. SIZE
   the head and PREDICTED token, 6 x length^2 x heads x head_dim per document and layer of causal attention. Recomputed blocks
   count nothing.
 
-A size that was left out keeps the figures of the last run that had it, under `earlier`, with that run's date.
+A size that was left out keeps the figures of the last run that had it; `measured` has the date of each size.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ STEPS, SEARCH_STEPS, COMPILING_STEPS = {"small": 10, "large": 6}, {"small": 5, "
 REPEATS, WARM_STEPS, THREADS, LEARNING_RATE = 3, 2, 2, 1e-4
 TOKENS_PER_STEP, MAX_LENGTH, ROWS_PER_STEP, FILLED = 4_096, 2_048, 20, 0.99
 LONGEST_SEARCH_S, NEAR_BEST = 300, 0.75
+GROUPS = ("measured", "spread", "peer_settings", "searches", "rounds")
+"""Figures that hold a part for each size."""
 PROJECT = Path(__file__).resolve().parent.parent
 SAME = {"OMP_NUM_THREADS": str(THREADS)}
 OURS = {"GOMP_SPINCOUNT": SPINS, "LRU_CACHE_CAPACITY": KERNELS_KEPT, "ONEDNN_PRIMITIVE_CACHE_CAPACITY": KERNELS_KEPT,
@@ -70,8 +73,8 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--peers", type=Path, help="a virtual environment with TRL; made afresh where left out")
     parser.add_argument("--searched", type=Path, help="lines of an earlier search of one size, whose settings count as tried")
-    parser.add_argument("--near-best", action="store_true", help="try only the settings that reached NEAR_BEST of the best speed "
-                        "in the recorded search of the small model")
+    parser.add_argument("--near-best", action="store_true", help="try only the settings that reached NEAR_BEST of the best "
+                        "speed in the recorded search of the small model")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-trl-") as made:
         folder = Path(made)
@@ -81,7 +84,7 @@ def main() -> None:
             record("trainer_vs_trl", {"small": ours, "matrix_tflops": rate / 1e12}, keep=False)
             return
         python = _peer_environment(folder, given.peers)
-        figures: dict[str, Any] = {"spread": {}, "peer_settings": {}, "searches": {}, "rounds": {}}
+        figures: dict[str, Any] = {group: {} for group in GROUPS}
         for size in given.sizes:
             material = _prepared(folder / size, given.shared, size)
             known = [json.loads(line) for line in given.searched.read_text().splitlines()] if given.searched else []
@@ -95,7 +98,10 @@ def main() -> None:
                 held_out = {who: _held_out_loss(path, material) for who, path in
                             (("before", material["small"]), ("ours", folder / own), ("trl", folder / f"{best}-small"))}
                 figures |= {"loss_gap": round(abs(held_out["ours"] - held_out["trl"]), 4), "held_out_loss": held_out}
-        record("trainer_vs_trl", {**figures, **_earlier(given.sizes), "matrix_tflops": round(rate / 1e12, 3)})
+        kept, today = _earlier(given.sizes), datetime.now(UTC).isoformat(timespec="seconds")
+        figures["measured"] |= dict.fromkeys(given.sizes, today)
+        joined = {**kept, **figures, **{group: {**kept.get(group, {}), **figures[group]} for group in GROUPS}}
+        record("trainer_vs_trl", {**joined, "matrix_tflops": round(rate / 1e12, 3)})
 
 
 def _near_best() -> list[TrlSettings]:
@@ -107,7 +113,7 @@ def _near_best() -> list[TrlSettings]:
 
 def _searched(folder: Path, python: Path, material: dict[str, Path], size: str, known: list[Run],
               only: list[TrlSettings] | None = None) -> list[Run]:
-    """`known` and the other settings of TRL (`only` these) with their speed and memory after a few steps, or why they failed."""
+    """`known` and the other settings of TRL (or `only`) with their speed and memory after a few steps, or why they failed."""
     found = list(known)
 
     def tried(settings: TrlSettings) -> None:
@@ -186,17 +192,18 @@ def _summarise(figures: dict[str, Any], size: str, finalists: dict[str, TrlSetti
 
 def _earlier(sizes: list[str]) -> dict[str, Any]:
     """What the last recorded run says of sizes that this one leaves out."""
-    missing = [size for size in STEPS if size not in sizes]
     path = RESULTS / "trainer_vs_trl.json"
+    missing = [size for size in STEPS if size not in sizes]
     if not missing or not path.exists():
         return {}
     last = json.loads(path.read_text())
-    kept = {}
-    for size in missing:
-        figures = {key: value for key, value in last["figures"].items() if f"_{size}" in key}
-        new = {"date": last["date"], "figures": figures, "peer_settings": last["figures"].get("peer_settings", {}).get(size)}
-        kept[size] = new if figures else last["figures"].get("earlier", {}).get(size)
-    return {"earlier": kept}
+    of_model = ("loss_gap", "held_out_loss") if "small" in missing else ()
+    kept = {key: value for key, value in last["figures"].items()
+            if key in of_model or any(f"_{size}" in key for size in missing)}
+    for group in GROUPS:
+        kept[group] = {key: value for key, value in last["figures"].get(group, {}).items()
+                       if any(key == size or f"_{size}" in key for size in missing)}
+    return kept
 
 
 def _prepared(folder: Path, shared: Path, size: str) -> dict[str, Path]:

@@ -137,8 +137,10 @@ CLAIMS: list[Claim] = [
     (PAGE, "Share of the measured bf16", "trainer_vs_trl", lambda r: [
         hundredth(r(f"rate_share_small{which}")) for which in ("", "_without_checkpointing")]),
     (PAGE, "Held-out loss after the same", "trainer_vs_trl", lambda r: [f"{r('held_out_loss', k):.3f}" for k in ("before", "ours", "trl")]),
-    (PAGE, "103M parameters", "trainer_vs_trl", lambda r: [tenth(r("earlier", "large", "figures", "ratio_large")),
-        hundredth(r("earlier", "large", "figures", "memory_ratio_large"))]),
+    (PAGE, "103M parameters", "trainer_vs_trl", lambda r: [*repeated(r, "ratio_large", tenth),
+        *repeated(r, "cpu_ratio_large", tenth), *repeated(r, "memory_ratio_large", hundredth)]),
+    (PAGE, "The same with checkpointing here", "trainer_vs_trl", lambda r: [*repeated(r, "ratio_large_checkpointed", tenth),
+        *repeated(r, "cpu_ratio_large_checkpointed", tenth), *repeated(r, "memory_ratio_large_checkpointed", hundredth)]),
     (PAGE, "Time of a LoRA step", "lora_step", lambda r: [hundredth(r(key)) for key in ("ratio", "ratio_low", "ratio_high")]),
     (PAGE, "Model families in which every one of the 8", "families", lambda r: [str(len(r("whole"))), str(r("ops", "int8")[1])]
         if len(r("ops")) == 8 else []),
@@ -179,8 +181,9 @@ CLAIMS: list[Claim] = [
     (README, "How fast is ingest", "ingest", lambda r: [about(r("rows_per_second"), 2), hundredth(r("ratio"))]),
     (README, "Near duplicates", "near_duplicates", lambda r: [about(r("docs_per_s")), str(r("threads")), str(r("f1"))]),
     (README, "Does a killed ingest", "ingest_faults", lambda r: [str(r("kills")), str(r("lost_rows")), str(r("reader_errors"))]),
-    (README, "Fine-tuning compared", "trainer_vs_trl", lambda r: [*repeated(r, "ratio_small", tenth),
-        *repeated(r, "cpu_ratio_small", tenth), *repeated(r, "memory_ratio_small", hundredth)]),
+    (README, "Fine-tuning compared", "trainer_vs_trl", lambda r: [figure for size in ("small", "large") for figure in (
+        *repeated(r, f"ratio_{size}", tenth), *repeated(r, f"cpu_ratio_{size}", tenth),
+        *repeated(r, f"memory_ratio_{size}", hundredth))]),
     (README, "Does a killed training", "resume", lambda r: [str(r("kills"))] if r("identical") else []),
     (README, "EAGLE-3 training", "drafter_peers", lambda r: [tenth(r(peer, "speed_ratio")) for peer in ("speculators", "specforge")]),
     (README, "Does vLLM 0.32", "drafter_served", lambda r: [str(r("prompts"))] * 2 if r("greedy_identical") else []),
