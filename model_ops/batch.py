@@ -37,6 +37,9 @@ class Batch:
     weights: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
     document_lengths: list[int]
     row_ids: list[str]
+    document_prefixes: list[tuple[int, int]] | None = None
+    """(first token, number of tokens) of this batch that each document continues, which it attends to; None: no document
+    continues another."""
     context: Any = None
     """Processes that share this row's tokens (model_ops.parallel.context_parallel); None without context parallelism."""
 
@@ -49,6 +52,8 @@ class Batch:
     def model_inputs(self) -> dict[str, object]:
         """Keyword arguments for a model loaded with attention="packed"."""
         shared = {} if self.context is None else {"context_parallel": self.context}
+        if self.document_prefixes is not None:
+            shared["document_prefixes"] = self.document_prefixes
         return {
             "input_ids": self.input_ids[None],
             "position_ids": self.position_ids[None],

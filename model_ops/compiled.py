@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 import numba
 
-
 REORDERED = frozenset({"reassoc", "contract", "arcp", "nsz"})
 """What LLVM may change in arithmetic: order, fused multiply-add, reciprocals, sign of zero. Infinities and NaN stay."""
 

@@ -17,7 +17,7 @@ every step, and the default of 1,024 takes half a gigabyte: memory of a 10M mode
 with 64, at the same speed. One step has fewer than 64 shapes."""
 
 CUBLAS_WORKSPACE = ":4096:8"
-"""Workspace with which cuBLAS is deterministic (8 buffers of 4 MiB); cuBLAS reads it once, before a job's settings are known."""
+"""Workspace with which cuBLAS is deterministic (8 buffers of 4 MiB); cuBLAS reads it before a job's settings are known."""
 
 
 def set_torch_environment() -> None:

@@ -5,7 +5,8 @@
 
 transformers supports packing with a tokens x tokens mask from position ids. Here documents are gathered into a few groups of
 similar length, and attention is computed for a whole group (padding comes after a document's end, which causal attention never
-reads). Without `document_lengths` each batch row is one document.
+reads). Without `document_lengths` each batch row is one document. With `document_prefixes` a document continues the beginning
+of another one of its row (model_ops.training.shared_contexts): it attends to those tokens too.
 
 On a CPU short documents are computed with two batched matrix products and a softmax, two to five times as fast as torch's fused
 kernel there. Long documents use the fused kernel. Layers with a soft cap, with sinks, or with a sliding window shorter than a
@@ -16,6 +17,7 @@ document use model_ops.models.block_attention. On CUDA the whole row is one call
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -53,6 +55,7 @@ def packed_attention(
     softcap: float | None = None,
     s_aux: Float[Tensor, " heads"] | None = None,
     document_lengths: list[int] | None = None,
+    document_prefixes: list[tuple[int, int]] | None = None,
     context_parallel: Context | None = None,
     **_: object,
 ) -> tuple[Float[Tensor, "batch tokens heads head_dim"], None]:
@@ -60,6 +63,8 @@ def packed_attention(
 
     With `context_parallel`, tokens are this process's share of the row, and document_lengths describe the whole row."""
     if context_parallel is not None:
+        if document_prefixes is not None:
+            raise ValueError("processes that share a row cannot compute documents that continue others")
         return context_parallel.attend(
             packed_attention, module, query, key, value, attention_mask, scaling=scaling, dropout=dropout,
             sliding_window=sliding_window, softcap=softcap, s_aux=s_aux, document_lengths=document_lengths)
@@ -81,8 +86,13 @@ def packed_attention(
     if dropout == 0 and softcap is None and (batch == 1 or query.is_cuda):
         row = [stream.transpose(1, 2).flatten(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
         if takes_varlen_kernel(*row):
-            output = varlen_attention(*row, lengths * batch, scaling, sliding_window, s_aux)
-            return output.unflatten(0, (batch, tokens)), None
+            if document_prefixes is None:
+                output = varlen_attention(*row, lengths * batch, scaling, sliding_window, s_aux)
+                return output.unflatten(0, (batch, tokens)), None
+            paths = document_paths(tuple(lengths), query.device, tuple(document_prefixes))
+            output = varlen_attention(*(_Gather.apply(stream, paths) for stream in row),
+                                      path_lengths(lengths, document_prefixes), scaling, sliding_window, s_aux)
+            return _Scatter.apply([paths], tokens, output)[None], None
 
     def attend(*streams: Tensor) -> Tensor:
         window = sliding_window if sliding_window is not None and streams[0].shape[2] > sliding_window else None
@@ -94,7 +104,7 @@ def packed_attention(
 
     if len(lengths) == 1:
         return attend(query, key, value).transpose(1, 2), None
-    groups = document_groups(tuple(lengths), query.device)
+    groups = document_groups(tuple(lengths), query.device, document_prefixes and tuple(document_prefixes))
     streams = [stream[0].transpose(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
     outputs = []
     for group in groups:
@@ -147,35 +157,67 @@ def _causal(longest: int, shared: int, dtype: torch.dtype) -> Float[Tensor, "1 q
 @dataclass(frozen=True, eq=False)
 class DocumentGroup:
     """Documents of similar length. where: indices into the row; padding repeats a document's last token. kept: indices in the
-    flattened group that are not padding. tokens: their indices in the row."""
+    flattened group that are neither padding nor a prefix. tokens: their indices in the row. prefixes: of the documents that
+    continue another one, (first index in the flattened group, first in the row, number of tokens)."""
 
-    where: Int[Tensor, "documents longest"]
+    where: Int[Tensor, "documents longest"] | Int[Tensor, " path"]
     kept: Int[Tensor, " kept"]
     tokens: Int[Tensor, " kept"]
+    prefixes: tuple[tuple[int, int, int], ...] = ()
+
+
+Prefixes = tuple[tuple[int, int], ...]
+"""(first token, number of tokens) of the row that each document continues."""
+
+
+def path_lengths(lengths: Sequence[int], prefixes: Sequence[tuple[int, int]]) -> list[int]:
+    """Number of tokens of every document with its prefix."""
+    return [before + length for (_, before), length in zip(prefixes, lengths, strict=True)]
 
 
 @lru_cache(maxsize=16)
-def document_groups(lengths: tuple[int, ...], device: torch.device) -> list[DocumentGroup]:
-    starts = [0, *itertools.accumulate(lengths)]
+def document_groups(lengths: tuple[int, ...], device: torch.device, prefixes: Prefixes | None = None) -> list[DocumentGroup]:
+    """The documents, each with its prefix, in groups of similar length."""
+    prefixes = prefixes or ((0, 0),) * len(lengths)
+    starts, paths = [0, *itertools.accumulate(lengths)], path_lengths(lengths, prefixes)
     members: list[list[int]] = []
-    for document in sorted(range(len(lengths)), key=lambda d: (lengths[d], d)):
-        if members and lengths[document] <= max(lengths[members[-1][0]] * PADDING_ALLOWED, SMALLEST_GROUP):
+    for document in sorted(range(len(lengths)), key=lambda d: (paths[d], d)):
+        if members and paths[document] <= max(paths[members[-1][0]] * PADDING_ALLOWED, SMALLEST_GROUP):
             members[-1].append(document)
         else:
             members.append([document])
     groups = []
     for group in members:
-        length = torch.tensor([lengths[d] for d in group])[:, None]
-        start = torch.tensor([starts[d] for d in group])[:, None]
+        length = torch.tensor([paths[d] for d in group])[:, None]
+        begins = torch.tensor([prefixes[d][0] for d in group])[:, None]
+        before = torch.tensor([prefixes[d][1] for d in group])[:, None]
+        start = torch.tensor([starts[d] for d in group])[:, None] - before  # of a document that its prefix precedes in place
         within = torch.arange(int(length.max()))[None]
-        where = start + torch.minimum(within, length - 1)
-        kept = (within < length).reshape(-1).nonzero()[:, 0]
-        groups.append(DocumentGroup(where.to(device), kept.to(device), where.reshape(-1)[kept].to(device)))
+        place = torch.minimum(within, length - 1)
+        where = torch.where(place < before, begins + place, start + place)
+        kept = ((within >= before) & (within < length)).reshape(-1).nonzero()[:, 0]
+        of_group = tuple((row * within.shape[1], *prefixes[d]) for row, d in enumerate(group) if prefixes[d][1])
+        groups.append(DocumentGroup(where.to(device), kept.to(device), where.reshape(-1)[kept].to(device), of_group))
     return groups
 
 
+@lru_cache(maxsize=16)
+def document_paths(lengths: tuple[int, ...], device: torch.device, prefixes: Prefixes) -> DocumentGroup:
+    """All documents, each with its prefix, laid end to end."""
+    begin, where, kept, copied = 0, [], [], []
+    for start, length, (first, before) in zip(itertools.accumulate((0, *lengths)), lengths, prefixes, strict=False):
+        where += [torch.arange(first, first + before), torch.arange(start, start + length)]
+        kept.append(torch.arange(begin + before, begin + before + length))
+        if before:
+            copied.append((begin, first, before))
+        begin += before + length
+    found, own = torch.cat(where), torch.cat(kept)
+    return DocumentGroup(found.to(device), own.to(device), found[own].to(device), tuple(copied))
+
+
 class _Gather(torch.autograd.Function):
-    """row[where]. Its gradient is a copy back, because the gradient of padding is zero under causal attention."""
+    """row[where]. Its gradient is a copy back, because the gradient of padding is zero under causal attention; gradients of
+    prefixes are added."""
 
     @staticmethod
     def forward(ctx, row: Float[Tensor, "tokens heads head_dim"], group: DocumentGroup) -> Tensor:
@@ -184,22 +226,24 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
-        group = ctx.group
+        group, flat = ctx.group, gradient.reshape(-1, *ctx.shape[1:])
         out = gradient.new_zeros(ctx.shape)
-        out[group.tokens] = gradient.flatten(0, 1)[group.kept]
+        out[group.tokens] = flat[group.kept]
+        for place, first, length in group.prefixes:
+            out[first:first + length] += flat[place:place + length]
         return out, None
 
 
 class _Scatter(torch.autograd.Function):
-    """Writes the groups' outputs, without padding, back in the order of the row."""
+    """Writes the groups' outputs, without padding and prefixes, back in the order of the row."""
 
     @staticmethod
     def forward(ctx, groups: list[DocumentGroup], tokens: int, *outputs: Float[Tensor, "documents longest heads head_dim"]):
         ctx.groups = groups
         ctx.shapes = [output.shape for output in outputs]
-        row = outputs[0].new_empty(tokens, *outputs[0].shape[2:])
+        row = outputs[0].new_empty(tokens, *outputs[0].shape[-2:])
         for group, output in zip(groups, outputs, strict=True):
-            row[group.tokens] = output.flatten(0, 1)[group.kept]
+            row[group.tokens] = output.reshape(-1, *row.shape[1:])[group.kept]
         return row
 
     @staticmethod
@@ -207,7 +251,7 @@ class _Scatter(torch.autograd.Function):
         gradients = []
         for group, shape in zip(ctx.groups, ctx.shapes, strict=True):
             padded = gradient.new_zeros(shape)
-            padded.view(-1, *shape[2:])[group.kept] = gradient[group.tokens]
+            padded.view(-1, *shape[-2:])[group.kept] = gradient[group.tokens]
             gradients.append(padded)
         return None, None, *gradients
 

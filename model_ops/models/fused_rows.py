@@ -50,8 +50,9 @@ def activation_of(module: nn.Module | None) -> Activation | None:
 
 def takes(*tensors: Tensor) -> bool:
     """Whether the kernels take these tensors: large enough, on a CPU, plain, in float32 or bfloat16."""
-    return all(type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu" and tensor.dtype in DTYPES
-               for tensor in tensors) and tensors[0].ndim > 1 and tensors[0].numel() >= FEWEST_NUMBERS and not torch.compiler.is_compiling()
+    plain = all(type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu" and tensor.dtype in DTYPES
+                for tensor in tensors)
+    return plain and tensors[0].ndim > 1 and tensors[0].numel() >= FEWEST_NUMBERS and not torch.compiler.is_compiling()
 
 
 def norm(x: Float[Tensor, "*rows width"], weight: Float32[Tensor, " width"], epsilon: float,
@@ -76,7 +77,8 @@ def norm_gradient(gradient: Float[Tensor, "*rows width"], x: Float[Tensor, "*row
     def of_a_part(first: int, last: int, part: int, *arrays: object) -> None:
         norm_gradient_rows(first, last, *arrays, sums[part].numpy())
 
-    _over_rows(of_a_part, _rows(gradient), _rows(x), weight.numpy(), scales.numpy().reshape(-1), _rows(x_gradient), with_part=True)
+    _over_rows(of_a_part, _rows(gradient), _rows(x), weight.numpy(), scales.numpy().reshape(-1), _rows(x_gradient),
+               with_part=True)
     return x_gradient, sums.sum(0)
 
 

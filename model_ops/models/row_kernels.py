@@ -4,8 +4,8 @@ torch computes such a layer as a chain of operations, and each reads and writes 
 as the matrix products of a 10M model. A kernel here takes one row at a time into a small float32 buffer, which stays in the
 cache, and does all its operations there. bfloat16 rows are passed as uint16 (their bits).
 
-A gated activation is x * sigmoid(slope * (x + cube * x^3)): SiLU for (1, 0); GELU in its tanh form for (sqrt(8 / pi), 0.044715),
-since (1 + tanh(z)) / 2 = sigmoid(2 z).
+A gated activation is x * sigmoid(slope * (x + cube * x^3)): SiLU for (1, 0); GELU in its tanh form for
+(sqrt(8 / pi), 0.044715), since (1 + tanh(z)) / 2 = sigmoid(2 z).
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ def _forward(self: nn.Module, input_ids: Int[Tensor, "batch tokens"], position_i
         raise ModelError(f"a {self.config.model_type} carries a state along its tokens, so they cannot be shared out between "
                          "processes: leave context parallelism out of the mesh")
     run = type(self).forward
+    if options.pop("document_prefixes", None) is not None:
+        raise ModelError(f"a {self.config.model_type} carries a state along its tokens, so a document cannot continue another")
     if document_lengths is None:
         return run(self, input_ids=input_ids, position_ids=position_ids, **options)
     found: Tensor | None = None

@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
+from model_ops.families.table import PACKED
 from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.models.model_fit import refuse_misfit
 from model_ops.parallel.world import World
@@ -45,12 +46,21 @@ def read_chats(dataset: Path, model: Path, settings: TrainingSettings, served: P
     tokenizer = load_tokenizer(model)
     refuse_misfit(model, tokenizer)
     ids = None if served is None else ServedTokens.read(served / "served.parquet")
-    documents, counts = read_documents(dataset, "train", tokenizer, settings.max_length, settings.overflow, ids)
+    documents, counts = read_documents(dataset, "train", tokenizer, settings.max_length, settings.overflow, ids,
+                                       joined_tokens(model, settings))
     validation = validation_documents(dataset, tokenizer, settings.max_length)
     refuse_nothing_to_learn(documents, counts)
     for split in (documents, validation):
         refuse_long_documents(model, split)
     return Chats(tokenizer, documents, validation, counts)
+
+
+def joined_tokens(model: Path, settings: TrainingSettings) -> int:
+    """Longest document that contexts of a row may be joined into: the row of tokens that a step computes at once. 0 where
+    documents cannot continue each other: the model carries a state along its tokens, or processes share a row."""
+    if read_config(model).get("model_type") not in PACKED or settings.mesh.cp > 1:
+        return 0
+    return min(settings.max_length, settings.tokens_per_step, settings.micro_batch_tokens or settings.max_length)
 
 
 def refuse_nothing_to_learn(documents: Sequence[Document], counts: dict[str, int]) -> None:

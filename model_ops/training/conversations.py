@@ -28,17 +28,19 @@ from model_ops.rendering.server_messages import unreadable_arguments
 from model_ops.rendering.settings import RenderingSettings
 from model_ops.training.documents import Document, Documents
 from model_ops.training.settings import Overflow
+from model_ops.training.shared_contexts import join_contexts
 
 
 @dataclass(frozen=True)
 class TokenizeCounts:
-    """Counts of the rows: contexts = documents - split_pieces + split_rows + dropped_rows + too_long_rows.
+    """Counts of the rows: contexts = documents + joined_contexts - split_pieces + split_rows + dropped_rows + too_long_rows.
 
     A row has a context for each different beginning that a server would render (1 for most templates), except the
     unrenderable_rows, which the chat template refuses; unrenderable has them by reason. The others count contexts: dropped_rows
     have no target; too_long_rows were left out for their length (overflow "drop"); cut_rows lost cut_tokens at their end
     ("truncate"); split_rows became split_pieces ("split"). text_arguments: tool calls whose arguments are no JSON object; they
-    stay text. served_answers: answers that were learnt as the token ids that the log has.
+    stay text. joined_contexts became branches of another context of their row, which saved shared_tokens. served_answers:
+    answers that were learnt as the token ids that the log has.
     """
 
     rows: int = 0
@@ -52,6 +54,8 @@ class TokenizeCounts:
     split_pieces: int = 0
     text_arguments: int = 0
     served_answers: int = 0
+    joined_contexts: int = 0
+    shared_tokens: int = 0
     row_tokens: int = 0
     target_tokens: int = 0
     unrenderable: dict[str, int] = field(default_factory=dict)
@@ -59,33 +63,42 @@ class TokenizeCounts:
 
 def read_documents(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int,
                    overflow: Overflow = "truncate",
-                   served: ServedTokens | None = None) -> tuple[Documents, dict[str, int]]:
+                   served: ServedTokens | None = None, joined_tokens: int = 0) -> tuple[Documents, dict[str, int]]:
     """`tokenize` over a split of a dataset, with the dataset's own settings of rendering; the counts as a dict."""
     documents, counts = tokenize(iterate_rows(dataset, split), tokenizer, max_length, overflow,
-                                 RenderingSettings.read(dataset), served)
+                                 RenderingSettings.read(dataset), served, joined_tokens)
     return documents, asdict(counts)
 
 
 def tokenize(
     rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, overflow: Overflow = "truncate",
-    rendering: RenderingSettings | None = None, served: ServedTokens | None = None,
+    rendering: RenderingSettings | None = None, served: ServedTokens | None = None, joined_tokens: int = 0,
 ) -> tuple[Documents, TokenizeCounts]:
     """Documents with the answers' tokens as targets; documents without a target are dropped and counted.
 
     overflow, for a document of more than max_length tokens: "truncate" cuts off its end; "split" makes several documents with
-    the row's id; "drop" leaves it out. served: token ids from the log, which are learnt instead of rendered ones. Rows are
-    processed a few hundred at a time; documents take five bytes per token.
+    the row's id; "drop" leaves it out. joined_tokens: contexts of a row that begin alike become one document of at most so many
+    tokens (model_ops.training.shared_contexts); 0 leaves them separate. served: token ids from the log, which are learnt
+    instead of rendered ones. Rows are processed a few hundred at a time; documents take five bytes per token.
     Raises ModelError as `rendered_rows` does, and if the template refuses more than rendering.most_unrenderable of the rows.
     """
     rendering = rendering or RenderingSettings()
     counts: Counter[str] = Counter()
     refused = RefusedRows()
     contexts = _contexts(rows, tokenizer, rendering, served, counts, refused)
-    documents = Documents.gather(_documents(contexts, max_length, overflow, counts))
+    documents = Documents.gather(_joined(_documents(contexts, max_length, overflow, counts), joined_tokens, counts))
     refused.check(counts["rows"], rendering.most_unrenderable)
     return documents, TokenizeCounts(**counts, unrenderable=dict(refused.reasons.most_common()),
                                      row_tokens=int(documents.lengths.sum()),
                                      target_tokens=int(documents.target_tokens.sum()))
+
+
+def _joined(documents: Iterable[Document], joined_tokens: int, counts: Counter[str]) -> Iterator[Document]:
+    """The documents with contexts joined up to joined_tokens; updates `counts`."""
+    for document in join_contexts(documents, joined_tokens) if joined_tokens else documents:
+        counts["joined_contexts"] += len(document.branches)
+        counts["shared_tokens"] += sum(branch.at for branch in document.branches)
+        yield document
 
 
 class RefusedRows:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar, overload
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -23,17 +23,27 @@ GATHERED_AT_ONCE = 4_096
 AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 
+class Branch(NamedTuple):
+    """`length` tokens that continue the first `at` tokens of their document's trunk."""
+
+    at: int
+    length: int
+
+
 @dataclass(frozen=True)
 class Document:
     """One document: its tokens, the mask of targets, and any further streams with one value per token.
 
-    `streams` are aligned with `input_ids`; a batch contains a stream if its class declares a field of that name.
+    `streams` are aligned with `input_ids`; a batch contains a stream if its class declares a field of that name. With
+    `branches`, the tokens are those of a trunk and then of each branch (model_ops.training.shared_contexts); the first token
+    of a branch is never a target.
     """
 
     row_id: str
     input_ids: Shaped[np.ndarray, " tokens"]
     targets: Bool[np.ndarray, " tokens"]
     streams: dict[str, Shaped[np.ndarray, " tokens ..."]] = field(default_factory=dict)
+    branches: tuple[Branch, ...] = ()
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -43,27 +53,37 @@ class Document:
         """Number of targets; the first token of a document never counts, because nothing precedes it."""
         return int(self.targets[1:].sum())
 
+    @property
+    def segments(self) -> list[Branch]:
+        """The trunk, as a branch at 0, and the branches."""
+        return [Branch(0, len(self) - sum(branch.length for branch in self.branches)), *self.branches]
+
 
 class Documents(Sequence[Document]):
-    """Many documents without further streams, in arrays of five bytes per token. Indexing creates a Document."""
+    """Many documents without further streams, in arrays of five bytes per token. Indexing creates a Document.
+
+    branches: of the documents that have some, by index."""
 
     def __init__(self, row_ids: list[str], lengths: Int[np.ndarray, " documents"], input_ids: Int[np.ndarray, " tokens"],
-                 targets: Bool[np.ndarray, " tokens"]):
+                 targets: Bool[np.ndarray, " tokens"], branches: dict[int, tuple[Branch, ...]] | None = None):
         self.row_ids, self.lengths, self.input_ids, self.targets = row_ids, lengths, input_ids, targets
+        self.branches = branches or {}
         self.starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
     @classmethod
     def gather(cls, documents: Iterable[Document]) -> Documents:
         """Collects documents in the given order; each is freed after it is copied."""
         row_ids: list[str] = []
+        branches: dict[int, tuple[Branch, ...]] = {}
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, bool))]
         rest = iter(documents)
         while part := list(islice(rest, GATHERED_AT_ONCE)):
+            branches |= {index: document.branches for index, document in enumerate(part, len(row_ids)) if document.branches}
             row_ids += [document.row_id for document in part]
             parts.append((np.array([len(document) for document in part]),
                           np.concatenate([document.input_ids for document in part]).astype(np.int32, copy=False),
                           np.concatenate([document.targets for document in part])))
-        return cls(row_ids, *(np.concatenate(stream) for stream in zip(*parts, strict=True)))
+        return cls(row_ids, *(np.concatenate(stream) for stream in zip(*parts, strict=True)), branches)
 
     def __len__(self) -> int:
         return len(self.row_ids)
@@ -79,7 +99,8 @@ class Documents(Sequence[Document]):
             raise IndexError(index)
         index %= len(self)
         tokens = slice(self.starts[index], self.starts[index + 1])
-        return Document(self.row_ids[index], self.input_ids[tokens], self.targets[tokens])
+        return Document(self.row_ids[index], self.input_ids[tokens], self.targets[tokens],
+                        branches=self.branches.get(index, ()))
 
     @property
     def target_tokens(self) -> Int[np.ndarray, " documents"]:
@@ -106,13 +127,21 @@ def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> Any
     for document, length in zip(documents, lengths, strict=True):
         labels[start:start + length - 1] = np.where(document.targets[1:], document.input_ids[1:], IGNORED)
         start += length
+    segments = [segment for document in documents for segment in document.segments]
     return kind(
         input_ids=torch.from_numpy(input_ids),
-        position_ids=torch.from_numpy(np.concatenate([np.arange(length) for length in lengths])),
+        position_ids=torch.from_numpy(np.concatenate([np.arange(at, at + length) for at, length in segments])),
         labels=torch.from_numpy(labels),
         weights=torch.ones(len(input_ids)),
-        document_lengths=lengths,
+        document_lengths=[length for _, length in segments],
+        document_prefixes=_prefixes(documents, lengths) if any(document.branches for document in documents) else None,
         row_ids=[document.row_id for document in documents],
         **{name: torch.from_numpy(np.concatenate([document.streams[name] for document in documents]))
            for name in (documents[0].streams if documents else {})},
     )
+
+
+def _prefixes(documents: Sequence[Document], lengths: list[int]) -> list[tuple[int, int]]:
+    """Batch.document_prefixes of documents of these lengths."""
+    starts = np.cumsum([0, *lengths]).tolist()
+    return [(start, segment.at) for start, document in zip(starts, documents, strict=False) for segment in document.segments]

@@ -37,14 +37,18 @@ class MatrixWork:
     attention: tuple[tuple[int, int | None], ...]
 
 
-def needed_flops(work: MatrixWork, document_lengths: Iterable[int], head_rows: int) -> float:
-    """Operations of one forward and backward pass over these documents. head_rows: number of tokens with a label."""
+def needed_flops(work: MatrixWork, document_lengths: Iterable[int], head_rows: int,
+                 prefix_lengths: Iterable[int] | None = None) -> float:
+    """Operations of one forward and backward pass over these documents. head_rows: number of tokens with a label.
+    prefix_lengths: number of tokens before each document that it attends to; None for 0."""
     lengths = list(document_lengths)
+    prefixes = [0] * len(lengths) if prefix_lengths is None else list(prefix_lengths)
     passed = FORWARD + INPUT_GRADIENT
     total = sum(lengths) * ((passed + WEIGHT_GRADIENT) * work.trained + passed * work.frozen)
     total += head_rows * work.head * (passed + (WEIGHT_GRADIENT if work.head_trained else 0))
     for width, window in work.attention:
-        total += 12 * width * sum(_pairs(length, window) for length in lengths)
+        total += 12 * width * sum(_pairs(prefix + length, window) - _pairs(prefix, window)
+                                   for prefix, length in zip(prefixes, lengths, strict=True))
     return total
 
 

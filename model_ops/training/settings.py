@@ -90,8 +90,8 @@ class TrainingSettings(Settings):
         "their inputs")
     offload_activations: bool = Field(False, description="Keep the inputs of blocks in host memory (CUDA only)")
     deterministic: bool = Field(
-        False, description="CUDA: use deterministic kernels only, so that a repeated or continued run ends with the same weights, "
-        "bit for bit; slower. A CPU always does")
+        False, description="CUDA: use deterministic kernels only, so that a repeated or continued run ends with the same "
+        "weights, bit for bit; slower. A CPU always does")
     seed: Seed = Field(0, description="Seed of row order, initialisation and dropout")
     mesh: MeshSettings = Field(
         default_factory=MeshSettings, description="Processes that the stage trains on. Left out: one process")

@@ -28,6 +28,7 @@ class StepData:
     tokens: int
     target_tokens: int
     document_lengths: list[int]
+    prefix_lengths: list[int]
     waited_s: float
 
 
@@ -58,6 +59,8 @@ class StepBatches:
             batches, tokens=sum(batch.tokens for batch in said),
             target_tokens=sum(int((batch.labels != IGNORED).sum()) for batch in said),
             document_lengths=list(itertools.chain.from_iterable(batch.document_lengths for batch in said)),
+            prefix_lengths=[length for batch in said
+                            for _, length in batch.document_prefixes or [(0, 0)] * len(batch.document_lengths)],
             waited_s=time.perf_counter() - began_s,
         )
 

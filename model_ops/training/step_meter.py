@@ -35,7 +35,7 @@ class StepMeter:
 
     def numbers(self, data: StepData, seconds: float) -> dict[str, float]:
         """The numbers of a step that took `seconds`; equal in all processes, except for waiting time and memory."""
-        flops = needed_flops(self._work, data.document_lengths, data.target_tokens) if self._work else 0.0
+        flops = needed_flops(self._work, data.document_lengths, data.target_tokens, data.prefix_lengths) if self._work else 0.0
         held = torch.tensor([data.tokens, data.target_tokens, flops], dtype=torch.float64)
         if self._world.size > 1:
             held = self._world.total(held.to(self._world.device)).cpu()

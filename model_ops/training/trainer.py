@@ -2,8 +2,8 @@
 
     result = train(model, plan, loss, settings, work=output / ".work", progress=progress, phase="sft")
 
-- A killed run continues and ends with bit-identical weights, on CUDA with `settings.deterministic`: a source of batches is a pure function of the step's index, or its
-  state is part of the checkpoint (model_ops.batch.StatefulSource).
+- A killed run continues and ends with bit-identical weights, on CUDA with `settings.deterministic`: a source of batches is a
+  pure function of the step's index, or its state is part of the checkpoint (model_ops.batch.StatefulSource).
 - A loss returns named terms, each with its own sum and count (model_ops.loss). Both are added over all micro-batches of a step
   before the division, so the gradient does not depend on the number of micro-batches.
 - Master weights, gradients and optimizer are float32; products run in `settings.precision`.

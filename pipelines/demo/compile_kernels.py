@@ -1,4 +1,4 @@
-"""Compiles the numba kernels of curation, packing and drafting, for which the first run would otherwise wait.
+"""Compiles the numba kernels of curation, packing, training and drafting, for which the first run would otherwise wait.
 
     python -m pipelines.demo.compile_kernels      # under a minute; seconds if they are compiled already
 
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import tempfile
 from datetime import date
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from model_ops.decoding.suffix import SuffixCache
+from model_ops.models import fused_rows
 from model_ops.training.bin_packing import WORK, pack
 from model_ops.training.packing_kernels import fill_rows
 from pipelines.contract.recipe import read_recipe
@@ -37,6 +40,12 @@ def compile_kernels() -> None:
             raise RuntimeError(f"the data stages of recipes/quick.yaml failed: {outcome}")
     pack([5, 4, 4, 3, 3, 2, 2, 2, 1], capacity=8)
     fill_rows(np.array([5, 4, 3], dtype=np.int64), 8, 2, True, WORK)
+    for dtype, other in product(fused_rows.DTYPES, fused_rows.DTYPES):
+        rows, weight = torch.ones(4, 8, dtype=dtype), torch.ones(8)
+        _, scales = fused_rows.norm(rows, weight, 1e-6, other)
+        fused_rows.norm_gradient(rows.to(other), rows, weight, scales)
+        fused_rows.gated(rows, rows, fused_rows.SILU)
+        fused_rows.gated_gradient(rows.to(other), rows, rows, fused_rows.SILU)
     request = SuffixCache().open([1, 2, 3, 1, 2])
     request.extend([3])
     request.propose(3)

@@ -90,9 +90,12 @@ def test_a_model_takes_the_kernels(monkeypatch, name, precision):
     """The same loss and gradients as the module's own code, also where a weight is frozen; the kernels were called."""
     monkeypatch.setattr(fused_rows, "FEWEST_NUMBERS", 1)
     called = set()
+
+    def noted(name, kernel):
+        return lambda *given: (called.add(name), kernel(*given))[1]
+
     for kernel in ("norm", "norm_gradient", "gated", "gated_gradient"):
-        monkeypatch.setattr(fused_rows, kernel, lambda *given, of=getattr(fused_rows, kernel), name=kernel: (
-            called.add(name), of(*given))[1])
+        monkeypatch.setattr(fused_rows, kernel, noted(kernel, getattr(fused_rows, kernel)))
     plain = architectures.build(name)
     efficient = copy.deepcopy(plain)
     use_memory_efficient_layers(efficient)

@@ -74,6 +74,12 @@ def test_a_template_that_rewrites_earlier_turns_gives_each_answer_its_own_contex
     assert [learnt(tokenizer, document) for document in documents] == ["first answer<|im_end|>", "second answer<|im_end|>"]
     assert "gone<|im_end|>" in tokenizer.decode(documents[1].input_ids)
     assert (counts.rows, counts.contexts) == (1, 2)
+    [joined], joined_counts = tokenize([Row("a", TWO_TURNS)], tokenizer, 256, joined_tokens=256)
+    assert sorted(learnt(tokenizer, document) for document in documents) == sorted(
+        learnt(tokenizer, Document("a", joined.input_ids[part], joined.targets[part]))
+        for part in (slice(0, joined.segments[0].length), slice(joined.segments[0].length, None)))
+    assert (joined_counts.contexts, joined_counts.joined_contexts, len(joined_counts.unrenderable)) == (2, 1, 0)
+    assert joined_counts.shared_tokens == joined.branches[0].at == counts.row_tokens - joined_counts.row_tokens > 16
 
 
 def test_an_end_of_turn_outside_the_block_is_learnt_all_the_same(tokenizer):
