@@ -6,14 +6,13 @@
     python -m benchmarks.gpu               # without a device: toys on the CPU, to see that the parts work; nothing is recorded
 
 Every part is a process of its own with ten minutes at most. Its row enters benchmarks/results/gpu.json when the part ends, so
-the same command continues a run that was killed. Parts that failed, and results of another device or another torch, are measured
-again. An error of a part, such as missing memory, is a row too; the command then ends with 1.
+the same command continues a run that was killed. Parts that failed, and results of another device or torch, are measured again.
+An error of a part, such as missing memory, is a row too; the command then ends with 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.metadata
 import json
 import os
@@ -36,16 +35,16 @@ PART_SECONDS = 590
 NO_DEVICE = ("torch finds no CUDA device here: run `make gpu` on a machine with an NVIDIA GPU, its driver and a CUDA build of "
              "torch")
 PARTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "tests": ("gpu:marked_tests", {}),
-    "attention": ("gpu_inference:attention", {}),
-    "deterministic": ("gpu_training:deterministic", {}),
-    "sft-lora-4096": ("gpu_training:sft", {"method": "lora", "length": 4_096}),
-    "eagle3": ("gpu_inference:eagle3", {}),
-    "generation": ("gpu_inference:generation", {}),
-    "int8-decoding": ("gpu_inference:int8_decoding", {}),
-    "evaluation": ("gpu_inference:evaluation", {}),
-    "compiled": ("gpu_training:compiled", {}),
-    **{f"sft-{method}-{length}": ("gpu_training:sft", {"method": method, "length": length})
+    "tests": ("marked_tests", {}),
+    "attention": ("attention", {}),
+    "deterministic": ("deterministic", {}),
+    "sft-lora-4096": ("sft", {"method": "lora", "length": 4_096}),
+    "eagle3": ("eagle3", {}),
+    "generation": ("generation", {}),
+    "int8-decoding": ("int8_decoding", {}),
+    "evaluation": ("evaluation", {}),
+    "compiled": ("compiled", {}),
+    **{f"sft-{method}-{length}": ("sft", {"method": method, "length": length})
        for method, length in (("full", 4_096), ("lora", 32_768), ("full", 32_768), ("lora", 131_072), ("full", 131_072))},
 }
 """Name -> function and arguments, the most telling parts first."""
@@ -107,9 +106,12 @@ def recorded(results: Path | None, made_with: dict[str, str]) -> dict[str, dict[
 
 def measure(name: str) -> dict[str, Any]:
     """One part, in this process."""
-    place, arguments = PARTS[name]
-    module, _, function = place.partition(":")
-    return getattr(importlib.import_module(f"benchmarks.{module}"), function)(**arguments)
+    from benchmarks import gpu_inference, gpu_training
+
+    function, arguments = PARTS[name]
+    if function == "marked_tests":
+        return marked_tests()
+    return getattr(gpu_training if hasattr(gpu_training, function) else gpu_inference, function)(**arguments)
 
 
 def marked_tests() -> dict[str, Any]:

@@ -101,9 +101,3 @@ def test_parts_run_as_toys(part):
 def test_longer_parts_run_as_toys(part):
     row = gpu.measure(part)
     assert "error" not in row and row.get("same_bits", True) and row.get("relative_difference_of_loss", 0) < 1e-3
-
-
-def test_every_part_has_its_function():
-    for place, _ in gpu.PARTS.values():
-        module, _, function = place.partition(":")
-        assert f"def {function}(" in (PROJECT / "benchmarks" / f"{module}.py").read_text()
