@@ -44,7 +44,7 @@ def sample(weights: Float32[Tensor, "*rows vocab"], uniform: Float32[Tensor, "*r
     cumulative = weights.cumsum(dim=-1)
     threshold = uniform.unsqueeze(-1) * cumulative[..., -1:]
     index = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
-    # u * total can round up to the total: then take the last index with a weight. To look whether it did would wait for a device.
+    # u * total can round up to the total: then take the last index with a weight. Looking first would wait for a device.
     if weights.device.type != "cpu" or (index >= weights.shape[-1]).any():
         last = weights.shape[-1] - 1 - (weights > 0).flip(-1).to(torch.uint8).argmax(dim=-1)
         index = torch.minimum(index, last)
