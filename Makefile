@@ -7,7 +7,7 @@ LAKE ?= demo/lake
 # one by one.
 PROCESSES ?= 2
 
-.PHONY: demo test test-slow ui clean
+.PHONY: demo test test-slow gpu ui clean
 
 demo: .venv/installed
 	$(BIN)/millrace demo --lake $(LAKE)
@@ -21,6 +21,10 @@ test: .venv/installed
 
 test-slow: .venv/installed
 	$(BIN)/pytest -m slow -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder --timeout 1800
+
+# On a machine with a CUDA device: tests that need one, then benchmarks.gpu. Continues where it was stopped; AGAIN=1 measures all.
+gpu: .venv/installed
+	$(BIN)/python -m benchmarks.gpu --cuda $(if $(AGAIN),--again)
 
 .venv/installed: constraints.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millrace needs Python 3.11 or later: make PYTHON=python3.11")'

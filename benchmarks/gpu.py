@@ -1,164 +1,185 @@
-"""Supervised fine-tuning of an 8B Llama-shaped model on one CUDA device: tokens/s, utilisation, peak memory.
+"""What only a CUDA device can show: tests with the mark `gpu`, then speed and memory of training and inference at 8B.
 
-    python -m benchmarks.gpu                 # LoRA and full at 4,096, 32,768 and 131,072 tokens
-    python -m benchmarks.gpu --quick         # LoRA at 4,096 only
-    python -m benchmarks.gpu --rows lora:4096,lora:131072
+    make gpu                               # on a machine with a device: every part that has no result yet
+    make gpu AGAIN=1                       # every part again
+    python -m benchmarks.gpu --parts attention,sft-lora-4096
+    python -m benchmarks.gpu               # without a device: toys on the CPU, to see that the parts work; nothing is recorded
 
-Needs torch 2.11 or later, transformers 5.17 or later, and a device; nothing else. Weights are random and made on the
-device in the dtype they are trained in. Everything else is what trains: trainer, plan of packed rows, loss at the head,
-attention, activation checkpointing and offload as `millrace plan` chooses them for this device. A row that the planner
-says does not fit is not tried: its prediction is its result. Every row runs in a process of its own.
-
-Without a CUDA device the same code trains a toy model at toy lengths on the CPU, to see that it works; its rows say
-device "cpu" and claim nothing.
+Every part is a process of its own with ten minutes at most. Its row enters benchmarks/results/gpu.json when the part ends, so
+the same command continues a run that was killed. Parts that failed, and results of another device or torch, are measured again.
+An error of a part, such as missing memory, is a row too; the command then ends with 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
-import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from benchmarks.record import record
+from benchmarks.record import RESULTS, described
+from model_ops.atomic_files import write_json
+from model_ops.torch_environment import set_torch_environment
 
-LENGTHS = (4_096, 32_768, 131_072)
-TOY_LENGTHS = (256, 512, 1_024)
-LEAST_TOKENS_PER_STEP = 16_384
-WARM_UP, MEASURED = 3, 6
-LLAMA_8B = {"hidden_size": 4_096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,
-            "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128_256, "max_position_embeddings": 131_072,
-            "tie_word_embeddings": False}
-TOY = {**LLAMA_8B, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 4,
-       "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1_024}
+PROJECT = Path(__file__).resolve().parent.parent
+PART_SECONDS = 590
+NO_DEVICE = ("torch finds no CUDA device here: run `make gpu` on a machine with an NVIDIA GPU, its driver and a CUDA build of "
+             "torch")
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tests": ("marked_tests", {}),
+    "attention": ("attention", {}),
+    "deterministic": ("deterministic", {}),
+    "sft-lora-4096": ("sft", {"method": "lora", "length": 4_096}),
+    "eagle3": ("eagle3", {}),
+    "generation": ("generation", {}),
+    "int8-decoding": ("int8_decoding", {}),
+    "evaluation": ("evaluation", {}),
+    "compiled": ("compiled", {}),
+    **{f"sft-{method}-{length}": ("sft", {"method": method, "length": length})
+       for method, length in (("full", 4_096), ("lora", 32_768), ("full", 32_768), ("lora", 131_072), ("full", 131_072))},
+}
+"""Name -> function and arguments, the most telling parts first."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rows", help="such as lora:4096,full:32768")
-    parser.add_argument("--row", help=argparse.SUPPRESS)
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--again", action="store_true", help="measure parts again that have a result")
+    parser.add_argument("--cuda", action="store_true", help="end with an error if there is no CUDA device")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    parser.add_argument("--watched", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.row:
-        method, length = given.row.split(":")
-        print(json.dumps(measure(method, int(length))))
-        return
-    import torch
+    if given.part:
+        if given.watched is not None:
+            _end_with_the_other_side_of(given.watched)
+        print(json.dumps(measure(given.part)))
+        return 0
+    names = given.parts.split(",") if given.parts else list(PARTS)
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"there is no part {unknown[0]}; parts are {', '.join(PARTS)}")
+    device = device_name()
+    if device is None and given.cuda:
+        print(NO_DEVICE, file=sys.stderr)
+        return 1
+    rows = run_parts(names, RESULTS / "gpu.json" if device else None, device or "cpu", in_a_process, given.again)
+    failed = [name for name in names if "error" in rows[name]]
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
 
-    on_gpu = torch.cuda.is_available()
-    lengths = LENGTHS if on_gpu else TOY_LENGTHS
-    chosen = given.rows.split(",") if given.rows else (
-        [f"lora:{lengths[0]}"] if given.quick else [f"{method}:{length}" for method in ("lora", "full") for length in lengths])
-    rows = []
-    for row in chosen:
-        rows.append(_in_a_process(row))
-        print(json.dumps(rows[-1]), flush=True)
-    record("gpu", {"rows": rows}, keep=not given.quick and on_gpu)
+
+def run_parts(names: Sequence[str], results: Path | None, device: str, run: Callable[[str], dict[str, Any]],
+              again: bool = False) -> dict[str, dict[str, Any]]:
+    """Rows by part, recorded and new. run: measures one part. results: replaced after every part; None: nothing is recorded."""
+    made_with = {"device": device, "torch": importlib.metadata.version("torch")}
+    rows = recorded(results, made_with)
+    for name in names:
+        if name in rows and "error" not in rows[name] and not again:
+            print(f"{name}: has a result of {rows[name]['date']}", flush=True)
+            continue
+        began_s = time.monotonic()
+        row = run(name)
+        rows[name] = {**made_with, "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                      "part_seconds": round(time.monotonic() - began_s, 1), **row}
+        print(json.dumps({name: rows[name]}), flush=True)
+        if results is not None:
+            write_json(results, described("gpu", {"rows": rows}))
+    return rows
 
 
-def measure(method: str, length: int) -> dict[str, Any]:
-    """One row: planned, then trained if it fits."""
-    import torch
-    from transformers import AutoConfig
+def recorded(results: Path | None, made_with: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """The rows in `results` that were measured on the same device with the same torch."""
+    if results is None or not results.exists():
+        return {}
+    rows = json.loads(results.read_text())["figures"]["rows"]
+    return {name: row for name, row in rows.items() if all(row.get(key) == value for key, value in made_with.items())}
 
-    from model_ops.devices import Device, peak_bf16_flops, this_machine
-    from model_ops.models.model_directory import training_device
-    from model_ops.planning.choice import NothingFits, choose
-    from model_ops.planning.memory_plan import GIB
-    from model_ops.planning.needs import Training, needs_of
 
-    where = training_device()
-    on_gpu = where.type == "cuda"
-    config = AutoConfig.for_model("llama", **(LLAMA_8B if on_gpu else TOY), bos_token_id=None, eos_token_id=None)
-    per_step = max(length, LEAST_TOKENS_PER_STEP if on_gpu else 2_048)
-    if on_gpu:
-        name = torch.cuda.get_device_name(where)
-        peak = peak_bf16_flops(name)
-        device = Device(name, torch.cuda.mem_get_info(where)[1] / GIB, peak / 1e12 if peak else None)
-    else:
-        name, device = "cpu", this_machine()
-    row: dict[str, Any] = {"device": name, "method": method, "length": length}
-    needs = needs_of(config, Training(method, length, per_step), "8B" if on_gpu else "toy", where.type,
-                     document_tokens=length)
+def measure(name: str) -> dict[str, Any]:
+    """One part, in this process."""
+    from benchmarks import gpu_inference, gpu_training
+
+    function, arguments = PARTS[name]
+    if function == "marked_tests":
+        return marked_tests()
+    return getattr(gpu_training if hasattr(gpu_training, function) else gpu_inference, function)(**arguments)
+
+
+def marked_tests() -> dict[str, Any]:
+    """The tests with the mark `gpu`: how many passed, and the names of those that did not."""
+    if device_name() is None:
+        return {"passed": 0, "skipped": "there is no CUDA device"}
+    import pytest
+
+    seen = _Outcomes()
+    code = pytest.main(["-m", "gpu", "-p", "no:cacheprovider", str(PROJECT / "tests")], plugins=[seen])
+    failed = sorted(seen.names["failed"])
+    row = {"passed": len(seen.names["passed"]), "failed": failed, "skipped": len(seen.names["skipped"])}
+    if code == 0 and row["passed"]:
+        return row
+    return {**row, "error": f"pytest ended with {int(code)}, {len(failed)} tests failed"}
+
+
+class _Outcomes:
+    """A plugin of pytest that keeps the names of tests by outcome."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, set[str]] = {"passed": set(), "failed": set(), "skipped": set()}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self.names[report.outcome].add(report.nodeid)
+
+
+def in_a_process(name: str, seconds: float = PART_SECONDS, command: Collection[str] = ()) -> dict[str, Any]:
+    """A part's row from a process of its own, which ends with this one. command: another way to run the part."""
+    set_torch_environment()
+    watched, kept = os.pipe()
+    process = subprocess.Popen(
+        [*(command or (sys.executable, "-m", "benchmarks.gpu", "--part", name)), "--watched", str(watched)], cwd=PROJECT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=[watched],
+        start_new_session=True, env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ})
+    os.close(watched)
     try:
-        plan = choose(needs, 1, device)
-    except NothingFits as error:
-        return {**row, "fits": False, "planner": str(error)}
-    setup = plan.setup
-    row |= {"fits": True, "micro_batch_tokens": setup.micro_batch_tokens, "activation_checkpointing": setup.checkpointing,
-            "offload_activations": setup.offload, "predicted_gib": round(plan.memory.total / GIB, 2)}
-    steps = _train(config, method, length, per_step, setup, where)
-    measured = steps[WARM_UP:]
-    row |= {"tokens_per_second": round(median(step["tokens_per_second"] for step in measured), 1),
-            "mfu": median(step["mfu"] for step in measured) if "mfu" in measured[0] else None,
-            "data_wait_share": median(step["data_wait_share"] for step in measured),
-            "peak_gib": round(measured[-1]["peak_memory_mb"] / 1024, 2),
-            "loss": [round(steps[0]["loss"], 3), round(steps[-1]["loss"], 3)]}
-    if on_gpu:
-        row["reserved_gib"] = round(torch.cuda.max_memory_reserved(where) / GIB, 2)
-    return row
+        said, complained = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return {"error": f"not finished after {seconds:g} s"}
+    finally:
+        if process.poll() is None:  # with its own children: compilers, data loaders
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        os.close(kept)
+    if process.returncode == 0:
+        return json.loads(said.splitlines()[-1])
+    lines = complained.strip().splitlines()
+    return {"error": lines[-1][:500] if lines else f"exit code {process.returncode}"}
 
 
-def _train(config: Any, method: str, length: int, per_step: int, setup: Any, where: Any) -> list[dict[str, Any]]:
-    """Trains, and returns the lines of metrics.jsonl."""
-    import numpy as np
-
-    from model_ops.objectives.sft import next_token_loss
-    from model_ops.operations.sft_settings import SftSettings
-    from model_ops.progress import Progress
-    from model_ops.training.packing import Document, PackedPlan
-    from model_ops.training.trainer import train
-
-    model = make_model(config, method, where)
-    generator = np.random.default_rng(0)
-    steps = WARM_UP + MEASURED
-    documents = [Document(f"row-{i}", generator.integers(0, config.vocab_size, length, dtype=np.int32),
-                          np.ones(length, dtype=bool)) for i in range(steps * per_step // length)]
-    settings = SftSettings(
-        steps=steps, learning_rate=1e-4, tokens_per_step=per_step, max_length=length, checkpoint_every=1_000_000,
-        micro_batch_tokens=setup.micro_batch_tokens, activation_checkpointing=setup.checkpointing,
-        offload_activations=setup.offload).resolved()
-    with tempfile.TemporaryDirectory() as folder:
-        train(model, PackedPlan(documents, settings), next_token_loss, settings, Path(folder) / ".work", Progress(None), "gpu")
-        return [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+def device_name() -> str | None:
+    """The CUDA device's name, asked in a process of its own, because asking takes memory of the device; None without one."""
+    asked = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    return done.stdout.strip() or None
 
 
-def make_model(config: Any, method: str, where: Any) -> Any:
-    """Random weights made on the device: bfloat16 where frozen, float32 where trained; never a copy on the host."""
-    import torch
-    from transformers import AutoModelForCausalLM
+def _end_with_the_other_side_of(pipe: int) -> None:
+    """Ends this process when the process with the pipe's other side is gone, so that nothing stays on the device."""
 
-    import model_ops.models.attention  # noqa: F401  registers "packed"
+    def wait() -> None:
+        os.read(pipe, 1)
+        os._exit(1)
 
-    torch.manual_seed(0)
-    dtype = torch.float32 if method == "full" else torch.bfloat16
-    with torch.device(where):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="packed")
-    if method == "lora":
-        from model_ops.models.lora import add_adapters
-        from model_ops.models.lora_settings import LoraSettings
-
-        add_adapters(model, LoraSettings(rank=16))
-    return model
-
-
-def _in_a_process(row: str) -> dict[str, Any]:
-    """A row's result; an error, out of memory above all, is a result too."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", "--row", row], capture_output=True, text=True,
-        env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
-    if done.returncode == 0:
-        return json.loads(done.stdout.splitlines()[-1])
-    method, _, length = row.partition(":")
-    lines = done.stderr.strip().splitlines()
-    said = lines[-1][:500] if lines else f"exit code {done.returncode}"
-    return {"method": method, "length": int(length), "fits": None, "error": said}
+    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

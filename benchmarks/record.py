@@ -14,24 +14,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from model_ops.atomic_files import write_json
+
 RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("dagster", "deltalake", "duckdb", "pyarrow", "torch", "transformers")
 
 
 def record(name: str, figures: dict[str, Any], keep: bool = True) -> None:
     """Writes benchmarks/results/NAME.json (unless keep is False, for quick runs) and prints the figures."""
-    run = {
+    if keep:
+        write_json(RESULTS / f"{name}.json", described(name, figures))
+    print(json.dumps(figures))
+
+
+def described(name: str, figures: dict[str, Any]) -> dict[str, Any]:
+    """The content of a results file: the figures with command, date, hardware and versions."""
+    return {
         "benchmark": name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["python", "-m", f"benchmarks.{name}", *map(_told, sys.argv[1:])]),
+        "command": command(name),
         "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "memory_gib": _memory_gib(), "system": platform.platform()},
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
         "python": platform.python_version(),
         "figures": figures,
     }
-    if keep:
-        (RESULTS / f"{name}.json").write_text(json.dumps(run, indent=2) + "\n")
-    print(json.dumps(figures))
+
+
+def command(name: str) -> str:
+    """The command line of this process, as it is recorded."""
+    return " ".join(["python", "-m", f"benchmarks.{name}", *map(_told, sys.argv[1:])])
 
 
 def _told(word: str) -> str:

@@ -30,7 +30,7 @@ Figures are medians over rounds, `spread` their smallest and largest value. SIZE
   the head and PREDICTED token, 6 x length^2 x heads x head_dim per document and layer of causal attention. Recomputed blocks
   count nothing.
 
-A size that was left out keeps the figures of the last run that had it; `measured` has the date of each size.
+A size that was left out keeps the figures of the last run that had it; `measured` has the date and the command of each size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import RESULTS, record
+from benchmarks.record import RESULTS, command, record
 from benchmarks.trl_settings import FIRST, TrlSettings, refinements
 from model_ops.heap import KEPT_BLOCK_BYTES, KEPT_BYTES
 from model_ops.torch_environment import KERNELS_KEPT, SPINS
@@ -99,7 +99,7 @@ def main() -> None:
                             (("before", material["small"]), ("ours", folder / own), ("trl", folder / f"{best}-small"))}
                 figures |= {"loss_gap": round(abs(held_out["ours"] - held_out["trl"]), 4), "held_out_loss": held_out}
         kept, today = _earlier(given.sizes), datetime.now(UTC).isoformat(timespec="seconds")
-        figures["measured"] |= dict.fromkeys(given.sizes, today)
+        figures["measured"] |= {size: {"date": today, "command": command("trainer_vs_trl")} for size in given.sizes}
         joined = {**kept, **figures, **{group: {**kept.get(group, {}), **figures[group]} for group in GROUPS}}
         record("trainer_vs_trl", {**joined, "matrix_tflops": round(rate / 1e12, 3)})
 

@@ -171,9 +171,9 @@ class _Batch:
             self.history.add(emitted, accepted + 1)
         if self.drafter is not None:
             self.drafter.advance(emitted, accepted + 1, captured)
-        drafted = proposal.valid.sum(dim=1).tolist() if proposal is not None else [0] * len(self.live)
-        for row, tokens, count, proposed in zip(self.live, emitted.tolist(), (accepted + 1).tolist(), drafted,
-                                                strict=True):
+        drafted = proposal.valid.sum(dim=1) if proposal is not None else torch.zeros_like(accepted)
+        read = torch.cat((emitted, accepted[:, None] + 1, drafted[:, None]), dim=1).tolist()  # one transfer for each round
+        for row, (*tokens, count, proposed) in zip(self.live, read, strict=True):
             if self.finished[row]:
                 continue
             if not self.ended[row]:

@@ -55,7 +55,7 @@ class ModelDrafter:
         indices, distributions = [], []
         for step in range(count):
             hidden = self._forward(fed)
-            self.cache.lengths = self.cache.lengths + fed.shape[1]
+            self.cache.advance(fed.shape[1])
             logits = self.runner.logits(hidden[:, -1])[:, :len(self.target_ids)]
             if temperature == 0 or self.greedy:
                 indices.append(logits.argmax(dim=-1))

@@ -6,6 +6,7 @@
     output = cache.attend(layer, query, key, value, positions, window=None)
     cache.store(layer, key, value, positions)             # without queries
     cache.lengths += accepted                             # makes new tokens visible
+    cache.advance(1)                                      # the same number in every row: nothing is read from the device
 
 Every row has its tokens at 0..length-1, without padding on the left. Entries past a row's length are invisible and the next
 call overwrites them, so rejecting drafts or ignoring padding of a short row costs nothing.
@@ -28,7 +29,29 @@ class RaggedCache:
         self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)]
         self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)]
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._most: int | None = 0
         self.longest = 0
+
+    @property
+    def lengths(self) -> Int[Tensor, " rows"]:
+        """Tokens of each row that are visible. Assign to change them; do not write into the tensor."""
+        return self._lengths
+
+    @lengths.setter
+    def lengths(self, lengths: Int[Tensor, " rows"]) -> None:
+        self._lengths, self._most = lengths, None
+
+    def advance(self, tokens: int) -> None:
+        """Makes `tokens` more of every row visible."""
+        most = self._most
+        self.lengths = self.lengths + tokens
+        self._most = None if most is None else most + tokens
+
+    def most_tokens(self) -> int:
+        """Length of the longest row; read from the device once after the lengths were assigned."""
+        if self._most is None:
+            self._most = int(self._lengths.max()) if self.rows else 0
+        return self._most
 
     @property
     def rows(self) -> int:
@@ -40,7 +63,7 @@ class RaggedCache:
 
     def reserve(self, tokens: int) -> None:
         """Allocates space for `tokens` beyond the longest row; grows by at least 50 %, so that copies are rare."""
-        self.longest = int(self.lengths.max()) if self.rows else 0
+        self.longest = self.most_tokens()
         needed = self.longest + tokens
         if needed > self.capacity:
             extra = max(needed, self.capacity * 3 // 2) - self.capacity
@@ -56,7 +79,7 @@ class RaggedCache:
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps only these rows, in this order."""
         self.lengths = self.lengths[rows]
-        used = int(self.lengths.max()) if len(rows) else 0
+        used = self.most_tokens()
         self.keys = [keys[rows, :, :used] for keys in self.keys]
         self.values = [values[rows, :, :used] for values in self.values]
 

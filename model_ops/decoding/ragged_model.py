@@ -38,14 +38,14 @@ class LayerCache(RaggedCache):
         return self.room
 
     def reserve(self, tokens: int) -> None:
-        self.longest = int(self.lengths.max()) if self.rows else 0
+        self.longest = self.most_tokens()
         needed = self.longest + tokens
         if needed > self.room:
             self.room = max(needed, self.room * 3 // 2)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         super().keep(rows)
-        self.room = int(self.lengths.max()) if len(rows) else 0
+        self.room = self.most_tokens()
 
     def store(self, layer: int, key: Tensor, value: Tensor, positions: Int[Tensor, "rows tokens"]) -> None:
         for held, new in ((self.keys, key), (self.values, value)):

@@ -31,6 +31,9 @@ class DecodingCache(Protocol):
 
     lengths: Int[Tensor, " rows"]
 
+    def advance(self, tokens: int) -> None:
+        """Makes `tokens` more of every row visible."""
+
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps only these rows, in this order."""
 

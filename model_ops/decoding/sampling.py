@@ -44,8 +44,8 @@ def sample(weights: Float32[Tensor, "*rows vocab"], uniform: Float32[Tensor, "*r
     cumulative = weights.cumsum(dim=-1)
     threshold = uniform.unsqueeze(-1) * cumulative[..., -1:]
     index = torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
-    if (index >= weights.shape[-1]).any():
-        # u * total can round up to the total: then take the last index with a weight
+    # u * total can round up to the total: then take the last index with a weight. Looking first would wait for a device.
+    if weights.device.type != "cpu" or (index >= weights.shape[-1]).any():
         last = weights.shape[-1] - 1 - (weights > 0).flip(-1).to(torch.uint8).argmax(dim=-1)
         index = torch.minimum(index, last)
     return index
@@ -82,14 +82,9 @@ def verify_draws(target: Float32[Tensor, "rows drafts+1 vocab"], drafts: Int[Ten
     passed = accept * q < p
     accepted = passed.to(torch.int64).cumprod(dim=1).sum(dim=1)
     each = torch.arange(rows, device=target.device)
-    residual = target[each, accepted].clone()
-    rejected = accepted < count
-    if rejected.any():
-        where = each[rejected]
-        taken = proposed[where, accepted[rejected]]
-        lowered = residual[where]
-        lowered[:, target_ids] = (lowered[:, target_ids] - taken).clamp_(min=0)
-        # p = q up to rounding leaves no residual; then any draw from p is correct
-        empty = lowered.sum(dim=-1, keepdim=True) <= 0
-        residual[where] = torch.where(empty, residual[where], lowered)
-    return accepted, sample(residual, final[each, accepted])
+    own = target[each, accepted]
+    lowered = own.clone()
+    lowered[:, target_ids] = (lowered[:, target_ids] - proposed[each, accepted.clamp(max=count - 1)]).clamp_(min=0)
+    # nothing was rejected, or p = q up to rounding leaves no residual; then any draw from p is correct
+    whole = (accepted == count)[:, None] | (lowered.sum(dim=-1, keepdim=True) <= 0)
+    return accepted, sample(torch.where(whole, own, lowered), final[each, accepted])

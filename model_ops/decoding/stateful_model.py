@@ -39,6 +39,10 @@ class StateCache:
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
         self.rows = [_Row() for _ in range(rows)]
 
+    def advance(self, tokens: int) -> None:
+        """Makes `tokens` more of every row visible."""
+        self.lengths = self.lengths + tokens
+
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps only these rows, in this order."""
         self.lengths = self.lengths[rows]

@@ -4,7 +4,9 @@
 
 transformers' grouped product runs in the dtype of the stored weights, so under `precision: bfloat16` float32 master weights
 would be multiplied in float32, and it needs widths whose rows have strides of 16 bytes. Here products follow autocast as those
-of Linear layers do, and experts of other widths are multiplied one by one. Norms, gates and biases are the module's own.
+of Linear layers do. Other widths are padded on CUDA, and multiplied expert by expert on a CPU. torch has a grouped kernel for
+bfloat16 on compute capability 9.0 and later; elsewhere its grouped product is a loop with one transfer to the host. Norms,
+gates and biases are the module's own.
 """
 
 from __future__ import annotations
@@ -66,8 +68,19 @@ def grouped_product(rows: Float[Tensor, "rows width"], weight: Float[Tensor, "ex
     size = rows.element_size()
     if all(width * size % STRIDE_BYTES == 0 for width in weight.shape[1:]):
         return F.grouped_mm(rows, weight, offs=ends)
+    if rows.is_cuda:
+        return grouped_product_padded(rows, weight, ends)
     starts = [0, *ends.tolist()]
     return torch.cat([rows[start:end] @ matrix for start, end, matrix in zip(starts, starts[1:], weight, strict=False)])
+
+
+def grouped_product_padded(rows: Float[Tensor, "rows width"], weight: Float[Tensor, "experts width out"],
+                           ends: Int32[Tensor, " experts"]) -> Float[Tensor, "rows out"]:
+    """`grouped_product` for any widths, with zeros up to the next width that torch's grouped product takes."""
+    multiple = STRIDE_BYTES // rows.element_size()
+    width, out = weight.shape[1:]
+    more = -width % multiple
+    return F.grouped_mm(F.pad(rows, (0, more)), F.pad(weight, (0, -out % multiple, 0, more)), offs=ends)[:, :out]
 
 
 ALL_EXPERTS_FUNCTIONS.register(NAME, experts_forward)

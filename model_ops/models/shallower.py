@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -21,7 +23,8 @@ def evenly_spaced(teacher_layers: int, count: int) -> list[int]:
 
 
 def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
-    """A copy of the teacher with only `layers`, also in per-layer config entries; all weights are trainable.
+    """A copy of the teacher with only `layers`, also in per-layer config entries; all weights are trainable. The student of a
+    teacher on the meta device has no values either.
 
     Raises ModelError if the teacher has no list of layers."""
     config = copy.deepcopy(teacher.config)
@@ -33,7 +36,8 @@ def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel
     if getattr(config, "max_window_layers", None) is not None:
         config.max_window_layers = min(config.max_window_layers, len(layers))
     parameter = next(teacher.parameters())
-    student = type(teacher)(config)
+    with torch.device("meta") if parameter.is_meta else nullcontext():
+        student = type(teacher)(config)
     prefix = next((name for name, module in teacher.named_modules()
                    if isinstance(module, nn.ModuleList) and len(module) == depth), None)
     if prefix is None:
@@ -46,7 +50,8 @@ def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel
         index, rest = name.removeprefix(f"{prefix}.").split(".", 1)
         if int(index) in layers:
             weights[f"{prefix}.{layers.index(int(index))}.{rest}"] = value
-    student.load_state_dict(weights, strict=True)
+    if not parameter.is_meta:
+        student.load_state_dict(weights, strict=True)
     student.set_attn_implementation("packed")
     student.generation_config = copy.deepcopy(teacher.generation_config)
     return student.to(parameter.device, parameter.dtype)

@@ -1,6 +1,7 @@
 """Distillation loss: KL divergence of a student from its teacher, mixed with cross-entropy of the labels.
 
-    loss = distillation_loss(teacher, temperature=1.0, label_weight=0.0)      # a model_ops.loss.Loss
+    loss = distillation_loss(teacher, temperature=1.0, label_weight=0.0)             # a model_ops.loss.Loss
+    loss = distillation_loss(teacher, temperature=1.0, label_weight=0.0, world=world)   # a teacher that world.place sharded
 
 The loss of a token is (1 - label_weight) T^2 KL(teacher || student) at temperature T + label_weight cross-entropy (Hinton et
 al., arXiv 1503.02531). Reads the streams labels and weights; logs kl, the plain divergence.
@@ -21,26 +22,35 @@ from model_ops.loss import Loss, LossOutput, one_term
 from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
 from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
+from model_ops.parallel.world import World
 
 
-def distillation_loss(teacher: PreTrainedModel, temperature: float, label_weight: float) -> Loss:
-    """The loss for the trainer. Raises ModelError if the teacher's head is not a linear layer."""
+def distillation_loss(teacher: PreTrainedModel, temperature: float, label_weight: float, world: World | None = None) -> Loss:
+    """The loss for the trainer. world: over which the teacher is sharded, as the student is; None: one process. Raises
+    ModelError if the teacher's head is not a linear layer."""
     if Head.of(teacher) is None:
         raise ModelError(f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; "
                          "choose another base model")
     teacher.eval()
+    world = world or World.alone(next(teacher.parameters()).device)
+
+    def teach(batch: Batch, kept: Tensor) -> tuple[Tensor, Head, VocabularyShard | None]:
+        """The teacher's last states at the kept positions and its head, which outlive its gathered weights."""
+        kind = batch.labels.device.type
+        products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
+        taught = last_hidden(teacher, batch)[kept].to(products)
+        head, shard = local_head(Head.of(teacher))
+        gathered = world.mesh is not None
+        bias = head.bias.clone() if gathered and head.bias is not None else head.bias
+        return taught, replace(head, weight=head.weight.to(products, copy=gathered), bias=bias), shard
 
     def loss(student: nn.Module, batch: Batch) -> LossOutput:
         kept = (batch.labels != IGNORED).nonzero()[:, 0]
         with torch.no_grad():
-            kind = batch.labels.device.type
-            products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
-            taught = last_hidden(teacher, batch)[kept].to(products)
-            head = Head.of(teacher)
-            head = replace(head, weight=head.weight.to(products))
+            taught, head, taught_shard = world.evaluate(teacher, lambda: teach(batch, kept))
         divergences = torch.zeros(len(kept), device=taught.device)
         learning, shard = local_head(Head.of(student))
-        if shard is not None:
+        if shard is not None and taught_shard is None:
             head = head.rows(shard.start, shard.size)
         rows = distillation_rows(
             taught, head, batch.labels[kept], batch.weights[kept], temperature, label_weight,

@@ -7,6 +7,8 @@ The student gets evenly spaced layers of the teacher with their weights, always 
 else is copied. Training minimises KL(teacher || student) on assistant tokens, both at `temperature` and scaled by its square
 (Hinton et al., arXiv 1503.02531), mixed with cross-entropy by `label_weight`. label_weight=1 is plain SFT of the same student
 on the same rows in the same order, the baseline for distillation.
+
+Under torchrun (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     place = job.input("teacher")
     world = World.start(settings.mesh)
     chats = read_chats(job.input("dataset"), place, settings, job.inputs.get("served"))
-    teacher = load_model(place, device=world.device if world.size == 1 else "cpu").requires_grad_(False)
+    teacher = load_model(place, device=world.loading_device).requires_grad_(False)
     try:
         depth = settings.depth(teacher.config.num_hidden_layers)
     except ValueError as error:
@@ -42,9 +44,11 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
     layers = evenly_spaced(teacher.config.num_hidden_layers, depth)
     student = make_student(teacher, layers)
     world.place(student, settings.precision)
-    teacher.to(world.device)  # not sharded: it is only read
-    plain = settings.label_weight == 1
-    loss = next_token_loss if plain else distillation_loss(teacher, settings.temperature, settings.label_weight)
+    loss = next_token_loss
+    if settings.label_weight < 1:
+        world.place(teacher, settings.precision)
+        loss = distillation_loss(teacher, settings.temperature, settings.label_weight, world)
+    del teacher  # not needed beside the student where only the labels teach
     plan = PackedPlan(chats.documents, settings)
     checks = plan_validation(len(plan), settings)
     held_out = first_documents(chats.validation, checks.tokens)

@@ -21,6 +21,7 @@ import torch
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.errors import ModelError
 from model_ops.job import Job
+from model_ops.models.model_directory import training_device
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.progress import Progress
@@ -125,19 +126,19 @@ def _stored_as(weight: str, part: str) -> str:
 
 def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, errors: list[float],
                        progress: Progress) -> Iterator[tuple[str, bytes]]:
-    layer = scheme.load_layer()
+    layer, device = scheme.load_layer(), training_device()
     for done, (name, header) in enumerate(headers.items(), start=1):
         data = header.read()
         if _layer(name) in layers.matrices:
             dtype = getattr(torch, TORCH_NAMES[header.dtype])
-            weight = torch.frombuffer(bytearray(data), dtype=dtype).view(header.shape).float()
+            weight = torch.frombuffer(bytearray(data), dtype=dtype).view(header.shape).to(device).float()
             if not torch.isfinite(weight).all():
                 raise ModelError(f"{header.file}: {name} holds values that are not finite; train the model again")
             stored = layer.encode(weight)
             error = (layer.decode(stored) - weight).norm() / weight.norm().clamp(min=1e-12)
             errors.append(error.item())
             for part, tensor in stored.items():
-                yield _stored_as(name, part), tensor.contiguous().view(torch.uint8).numpy().tobytes()
+                yield _stored_as(name, part), tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
         else:
             yield name, data
         progress.stop_if_requested()

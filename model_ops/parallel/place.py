@@ -52,7 +52,7 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
     _check_heads(model, mesh)
     if mesh.sizes["tp"] > 1 and any(isinstance(m, nn.Linear) and m.weight is None for m in model.modules()):
         raise ModelError("weights in 4 bits do not support tensor parallelism; set tp to 1, or method: lora")
-    half = precision == "bfloat16" and any(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
+    half = precision == "bfloat16" and any(p.dtype == torch.float32 for p in model.parameters())
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None,
                                   cast_forward_inputs=False)
     cut = mesh.sizes["tp"] > 1 or mesh.sizes["ep"] > 1

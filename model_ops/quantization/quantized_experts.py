@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -30,10 +32,16 @@ class QuantizedExperts(nn.Module):
 
     def forward(self, hidden_states: Float[Tensor, "tokens hidden"], top_k_index: Int[Tensor, "tokens top_k"],
                 top_k_weights: Float[Tensor, "tokens top_k"]) -> Float[Tensor, "tokens hidden"]:
-        output = torch.zeros_like(hidden_states)
-        for number in top_k_index.unique().tolist():
-            token, slot = (top_k_index == number).nonzero(as_tuple=True)
-            expert, entered = self.each[number], hidden_states[token]
-            made = expert.down(self.act(expert.gate(entered)) * expert.up(entered))
-            output.index_add_(0, token, (made * top_k_weights[token, slot, None]).to(output.dtype))
-        return output
+        tokens, top_k = top_k_index.shape
+        expert, order = top_k_index.reshape(-1).sort(stable=True)
+        ends = torch.bincount(expert, minlength=len(self.each)).cumsum(0).tolist()  # the layer's only transfer to the host
+        rows = hidden_states[order // top_k]
+        made = torch.cat([self._computed(number, rows[start:end])
+                          for number, (start, end) in enumerate(itertools.pairwise([0, *ends])) if start < end])
+        made = made * top_k_weights.reshape(-1)[order, None]
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return made[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
+
+    def _computed(self, number: int, rows: Float[Tensor, "rows hidden"]) -> Float[Tensor, "rows hidden"]:
+        expert = self.each[number]
+        return expert.down(self.act(expert.gate(rows)) * expert.up(rows))

@@ -65,7 +65,7 @@ class Eagle3Drafter:
                 tokens = self.target_ids[indices[-1]]
                 embedding = self.model.embed(tokens[:, None], self.cache.positions(1))
                 hidden = self._body(self.model.fed_back(hidden)[:, None], embedding)[:, 0]
-                self.cache.lengths = self.cache.lengths + 1
+                self.cache.advance(1)
         self.cache.lengths = lengths
         index = torch.stack(indices, dim=1)
         probabilities = torch.stack(distributions, dim=1) if distributions else None

@@ -11,6 +11,7 @@ which only the draft vocabulary's columns and a running log-sum-exp are kept.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import torch
@@ -55,6 +56,7 @@ class Teacher:
                  soft_cap: float | None = None):
         self.head, self.soft_cap = head.detach(), soft_cap
         self.target_ids = target_ids.to(head.device)
+        self._ids_on_host = target_ids.tolist()
         self.whole = len(target_ids) == head.shape[0]
 
     @property
@@ -80,7 +82,7 @@ class Teacher:
             limit = FULL_LOGITS_AT_ONCE.get(last.device.type, FULL_LOGITS_AT_ONCE["cpu"])
             at_once = max(1, limit // max(1, len(last)))
             edges = [*range(0, vocab, at_once), vocab]
-            columns = torch.searchsorted(self.target_ids, torch.tensor(edges, device=last.device)).tolist()
+            columns = [bisect_left(self._ids_on_host, edge) for edge in edges]
             for start, end, first, after in zip(edges, edges[1:], columns, columns[1:], strict=False):
                 chunk = self._capped(last @ self.head[start:end].T)
                 kept[:, first:after] = chunk.index_select(1, self.target_ids[first:after] - start)

@@ -95,22 +95,22 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
     """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length.
 
     Processes of a world share the rows, and all of them return the same numbers."""
-    sums, counts = torch.zeros(drafts, dtype=torch.float64), torch.zeros(drafts)
-    lengths, chains = 0.0, 0
-    order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
     device = model.target_ids.device
+    sums, counts = torch.zeros(drafts, dtype=torch.float64, device=device), [0.0] * drafts
+    lengths, chains = torch.zeros((), dtype=torch.float64, device=device), 0
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
     world = world or World.alone(device)
     for members in micro_batches(rows, order)[world.data_rank::world.data_ranks]:
         batch = make_batch(rows, states, members).to(device)
         steps = drafts_of(model, batch, drafts)
         result = chain_loss("tv", steps, teacher, batch.last)
         for step, alpha in enumerate(result.alphas):
-            sums[step] += alpha.sum().cpu()
+            sums[step] += alpha.sum()
             counts[step] += len(alpha)
         whole = whole_chains(result, steps)
-        lengths += float(expected_acceptance_length(whole).sum())
+        lengths += expected_acceptance_length(whole).sum()
         chains += len(whole)
-    *found, lengths, chains = world.totals([*sums.tolist(), *counts.tolist(), lengths, float(chains)])
+    *found, lengths, chains = world.totals([*sums.tolist(), *counts, float(lengths), float(chains)])
     pairs = zip(found[:drafts], found[drafts:], strict=True)
     alphas = {f"validation_alpha_{step}": total / count for step, (total, count) in enumerate(pairs) if count}
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas

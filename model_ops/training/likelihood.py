@@ -72,14 +72,14 @@ def held_out_totals(model: nn.Module, documents: Sequence[Document], world: Worl
     mine = batches[world.data_rank::world.data_ranks]
     rounds = math.ceil(len(batches) / world.data_ranks)
     mine += [batches[0].silenced()] * (rounds - len(mine))
-    nll_sum, tokens = 0.0, 0
+    nll_sum, tokens = torch.zeros((), dtype=torch.float64, device=world.device), 0
     for batch in mine:
         batch = batch.to(world.device)
         with torch.autocast(world.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
             losses, _ = token_nll(model, batch)
-        nll_sum += float(losses.double().sum())
+        nll_sum += losses.double().sum()
         tokens += losses.numel()
-    total, count = world.totals([nll_sum, float(tokens)])
+    total, count = world.totals([float(nll_sum), float(tokens)])
     return total, round(count)
 
 

@@ -18,7 +18,9 @@ class Result:
 
     def __init__(self, name: str):
         recorded = json.loads((PROJECT / f"benchmarks/results/{name}.json").read_text())
-        self.figures, self.command, self.date = recorded["figures"], recorded["command"], recorded["date"][:10]
+        self.figures = recorded["figures"]
+        parts = self.figures.get("measured", {}).values()  # of a benchmark whose parts are recorded one by one
+        self.runs = {(part["command"], part["date"][:10]) for part in (recorded, *parts)}
         self.machine = {"AMD EPYC": "A", "Intel(R)": "B"}[recorded["hardware"]["cpu"][:8]]
 
     def __call__(self, *keys):
@@ -229,7 +231,7 @@ def test_commands_machines_and_dates_are_the_recorded_ones():
         command, place = (row[3], row[4]) if row[3] != "same" else (command, place)
         name = re.search(r"benchmarks\.(\w+)", command).group(1)
         result = Result(name)
-        assert command == f"`{result.command}`" and place == f"{result.machine}, {result.date}", row
+        assert (command, place) in {(f"`{run}`", f"{result.machine}, {date}") for run, date in result.runs}, row
 
 
 def test_every_recorded_run_is_on_the_page():

@@ -41,3 +41,30 @@ def test_products_under_autocast_are_bfloat16_and_gradients_float32(name, monkey
     assert all(gradient.dtype == torch.float32 for gradient in rounded[1:])
     error = (rounded[0] - exact[0]).norm() / exact[0].norm()
     assert 0 < error < 0.2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_padded_products_are_those_of_a_loop(dtype):
+    """What CUDA computes for widths that its grouped product refuses."""
+    generator = torch.Generator().manual_seed(0)
+    rows, weight = (torch.randn(*shape, generator=generator).to(dtype).requires_grad_() for shape in ((11, 18), (4, 18, 27)))
+    ends = torch.tensor([3, 3, 10, 11], dtype=torch.int32)
+    made = [product(rows, weight, ends) for product in (experts.grouped_product, experts.grouped_product_padded)]
+    upstream = torch.randn(made[0].shape, generator=generator).to(dtype)
+    found = [[one, *torch.autograd.grad(one, (rows, weight), upstream)] for one in made]
+    for loop, padded in zip(*found, strict=True):
+        torch.testing.assert_close(padded, loop, rtol=1e-4 if dtype == torch.float32 else 2e-2, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize("width", [24, 18])
+def test_on_cuda_a_mixture_gives_what_a_cpu_gives(name, width):
+    sizes = {"moe_intermediate_size": width} if name == "qwen3_moe" else {"intermediate_size": width}
+    model, ids = build(name, **sizes), torch.randint(61, (2, 15), generator=torch.Generator().manual_seed(0))
+    wanted = outputs(model, ids)
+    model.zero_grad()
+    with torch.autocast("cuda", torch.bfloat16):
+        found = outputs(model.cuda(), ids.cuda())
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.cpu() - other).norm() < 0.2 * other.norm() + 1e-6
