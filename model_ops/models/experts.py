@@ -18,6 +18,8 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, grouped_mm_experts_forward
 
+from model_ops.models.lora_parameters import PREFIX
+
 NAME = "grouped_in_autocast"
 STRIDE_BYTES = 16
 """Alignment of rows that torch's grouped product requires."""
@@ -57,6 +59,10 @@ def _layer(experts: nn.Module, name: str, rows: Float[Tensor, "rows in"], expert
     """One layer of each row's expert. Rows are sorted by expert; ends: the row after each expert's last."""
     weight = getattr(experts, name).to(rows.dtype)
     made = grouped_product(rows, weight if experts.is_transposed else weight.transpose(1, 2), ends)
+    adapter = getattr(experts, f"{PREFIX}{name}", None)
+    if adapter is not None:
+        down, up = (part.to(rows.dtype).transpose(1, 2) for part in (adapter.lora_A, adapter.lora_B))
+        made = made + adapter.scaling * grouped_product(grouped_product(adapter.seen(rows), down, ends), up, ends)
     if experts.has_bias:
         made = made + getattr(experts, f"{name}_bias").to(rows.dtype)[expert]
     return made

@@ -7,8 +7,9 @@ The frozen weight has no gradient, no optimizer state and no float32 copy; it ke
 their products run in autocast's precision. One autograd function computes frozen product and adapter: the backward pass
 computes dX (two products), dA and dB, and the forward pass saves only x and x A^T.
 
-By default every linear layer of the blocks gets an adapter. The head, routers (a change there affects every token), and experts
-that are stored as one three-dimensional weight get none; `left_out_parameters` counts the weights of such experts.
+By default every linear layer of the blocks gets an adapter. Routers (a change there affects every token) and experts that are
+stored as one three-dimensional weight get one where `targets` names them (`lora_parameters`); `left_out_parameters` counts
+the weights of such experts without an adapter.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
 from model_ops.families.routers import ROUTERS
+from model_ops.models.lora_parameters import (
+    adaptable_parameters,
+    adapted_parameters,
+    add_parameter_adapter,
+    merge_parameter_adapter,
+)
 from model_ops.models.lora_settings import LoraSettings
 
 SHOWN = 8
@@ -108,7 +115,7 @@ class _Adapted(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class AdapterCounts:
-    """Counts of adapters and weights. left_out_parameters: weights of experts that take no adapter."""
+    """Counts of adapters and weights. left_out_parameters: weights of experts without an adapter."""
 
     adapted_layers: int
     trained_parameters: int
@@ -125,10 +132,15 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,
     """
     names = adapted_names(model, settings.targets)
     model.requires_grad_(False)
-    left_out = sum(parameter.numel() for name, parameter in model.named_parameters() if _is_of_experts(name, parameter))
+    left_out = sum(parameter.numel() for name, parameter in model.named_parameters()
+                   if _is_of_experts(name, parameter) and name not in names)
     generator = torch.Generator().manual_seed(seed)
     frozen = sum(parameter.numel() for parameter in model.parameters())
+    parameters = set(adaptable_parameters(model))
     for name in names:
+        if name in parameters:
+            add_parameter_adapter(model, name, settings, generator)
+            continue
         parent, _, last = name.rpartition(".")
         linear = model.get_submodule(name)
         setattr(model.get_submodule(parent), last, kind.over(linear, settings, generator))
@@ -137,22 +149,27 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,
 
 
 def adapted_names(model: PreTrainedModel, targets: list[str] | None) -> list[str]:
-    """Names of the layers that get adapters, in the model's order: all adaptable layers, or the layers whose name ends with a
-    target (q_proj, self_attn.q_proj, layers.3.mlp.up_proj). Raises ModelError for a target that matches none."""
-    able = adaptable_names(model)
+    """Names of the layers that get adapters, then of the weights: all linear layers of the blocks, or those whose name ends
+    with a target (q_proj, self_attn.q_proj, layers.3.mlp.up_proj). Fused experts and routers are named with their
+    module (experts, experts.down_proj, mlp.gate). Raises ModelError for a target that matches none."""
+    linear = adaptable_names(model)
     if targets is None:
-        return able
+        return linear
+    parameters = adaptable_parameters(model)
+    routers = [name for name, module in model.named_modules()
+               if isinstance(module, nn.Linear) and name.rpartition(".")[2] in ROUTERS]
     chosen: set[str] = set()
     for target in targets:
-        matched = [name for name in able if _ends_with(name, target)]
+        matched = [name for name in (*linear, *routers) if _ends_with(name, target)]
+        matched += [name for name in parameters if _ends_with(name.rpartition(".")[0], target)
+                    or ("." in target and _ends_with(name, target))]
         if not matched:
-            known = sorted({name.rpartition(".")[2] for name in able})
+            known = sorted({name.rpartition(".")[2] for name in linear} | {_last_two(name) for name in parameters})
             others = [name for name, _ in [*model.named_modules(), *model.named_parameters()] if _ends_with(name, target)]
-            why = (f"matches {others[0]}, which takes no adapter (the head, embeddings, norms, routers and fused experts do "
-                   "not)") if others else "matches no layer of the model"
-            raise ModelError(f"lora target {target!r} {why}; there are {', '.join(known[:SHOWN])}, such as {able[0]}")
+            why = (f"matches {others[0]}, which takes no adapter by this name" if others else "matches no layer of the model")
+            raise ModelError(f"lora target {target!r} {why}; there are {', '.join(known[:SHOWN])}, such as {linear[0]}")
         chosen.update(matched)
-    return [name for name in able if name in chosen]
+    return [name for name in (*linear, *routers, *parameters) if name in chosen]
 
 
 def adaptable_names(model: PreTrainedModel) -> list[str]:
@@ -178,6 +195,9 @@ def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) 
     an update smaller than its own precision. 0 if the adapters change nothing.
     """
     lost = added = 0.0
+    for name in adapted_parameters(model):
+        error, update = merge_parameter_adapter(model, name, dtype)
+        lost, added = lost + error, added + update
     for name, layer in adapted_layers(model).items():
         update = layer.update()
         exact = layer.frozen(torch.float32) + update
@@ -195,6 +215,10 @@ def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) 
 
 def _ends_with(name: str, target: str) -> bool:
     return name == target or name.endswith(f".{target}")
+
+
+def _last_two(name: str) -> str:
+    return ".".join(name.split(".")[-2:])
 
 
 def _is_of_experts(name: str, parameter: nn.Parameter) -> bool:

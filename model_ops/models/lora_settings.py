@@ -18,7 +18,8 @@ class LoraSettings(Settings):
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of an adapter's inputs that are dropped in training")
     targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None, min_length=1, description="Names of the layers that get adapters, or ends of names, such as q_proj. Left out: "
-        "every linear layer of attention and MLP")
+        "every linear layer of attention and MLP. Experts stored as one weight and routers get one where they are named: "
+        "experts, experts.down_proj, mlp.gate")
     rslora: bool = Field(False, description="Scale by alpha / sqrt(rank) instead (arXiv 2312.03732)")
     merge: bool = Field(
         True, description="Write the merged model; the adapter is also kept in adapter/. A recipe needs true")

@@ -8,16 +8,19 @@ Only the config is read; no weight is loaded or created. Memory is interpolated 
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from model_ops.blocks import blocks_of
 from model_ops.errors import ModelError
+from model_ops.models.lora import adaptable_names, adapted_names
+from model_ops.models.lora_parameters import adaptable_parameters
 from model_ops.planning.memory_plan import Counts, Method, Needs, Setup, Trace
 from model_ops.planning.step_trace import MicroBatchMemory, Traced, trace_micro_batch
 from model_ops.training.flops import MatrixWork, attention_widths, needed_flops
@@ -38,6 +41,8 @@ class Training:
     precision: str = "bfloat16"
     optimizer: str = "adamw"
     rank: int = DEFAULT_RANK
+    targets: tuple[str, ...] | None = None
+    """Names of the layers with adapters, as LoraSettings has them."""
     micro_batch_tokens: int | None = None
     head_share: float = 1.0
     """Share of tokens with a label; 1 if unknown."""
@@ -47,17 +52,19 @@ class Training:
     def of(cls, settings: Any) -> Training:
         """From the resolved TrainingSettings of any stage."""
         lora = getattr(settings, "lora", None)
+        targets = getattr(lora, "targets", None)
         return cls(
             method=getattr(settings, "method", "full"), max_length=settings.max_length,
             tokens_per_step=settings.tokens_per_step, precision=settings.precision,
             optimizer=getattr(settings, "optimizer", None) or "adamw", rank=getattr(lora, "rank", DEFAULT_RANK),
+            targets=None if targets is None else tuple(targets),
             micro_batch_tokens=getattr(settings, "micro_batch_tokens", None))
 
 
 def needs_of(config: PreTrainedConfig, training: Training, name: str, device: str = "cuda",
              teacher: int = 0, fixed: Setup | None = None, document_tokens: int | None = None) -> Needs:
     """The requirements for `choose`. Raises ModelError if the config is not a causal language model with a list of blocks."""
-    counts = count_weights(config, training.rank)
+    counts = count_weights(config, training.rank, training.targets)
     half = training.precision == "bfloat16"
     frozen = training.method != "full"
 
@@ -90,8 +97,10 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
         other_methods=tuple(lambda way=way: needs_of(config, way, name, device) for way in others))
 
 
-def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK) -> Counts:
-    """Numbers of weights in blocks and outside. Raises ModelError if the config is not a causal language model."""
+def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: tuple[str, ...] | None = None) -> Counts:
+    """Numbers of weights in blocks and outside. targets: of adapters, None for all linear layers of the blocks.
+
+    Raises ModelError if the config is not a causal language model."""
     small = copy.deepcopy(config)
     small.num_hidden_layers = 1
     if getattr(small, "layer_types", None):
@@ -109,8 +118,19 @@ def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK) -> Counts:
     return Counts(
         layers=config.num_hidden_layers, block=of_block, block_linear=sum(layer.weight.numel() for layer in linear),
         outer=sum(parameter.numel() for parameter in model.parameters()) - of_block,
-        adapters=rank * sum(layer.in_features + layer.out_features for layer in linear),
+        adapters=rank * _adapted_widths(model, targets),
         experts=sum(parameter.numel() for name, parameter in named.items() if "experts." in name))
+
+
+def _adapted_widths(model: PreTrainedModel, targets: tuple[str, ...] | None) -> int:
+    """Inputs and outputs of all adapted layers and experts of a model with one block."""
+    try:
+        names = adapted_names(model, None if targets is None else list(targets))
+    except ModelError:  # a target in a later block, or none: then as many as there may be
+        names = [*adaptable_names(model), *adaptable_parameters(model)]
+    parameters = set(adaptable_parameters(model))
+    shapes = [model.get_parameter(name if name in parameters else f"{name}.weight").shape for name in names]
+    return sum(math.prod(shape[:-2]) * (shape[-2] + shape[-1]) for shape in shapes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,7 +173,7 @@ def test_a_target_that_matches_nothing_is_named_with_names_that_exist():
     for target, found in (("lm_head", "lm_head"), ("embed_tokens", "model.embed_tokens"), ("norm", "model.norm")):
         with pytest.raises(ModelError, match=f"'{target}' matches {found}, which takes no adapter"):
             add_adapters(build("qwen3"), LoraSettings(targets=[target]))
-    for name, target in (("qwen3_moe", "gate_up_proj"), ("gpt_oss", "router"), ("gpt_oss", "experts")):
+    for name, target in (("qwen3_moe", "gate_up_proj"), ("gpt_oss", "weight"), ("gpt_oss", "sinks")):
         with pytest.raises(ModelError, match=f"'{target}' matches .*takes no adapter"):
             add_adapters(build(name), LoraSettings(targets=[target]))
 

@@ -60,6 +60,13 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(cli, recipe):
     assert "--stage student: this recipe switches it off (student.enabled)" in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
 
 
+def test_a_family_that_cannot_be_trained_is_refused(cli, recipe, tmp_path):
+    path = recipe()
+    (tmp_path / "eight" / "config.json").write_text(json.dumps({"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 4}))
+    said = cli("plan", path, "--gpus", "H100", check=2).stderr
+    assert "influence each other" in said and "name a model of another family" in said
+
+
 def test_the_demo_fits_this_machine(cli):
     found = json.loads(cli("plan", "recipes/demo.yaml", "--gpus", "cpu", "--format", "json").stdout)
     assert found["memory_gib"]["total"] < 3
