@@ -83,16 +83,15 @@ def packed_attention(
     scaling = head_dim**-0.5 if scaling is None else scaling
     if query.device.type != "cpu":
         query, key, value = same_dtype(query, key, value)
-    if dropout == 0 and softcap is None and (batch == 1 or query.is_cuda):
+    if dropout == 0 and softcap is None and takes_varlen_kernel(*(stream[0].transpose(0, 1) for stream in (query, key, value))):
         row = [stream.transpose(1, 2).flatten(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
-        if takes_varlen_kernel(*row):
-            if document_prefixes is None:
-                output = varlen_attention(*row, lengths * batch, scaling, sliding_window, s_aux)
-                return output.unflatten(0, (batch, tokens)), None
-            paths = document_paths(tuple(lengths), query.device, tuple(document_prefixes))
-            output = varlen_attention(*(_Gather.apply(stream, paths) for stream in row),
-                                      path_lengths(lengths, document_prefixes), scaling, sliding_window, s_aux)
-            return _Scatter.apply([paths], tokens, output)[None], None
+        if document_prefixes is None:
+            output = varlen_attention(*row, lengths * batch, scaling, sliding_window, s_aux)
+            return output.unflatten(0, (batch, tokens)), None
+        paths = document_paths(tuple(lengths), query.device, tuple(document_prefixes))
+        output = varlen_attention(*(_Gather.apply(stream, paths) for stream in row),
+                                  path_lengths(lengths, document_prefixes), scaling, sliding_window, s_aux)
+        return _Scatter.apply([paths], tokens, output)[None], None
 
     def attend(*streams: Tensor) -> Tensor:
         window = sliding_window if sliding_window is not None and streams[0].shape[2] > sliding_window else None

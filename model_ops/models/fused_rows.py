@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 FEWEST_NUMBERS = 1 << 15
 """Smaller tensors take torch's operations: a call of a kernel costs about as much as several of those."""
@@ -50,8 +51,10 @@ def activation_of(module: nn.Module | None) -> Activation | None:
 
 
 def takes(*tensors: Tensor) -> bool:
-    """Whether the kernels take these tensors: large enough, on a CPU, plain, in float32 or bfloat16."""
-    plain = all(type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu" and tensor.dtype in DTYPES
+    """Whether the kernels take these tensors: large enough, on a CPU, plain, in float32 or bfloat16.
+
+    Fake tensors, by which the planner counts memory, are taken as the plain ones that they stand for."""
+    plain = all(type(tensor) in (Tensor, nn.Parameter, FakeTensor) and tensor.device.type == "cpu" and tensor.dtype in DTYPES
                 for tensor in tensors)
     return plain and tensors[0].ndim > 1 and tensors[0].numel() >= FEWEST_NUMBERS and not torch.compiler.is_compiling()
 
@@ -63,7 +66,7 @@ def norm(x: Float[Tensor, "*rows width"], weight: Float32[Tensor, " width"], eps
 
     output = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
     scales = torch.empty(*x.shape[:-1], 1, dtype=torch.float32)
-    _over_rows(norm_rows, _rows(x), weight.numpy(), np.float32(epsilon), _rows(output), scales.numpy().reshape(-1))
+    _over_rows(norm_rows, x, weight, np.float32(epsilon), output, scales.view(-1))
     return output, scales
 
 
@@ -74,12 +77,7 @@ def norm_gradient(gradient: Float[Tensor, "*rows width"], x: Float[Tensor, "*row
 
     x_gradient = torch.empty_like(x, memory_format=torch.contiguous_format)
     sums = torch.zeros(torch.get_num_threads(), x.shape[-1])
-
-    def of_a_part(first: int, last: int, part: int, *arrays: object) -> None:
-        norm_gradient_rows(first, last, *arrays, sums[part].numpy())
-
-    _over_rows(of_a_part, _rows(gradient), _rows(x), weight.numpy(), scales.numpy().reshape(-1), _rows(x_gradient),
-               with_part=True)
+    _over_rows(norm_gradient_rows, gradient, x, weight, scales.view(-1), x_gradient, of_parts=sums)
     return x_gradient, sums.sum(0)
 
 
@@ -89,7 +87,7 @@ def gated(gate: Float[Tensor, "*rows width"], up: Float[Tensor, "*rows width"],
     from model_ops.models.row_kernels import gated_rows
 
     output = torch.empty_like(gate, memory_format=torch.contiguous_format)
-    _over_rows(gated_rows, _rows(gate), _rows(up), *activation, _rows(output))
+    _over_rows(gated_rows, gate, up, *activation, output)
     return output
 
 
@@ -99,7 +97,7 @@ def gated_gradient(gradient: Float[Tensor, "*rows width"], gate: Float[Tensor, "
     from model_ops.models.row_kernels import gated_gradient_rows
 
     made = [torch.empty_like(gate, memory_format=torch.contiguous_format) for _ in range(3)]
-    _over_rows(gated_gradient_rows, _rows(gradient), _rows(gate), _rows(up), *activation, *(_rows(one) for one in made))
+    _over_rows(gated_gradient_rows, gradient, gate, up, *activation, *made)
     return tuple(made)
 
 
@@ -111,27 +109,31 @@ def cross_entropy(logits: Float[Tensor, "rows vocab"], labels: Int64[Tensor, " r
     from model_ops.models.row_kernels import cross_entropy_rows
 
     losses, hits = torch.empty(2, len(logits))
-    _over_rows(cross_entropy_rows, _rows(logits), labels.numpy(), weights.numpy(), np.float32(z_loss), with_gradient,
-               losses.numpy(), hits.numpy())
+    _over_rows(cross_entropy_rows, logits, labels, weights, np.float32(z_loss), with_gradient, losses, hits)
     return losses, hits
 
 
-def _rows(tensor: Tensor) -> np.ndarray:
-    """The tensor as [rows, width] in numpy; bfloat16 as uint16."""
-    flat = tensor.detach().flatten(0, -2)
-    flat = flat if flat.is_contiguous() else flat.contiguous()
-    return flat.view(torch.uint16).numpy() if flat.dtype == torch.bfloat16 else flat.numpy()
-
-
-def _over_rows(kernel: Callable, rows: np.ndarray, *others: object, with_part: bool = False) -> None:
-    """kernel(first, last, rows, *others) for each thread's share of the rows."""
+def _over_rows(kernel: Callable, rows: Tensor, *others: object, of_parts: Tensor | None = None) -> None:
+    """kernel(first, last, rows, *others) for each thread's share of the rows; of_parts: [threads, width], a row for each.
+    Nothing is computed on fake tensors."""
+    if isinstance(rows, FakeTensor):
+        return
+    arrays = [_array(one) if isinstance(one, Tensor) else one for one in (rows, *others)]
     parts = torch.get_num_threads()
-    ends = [len(rows) * part // parts for part in range(parts + 1)]
-    calls = [(ends[part], ends[part + 1], *([part] if with_part else []), rows, *others) for part in range(parts)]
+    ends = [len(arrays[0]) * part // parts for part in range(parts + 1)]
+    calls = [(ends[part], ends[part + 1], *arrays, *([] if of_parts is None else [of_parts[part].numpy()]))
+             for part in range(parts)]
     waiting = [_threads(parts - 1).submit(kernel, *call) for call in calls[1:]]
     kernel(*calls[0])
     for one in waiting:
         one.result()
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """The tensor as [rows, width] in numpy, or as the vector that it is; bfloat16 as uint16."""
+    flat = tensor.detach() if tensor.ndim == 1 else tensor.detach().flatten(0, -2)
+    flat = flat if flat.is_contiguous() else flat.contiguous()
+    return flat.view(torch.uint16).numpy() if flat.dtype == torch.bfloat16 else flat.numpy()
 
 
 @lru_cache(maxsize=4)
