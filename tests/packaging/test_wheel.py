@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 PROJECT = Path(__file__).resolve().parents[2]
 SHIPPED = ("millrace", "pipelines", "assets", "sql", "resources", "model_ops", "recipes")
 PAIR = {

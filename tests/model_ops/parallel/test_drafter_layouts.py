@@ -5,7 +5,7 @@ import json
 import pytest
 from forked_script import forked_script
 
-pytestmark = pytest.mark.timeout(900)  # all runs are made for the first test
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("drafter layouts")]  # all runs are made for the first test
 
 SHARDS, COPIES, BOTH = {"dp_shard": 2}, {"dp_replicate": 2}, {"dp_replicate": 2, "dp_shard": 2}
 CASES = {

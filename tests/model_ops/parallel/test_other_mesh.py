@@ -5,6 +5,8 @@ import json
 import pytest
 from forked_script import forked_script
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("other mesh")]
+
 SCRIPT = """
 import json, sys
 from contextlib import nullcontext

@@ -8,6 +8,8 @@ import torch
 from forked_script import forked_script
 from safetensors.torch import load_file
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("killed processes")]
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):

@@ -178,7 +178,7 @@ def test_both_states_are_read_as_their_records_say(two_states):
     assert len(calm["decisions"]) == len(calm["feedback"]) + 1 == len(calm["quarantine"]) + 1 == 2
 
 
-@pytest.mark.parametrize("first", range(KILLS_APART))
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, KILLS_APART))])
 def test_killed_at_every_commit_while_objects_change_and_repeat_each_other(two_states, monkeypatch, first):
     """Killed while it reads the second state: before commit `first`, and before every KILLS_APART-th one after it."""
     monkeypatch.setattr(staging_module, "BATCH_BYTES", 1)

@@ -102,7 +102,8 @@ def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
     assert said == {(f"ask {place}", f"say {place}") for place in places} and report.total.kept == report.total.read == 10
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(sorted(FILES)))[::840])
+@pytest.mark.parametrize("order", [pytest.param(order, marks=pytest.mark.slow) if number else order for number, order in enumerate(
+    list(itertools.permutations(sorted(FILES)))[::840])])
 def test_the_order_in_which_the_objects_come_does_not_matter(tmp_path, order):
     put(tmp_path, FILES)
     whole, _ = read(tmp_path, "whole")
@@ -182,7 +183,7 @@ def test_pairs_stay_while_one_of_their_sides_is_gone_or_cannot_be_read(tmp_path,
     assert not report.failed_objects and plain(found) == plain(read(tmp_path, "whole")[0])
 
 
-@pytest.mark.parametrize("first", range(KILLS_APART))
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, KILLS_APART))])
 def test_killed_before_any_commit_while_sides_arrive_and_change(tmp_path, monkeypatch, first):
     """Before commit `first`, and before every KILLS_APART-th one after it."""
     write = Tables._write
