@@ -25,6 +25,7 @@ from model_ops.models.model_directory import check_model, headers, load_tokenize
 from model_ops.models.mtp_tensors import LAYER, has_layers, set_apart
 from model_ops.models.quantized_base import float_form
 from model_ops.operations.import_base_settings import ImportBaseSettings
+from model_ops.planning.unknown_family import refuse_untrainable
 from model_ops.progress import Progress
 from model_ops.tensor_files import TensorFileError, read_directory
 
@@ -100,7 +101,8 @@ def import_quantized(source: Path, output: Path, mtp_layer: bool, progress: Prog
 
 
 def check_base(directory: Path) -> dict[str, int]:
-    """Checks that a base model has every tensor of its config, a matching tokenizer and a chat template.
+    """Checks that a base model has every tensor of its config, a matching tokenizer and a chat template, and that its family
+    is known or can be trained.
 
     Raises ModelError for the first problem.
     """
@@ -114,6 +116,10 @@ def check_base(directory: Path) -> dict[str, int]:
     if vocab_size is not None and len(tokenizer) > vocab_size:
         raise ModelError(f"{directory}: the tokenizer has {len(tokenizer)} tokens, but vocab_size is {vocab_size}; copy "
                          "the tokenizer that belongs to the model")
+    try:
+        refuse_untrainable(config)
+    except ModelError as error:
+        raise ModelError(f"{directory}: {error}") from error
     parameters = 0
     for shape in shapes.values():
         size = 1

@@ -25,7 +25,6 @@ from torch.distributed.tensor import DTensor, Shard
 
 from model_ops.blocks import blocks_of
 from model_ops.errors import ModelError
-from model_ops.models.lora_parameters import adapted_parameters
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.sharding import plan_sharding
 from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters
@@ -53,9 +52,6 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
     _check_heads(model, mesh)
     if mesh.sizes["tp"] > 1 and any(isinstance(m, nn.Linear) and m.weight is None for m in model.modules()):
         raise ModelError("weights in 4 bits do not support tensor parallelism; set tp to 1, or method: lora")
-    if (mesh.sizes["tp"] > 1 or mesh.sizes["ep"] > 1) and adapted_parameters(model):
-        raise ModelError("adapters of experts and routers do not support tensor or expert parallelism; set tp and ep to 1, or "
-                         "leave them out of lora.targets")
     half = precision == "bfloat16" and any(p.dtype == torch.float32 for p in model.parameters())
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None,
                                   cast_forward_inputs=False)

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from model_ops.errors import ModelError
 from model_ops.models.adapter_directory import save_adapter
 from model_ops.models.lora import add_adapters, merge_adapters
+from model_ops.models.lora_parameters import adapted_parameters
 from model_ops.models.model_directory import load_model, read_config, save_model
 from model_ops.models.nf4 import nf4_layers, quantization_error, quantized_parameters
 from model_ops.parallel.gather import leads, wait_for_all, whole_tensors
@@ -34,7 +35,7 @@ ADAPTER = "adapter"
 def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> tuple[PreTrainedModel, dict[str, float | int]]:
     """Loads the model in `base` and marks its trained parameters; also returns their counts.
 
-    Raises ModelError if the base is quantized or a LoRA target matches nothing.
+    Raises ModelError if the base is quantized, a LoRA target matches nothing, or the mesh cannot shard its adapters.
     """
     scheme = read_config(base).get("quantization_config")
     if scheme is not None:
@@ -50,6 +51,9 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
     held = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
     model = load_model(base, dtype=held, device=device)
     counts = add_adapters(model, settings.lora, settings.seed, **kind)
+    if max(settings.mesh.tp, settings.mesh.ep) > 1 and adapted_parameters(model):
+        raise ModelError("adapters of experts and routers do not support tensor or expert parallelism; set tp and ep to 1, or "
+                         "leave them out of lora.targets")
     numbers: dict[str, float | int] = {
         "trained_parameters": counts.trained_parameters, "frozen_parameters": counts.frozen_parameters,
         "adapted_layers": counts.adapted_layers, "parameters_without_adapter_in_experts": counts.left_out_parameters,

@@ -165,7 +165,7 @@ def _families(recipe: Recipe, base: Base) -> list[Finding]:
 
 def _tried(recipe: Recipe, base: Base) -> list[Finding]:
     """Tries a family that no table names on a small model of the base's config."""
-    from model_ops.trials.unknown_family import try_family
+    from model_ops.planning.unknown_family import try_family
 
     kind, trial = base.model_type, try_family(base.config)
     if not trial.tried:

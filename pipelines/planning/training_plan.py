@@ -20,7 +20,6 @@ from rich.text import Text
 
 from model_ops.devices import parse_devices
 from model_ops.errors import ModelError
-from model_ops.families.table import FAMILIES
 from model_ops.models.adapter_base import model_places
 from model_ops.planning.choice import choose
 from model_ops.planning.memory_plan import GIB, MemoryOf, Plan
@@ -48,12 +47,13 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
 
     from model_ops.errors import ModelError
     from model_ops.planning.needs import Training, count_weights, needs_of
+    from model_ops.planning.unknown_family import refuse_untrainable
 
     settings = (recipe.sft if stage == "sft" else recipe.student).resolved()
     config, name = _config_of(recipe)
-    _refuse_untrainable(config, recipe)
     kind = "cpu" if device.is_cpu else "cuda"
     try:
+        refuse_untrainable(config.to_dict())
         teacher = 0
         if stage == "student":
             teacher = count_weights(config).all
@@ -167,17 +167,6 @@ def _flops(of_a_token: float) -> str:
 def _two_digits(value: float) -> int:
     digits = max(0, len(str(int(value))) - 2)
     return round(value / 10**digits) * 10**digits
-
-
-def _refuse_untrainable(config: Any, recipe: Recipe) -> None:
-    """Tries a family outside the table on a small model; raises PlanError if it cannot be trained."""
-    if config.model_type in FAMILIES:
-        return
-    from model_ops.trials.unknown_family import try_family
-
-    said = try_family(config.to_dict()).train
-    if said is not None:
-        raise PlanError(f"base_model {recipe.base_model}: {said}; name a model of another family")
 
 
 def _config_of(recipe: Recipe) -> tuple[Any, str]:

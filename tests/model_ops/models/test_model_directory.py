@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
@@ -84,6 +85,14 @@ def test_import_copies_what_is_needed_and_checks_it(tiny_model, tmp_path):
     metrics = run(job, Progress())
     assert metrics["tensors"] == len(load_file(tiny_model / "model.safetensors"))
     assert load_model(job.output).config.num_hidden_layers == 4
+
+
+def test_a_family_that_cannot_be_trained_is_refused_before_it_is_copied(tmp_path, tiny_tokenizer):
+    config = AutoConfig.for_model("mamba", vocab_size=len(tiny_tokenizer), hidden_size=32, num_hidden_layers=2, state_size=4)
+    save_model(AutoModelForCausalLM.from_config(config), tiny_tokenizer, tmp_path / "mamba")
+    with pytest.raises(ModelError, match=r"mamba: .*influence each other.*; name a model of another family"):
+        run(Job(operation="import_base", output=tmp_path / "base", settings={"model": str(tmp_path / "mamba")}), Progress())
+    assert not (tmp_path / "base").exists()
 
 
 def test_import_names_what_is_not_there(broken, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
     found = try_family(config)          # a config.json
     found.train, found.decode, found.quantize      # None: it works; else one sentence
+    refuse_untrainable(config)           # raises the sentence
 
 The model has the config's widths and kinds of layers, but few layers, a small vocabulary and narrow MLPs. Tried are:
 documents of a row kept apart, finite gradients, decoding with a cache equal to decoding without, and layers to quantize.
@@ -15,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from model_ops.decoding.runner import new_runner
 from model_ops.errors import ModelError
 from model_ops.families.loading import attention_with_cache
+from model_ops.families.table import FAMILIES
 from model_ops.models.isolation import FAILURES, isolate_documents
 from model_ops.models.tiny_families import scatter_weights
 from model_ops.quantization.block_layers import block_layers
@@ -49,7 +52,7 @@ def try_family(config: Mapping[str, Any]) -> Trial:
         small = small_config(config)
         with torch.device("meta"):
             whole = AutoModelForCausalLM.from_config(small, trust_remote_code=False)
-    except (*FAILURES, ImportError, OSError) as error:
+    except (*FAILURES, ImportError, OSError, StrictDataclassError) as error:
         said = f"transformers builds no causal language model from this {kind} config ({type(error).__name__})"
         return Trial(said, said, said)
     if sum(parameter.numel() for parameter in whole.parameters()) > MOST_PARAMETERS:
@@ -57,6 +60,15 @@ def try_family(config: Mapping[str, Any]) -> Trial:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return Trial(_said(_train, small, kind), _said(_decode, small, kind), _said(_quantize, small, kind))
+
+
+def refuse_untrainable(config: Mapping[str, Any]) -> None:
+    """Raises ModelError for a family outside the table that cannot be trained; a family of the table is not tried."""
+    if config.get("model_type") in FAMILIES:
+        return
+    said = try_family(config).train
+    if said is not None:
+        raise ModelError(f"{said}; name a model of another family")
 
 
 def small_config(config: Mapping[str, Any]) -> PretrainedConfig:

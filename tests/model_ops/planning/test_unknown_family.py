@@ -3,8 +3,8 @@
 import pytest
 from transformers import AutoConfig
 
-import model_ops.trials.unknown_family as trials
-from model_ops.trials.unknown_family import small_config, try_family
+import model_ops.planning.unknown_family as trials
+from model_ops.planning.unknown_family import small_config, try_family
 
 LARGE = {"vocab_size": 50_000, "hidden_size": 64, "num_hidden_layers": 24, "num_attention_heads": 4, "num_key_value_heads": 2,
          "intermediate_size": 4_096, "max_position_embeddings": 4_096}
