@@ -2,8 +2,8 @@
 
 tests/model_ops/test_torch_internals.py fails if a release of torch changes one of them.
 
-- FakeTensorMode, unset_fake_temporarily: model_ops.planning traces a training step on tensors without storage. The public
-  meta device computes shapes too, but loses the intended device, which decides which kernels run.
+- FakeTensor, FakeTensorMode, unset_fake_temporarily: model_ops.planning traces a training step on tensors without storage. The
+  public meta device computes shapes too, but loses the intended device, which decides which kernels run.
 - TorchDispatchMode, tree_leaves: follow every operation of a traced step to know how long its tensors live. torch.fx records
   calls in Python, not the operations of the backward pass.
 - int8_matmul: torch has no public product of int8 matrices with int32 accumulation. CPU and CUDA have kernels.
@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["FakeTensorMode", "TorchDispatchMode", "foreach_multiply", "foreach_norm", "has_forward_hooks", "int8_matmul",
-           "shallow_copy", "tree_leaves", "unset_fake_temporarily"]
+__all__ = ["FakeTensor", "FakeTensorMode", "TorchDispatchMode", "foreach_multiply", "foreach_norm", "has_forward_hooks",
+           "int8_matmul", "shallow_copy", "tree_leaves", "unset_fake_temporarily"]
 
 int8_matmul = torch._int_mm
 foreach_multiply = torch._foreach_mul_

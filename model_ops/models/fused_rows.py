@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
+
+from model_ops.torch_internals import FakeTensor
 
 FEWEST_NUMBERS = 1 << 15
 """Smaller tensors take torch's operations: a call of a kernel costs about as much as several of those."""

@@ -68,7 +68,7 @@ def adaptable_parameters(model: PreTrainedModel) -> list[str]:
 def add_parameter_adapter(model: PreTrainedModel, name: str, settings: LoraSettings, generator: torch.Generator) -> None:
     """Adds an adapter to the weight `name` of `adaptable_parameters`. B is zero, so outputs do not change yet."""
     module, key = _owner(model, name)
-    weight = module._parameters[key]
+    weight = _frozen(module, key)
     adapter = ParameterAdapter(weight, bool(getattr(module, "is_transposed", False)), settings, generator)
     module.add_module(f"{PREFIX}{key}", adapter.train(module.training))
     if weight.ndim == 2:
@@ -86,12 +86,13 @@ def merge_parameter_adapter(model: PreTrainedModel, name: str, dtype: torch.dtyp
     """Replaces a weight by weight + update, rounded once to `dtype`, and removes its adapter. Returns the squared Frobenius
     norms of the rounding error and of the update."""
     module, key = _owner(model, name)
-    update = module._modules.pop(f"{PREFIX}{key}").update()
-    exact = module._parameters[key].float() + update
+    update = getattr(module, f"{PREFIX}{key}").update()
+    exact = _frozen(module, key).float() + update
+    merged = exact.to(dtype)
+    delattr(module, f"{PREFIX}{key}")
     if exact.ndim == 2:
         module.__class__ = type(module).__mro__[1]
-    merged = exact.to(dtype)
-    module._parameters[key] = nn.Parameter(merged, requires_grad=False)
+    setattr(module, key, nn.Parameter(merged, requires_grad=False))
     return float((merged.float() - exact).square().sum()), float(update.square().sum())
 
 
@@ -100,10 +101,15 @@ def _reads_adapted_weight(kind: type[nn.Module]) -> type[nn.Module]:
     """A subclass of `kind` whose attribute `weight` is the adapted weight, in its dtype; the parameter stays as it was."""
 
     def weight(self: nn.Module) -> Tensor:
-        frozen = self._parameters["weight"]
-        return (frozen.float() + self._modules[f"{PREFIX}weight"].update()).to(frozen.dtype)
+        frozen = _frozen(self, "weight")
+        return (frozen.float() + getattr(self, f"{PREFIX}weight").update()).to(frozen.dtype)
 
     return type(kind.__name__, (kind,), {"weight": property(weight)})
+
+
+def _frozen(module: nn.Module, key: str) -> nn.Parameter:
+    """The parameter itself, where the attribute is the adapted weight."""
+    return dict(module.named_parameters(recurse=False))[key]
 
 
 def _owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:

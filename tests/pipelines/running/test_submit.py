@@ -43,6 +43,7 @@ def test_a_recipe_that_is_no_file_runs_and_is_found_again(place):
     assert json.loads((lake.root / "recipes" / "shop.json").read_text())["recipe"].startswith(str(lake.root / "recipes" / "submitted"))
 
 
+@pytest.mark.slow
 def test_a_killed_submitter_leaves_a_run_that_ends_well(place):
     """The submitter is killed at once; the run goes on, ends, and says so to whoever asks."""
     (place / "shop.yaml").write_text(RECIPE)

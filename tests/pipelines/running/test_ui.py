@@ -92,6 +92,7 @@ def test_jobs_schedules_and_sensor_are_there_and_runs_are_in_the_history(webserv
     assert {"logs", "train"} <= finished
 
 
+@pytest.mark.slow
 def test_the_projects_own_workspace_file_loads(tmp_path):
     port = free_port()
     server = subprocess.Popen(

@@ -231,6 +231,7 @@ def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
     assert pq.read_table(tmp_path / "v1" / "curated.parquet").num_rows == 0
 
 
+@pytest.mark.slow
 @settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
