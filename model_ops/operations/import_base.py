@@ -25,7 +25,7 @@ from model_ops.models.model_directory import check_model, headers, load_tokenize
 from model_ops.models.mtp_tensors import LAYER, has_layers, set_apart
 from model_ops.models.quantized_base import float_form
 from model_ops.operations.import_base_settings import ImportBaseSettings
-from model_ops.planning.unknown_family import refuse_untrainable
+from model_ops.planning.trainable_family import refuse_untrainable
 from model_ops.progress import Progress
 from model_ops.tensor_files import TensorFileError, read_directory
 

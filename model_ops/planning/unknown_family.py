@@ -2,37 +2,24 @@
 
     found = try_family(config)          # a config.json
     found.train, found.decode, found.quantize      # None: it works; else one sentence
-    refuse_untrainable(config)           # raises the sentence
 
-The model has the config's widths and kinds of layers, but few layers, a small vocabulary and narrow MLPs. Tried are:
-documents of a row kept apart, finite gradients, decoding with a cache equal to decoding without, and layers to quantize.
+Tried are training (`trainable_family`), decoding with a cache equal to decoding without, and layers to quantize.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from model_ops.decoding.runner import new_runner
 from model_ops.errors import ModelError
 from model_ops.families.loading import attention_with_cache
-from model_ops.families.table import FAMILIES
-from model_ops.models.isolation import FAILURES, isolate_documents
-from model_ops.models.tiny_families import scatter_weights
+from model_ops.planning.trainable_family import VOCABULARY, random_model, said, small_model, train
 from model_ops.quantization.block_layers import block_layers
-
-VOCABULARY, NARROW, MOST_LAYERS = 64, 64, 4
-WIDTHS = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size")
-"""Config values that are cut to NARROW; heads and the width of the residual stream stay."""
-
-MOST_PARAMETERS = 300_000_000
-"""A model that is still larger is not tried before the run; its training tries it."""
 
 
 @dataclass(frozen=True)
@@ -47,79 +34,19 @@ class Trial:
 
 def try_family(config: Mapping[str, Any]) -> Trial:
     """Tries training, decoding and quantization. Takes seconds on a CPU."""
-    kind = str(config.get("model_type"))
     try:
-        small = small_config(config)
-        with torch.device("meta"):
-            whole = AutoModelForCausalLM.from_config(small, trust_remote_code=False)
-    except (*FAILURES, ImportError, OSError, StrictDataclassError) as error:
-        said = f"transformers builds no causal language model from this {kind} config ({type(error).__name__})"
-        return Trial(said, said, said)
-    if sum(parameter.numel() for parameter in whole.parameters()) > MOST_PARAMETERS:
-        return Trial(tried=False)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return Trial(_said(_train, small, kind), _said(_decode, small, kind), _said(_quantize, small, kind))
-
-
-def refuse_untrainable(config: Mapping[str, Any]) -> None:
-    """Raises ModelError for a family outside the table that cannot be trained; a family of the table is not tried."""
-    if config.get("model_type") in FAMILIES:
-        return
-    said = try_family(config).train
-    if said is not None:
-        raise ModelError(f"{said}; name a model of another family")
-
-
-def small_config(config: Mapping[str, Any]) -> PretrainedConfig:
-    """The config of a small model of the same kind: one layer of each kind, two at least."""
-    values = {name: value for name, value in config.items()
-              if name not in ("model_type", "quantization_config", "architectures", "dtype", "torch_dtype")}
-    kinds = list(values.get("layer_types") or [])
-    layers = 2
-    if kinds:
-        layers = max(2, min(MOST_LAYERS, max(kinds.index(kind) for kind in set(kinds)) + 1))
-        values["layer_types"] = kinds[:layers]
-    values |= {"num_hidden_layers": layers, "vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": 2,
-               "pad_token_id": 0}
-    values |= {name: min(NARROW, values[name]) for name in WIDTHS if type(values.get(name)) is int}
-    return AutoConfig.for_model(str(config["model_type"]), **values)
-
-
-def _said(step: Any, small: PretrainedConfig, kind: str) -> str | None:
-    try:
-        step(small, kind)
+        small = small_model(config)
     except ModelError as error:
-        return str(error)
-    except (*FAILURES, ImportError, OSError) as error:
-        return f"{kind} does not run in the {step.__name__.strip('_')} trial ({type(error).__name__})"
-    return None
-
-
-def _built(small: PretrainedConfig, attention: str) -> PreTrainedModel:
-    try:
-        model = AutoModelForCausalLM.from_config(small, attn_implementation=attention, dtype=torch.float32)
-    except (KeyError, ValueError) as error:
-        raise ModelError(f"the attention of {small.model_type} does not support packed documents") from error
-    scatter_weights(model, seed=0)
-    return model.eval()
-
-
-def _train(small: PretrainedConfig, kind: str) -> None:
-    model = _built(small, "packed")
-    isolate_documents(model, Path(kind))
-    ids = torch.arange(3, 14)[None] % VOCABULARY
-    positions = torch.cat((torch.arange(5), torch.arange(6)))[None]
-    logits = model(input_ids=ids, position_ids=positions, use_cache=False, document_lengths=[5, 6]).logits
-    logits.float().logsumexp(-1).sum().backward()
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-            raise ModelError(f"the gradient of {name} in a {kind} is not finite, so it cannot be trained")
+        return Trial(*[str(error)] * 3)
+    if small is None:
+        return Trial(tried=False)
+    return Trial(said(train, small), said(decode, small), said(quantize, small))
 
 
 @torch.no_grad()
-def _decode(small: PretrainedConfig, kind: str) -> None:
-    model = _built(small, attention_with_cache(small))
+def decode(small: PretrainedConfig) -> None:
+    """Raises ModelError if logits with a cache differ from logits without."""
+    model = random_model(small, attention_with_cache(small))
     ids = torch.arange(3, 15)[None] % VOCABULARY
     whole = model(input_ids=ids, use_cache=False).logits.float()
     runner = new_runner(model)
@@ -130,12 +57,13 @@ def _decode(small: PretrainedConfig, kind: str) -> None:
         cache.lengths += part.shape[1]
     wrong = float((torch.cat(parts, 1) - whole).abs().max())
     if not wrong <= 1e-3 * max(1.0, float(whole.abs().max())):
-        raise ModelError(f"decoding a {kind} with a cache gives other logits than without (by {wrong:.2g}), so it cannot be "
-                         "decoded here")
+        raise ModelError(f"decoding a {small.model_type} with a cache gives other logits than without (by {wrong:.2g}), so "
+                         "it cannot be decoded here")
 
 
-def _quantize(small: PretrainedConfig, kind: str) -> None:
+def quantize(small: PretrainedConfig) -> None:
+    """Raises ModelError if the blocks hold nothing to quantize."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(small, dtype=torch.bfloat16)
     if not block_layers(model).matrices:
-        raise ModelError(f"the blocks of a {kind} hold no Linear layer to quantize")
+        raise ModelError(f"the blocks of a {small.model_type} hold no Linear layer to quantize")

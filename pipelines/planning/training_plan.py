@@ -47,7 +47,7 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
 
     from model_ops.errors import ModelError
     from model_ops.planning.needs import Training, count_weights, needs_of
-    from model_ops.planning.unknown_family import refuse_untrainable
+    from model_ops.planning.trainable_family import refuse_untrainable
 
     settings = (recipe.sft if stage == "sft" else recipe.student).resolved()
     config, name = _config_of(recipe)

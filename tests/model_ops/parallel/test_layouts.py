@@ -24,7 +24,7 @@ CASES = {
     "sinks and experts over tp": ("gpt_oss", {"tp": 2}, {}),
     "sinks over cp": ("gpt_oss", {"cp": 2}, {}),
 }
-FAST = ("fsdp", "more tensor processes than key heads", "sinks over cp", "experts over ep")
+FAST = ("fsdp", "sinks over cp", "experts over ep")
 
 SCRIPT = """
 import json, sys, tempfile

@@ -3,8 +3,11 @@
 import pytest
 from transformers import AutoConfig
 
-import model_ops.planning.unknown_family as trials
-from model_ops.planning.unknown_family import small_config, try_family
+import model_ops.planning.trainable_family as trainable_family
+import model_ops.planning.unknown_family as unknown_family
+from model_ops.errors import ModelError
+from model_ops.planning.trainable_family import refuse_untrainable, small_config
+from model_ops.planning.unknown_family import try_family
 
 LARGE = {"vocab_size": 50_000, "hidden_size": 64, "num_hidden_layers": 24, "num_attention_heads": 4, "num_key_value_heads": 2,
          "intermediate_size": 4_096, "max_position_embeddings": 4_096}
@@ -31,7 +34,7 @@ def test_what_cannot_be_trained_is_refused_in_one_sentence(name, said):
 
 
 def test_decoding_that_differs_from_the_whole_row_is_refused(monkeypatch):
-    runner = trials.new_runner
+    runner = unknown_family.new_runner
 
     def forgetful(model):
         made = runner(model)
@@ -39,7 +42,7 @@ def test_decoding_that_differs_from_the_whole_row_is_refused(monkeypatch):
         made.forward = lambda ids, cache, capture=(): whole(made, ids * 0 + 5, cache, capture)
         return made
 
-    monkeypatch.setattr(trials, "new_runner", forgetful)
+    monkeypatch.setattr(unknown_family, "new_runner", forgetful)
     assert "gives other logits than without" in try_family(config_of("olmo")).decode
 
 
@@ -50,5 +53,12 @@ def test_every_kind_of_layer_is_in_the_small_model():
 
 
 def test_a_model_that_stays_large_is_not_tried(monkeypatch):
-    monkeypatch.setattr(trials, "MOST_PARAMETERS", 1_000)
+    monkeypatch.setattr(trainable_family, "MOST_PARAMETERS", 1_000)
     assert try_family(config_of("olmo")).tried is False
+
+
+@pytest.mark.parametrize("name", ["mamba", "no_such_family"])
+def test_an_untrainable_family_is_refused_with_the_remedy(name):
+    config = config_of(name) if name == "mamba" else {**LARGE, "model_type": name}
+    with pytest.raises(ModelError, match="; name a model of another family$"):
+        refuse_untrainable(config)
