@@ -60,5 +60,5 @@ def test_a_model_that_stays_large_is_not_tried(monkeypatch):
 @pytest.mark.parametrize("name", ["mamba", "no_such_family"])
 def test_an_untrainable_family_is_refused_with_the_remedy(name):
     config = config_of(name) if name == "mamba" else {**LARGE, "model_type": name}
-    with pytest.raises(ModelError, match="; name a model of another family$"):
+    with pytest.raises(ModelError, match=r"; name a model of another family$"):
         refuse_untrainable(config)
