@@ -7,6 +7,9 @@ LAKE ?= demo/lake
 # one by one.
 PROCESSES ?= 2
 
+# Tests start hundreds of processes: each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow gpu ui clean
 
 demo: .venv/installed

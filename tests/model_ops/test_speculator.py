@@ -72,8 +72,9 @@ def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, archi
         assert abs(value - metrics[name]) < 0.01, name  # the file rounds its weights to bfloat16
 
 
-@pytest.mark.parametrize("own", [{"architecture": "eagle3"}, {"architecture": "p_eagle"},
-                                 {"architecture": "dflash", "anchors": 3}])
+@pytest.mark.parametrize("own", [
+    {"architecture": "eagle3"}, *(pytest.param(own, marks=pytest.mark.slow) for own in (
+        {"architecture": "p_eagle"}, {"architecture": "dflash", "anchors": 3}))])
 def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, own):
     own = {"ttt_steps": 2, "num_layers": 1, **own}
     speculator.run(job(place, tmp_path / "whole", **own), Progress())

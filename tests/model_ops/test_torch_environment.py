@@ -39,6 +39,7 @@ def growth(whose: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks glibc how much of its heap is in use")
+@pytest.mark.slow
 def test_products_of_ever_new_shapes_do_not_pile_up_their_kernels():
     theirs, ours = growth("torch's"), growth("ours")
     if theirs < 1 << 20:

@@ -14,7 +14,9 @@ from tests.golden.sharding.dump import CASES, golden, path_of, placed, planned, 
 IDS = [path_of(name, mesh).stem for name, mesh in CASES]
 
 
-@pytest.mark.parametrize(("name", "mesh"), CASES, ids=IDS)
+@pytest.mark.parametrize(("name", "mesh"), [
+    pytest.param(*case, id=name, marks=() if name.startswith("llama") else pytest.mark.slow)
+    for case, name in zip(CASES, IDS, strict=True)])
 def test_parameters_lie_where_the_golden_file_says(name, mesh):
     assert written(golden(name, mesh)) == path_of(name, mesh).read_text()
 

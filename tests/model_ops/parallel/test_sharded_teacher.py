@@ -57,6 +57,7 @@ def output(tiny_model, chats, tmp_path_factory):
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "one"])
+@pytest.mark.slow
 def test_two_processes_distil_what_one_distils_with_half_of_the_teacher_each(output, layout):
     said = [json.loads((output / layout / f"rank-{rank}.json").read_text()) for rank in range(2)]
     assert [each["loaded_to"] for each in said] == ["cpu", "meta"], "one process reads the teacher"

@@ -97,6 +97,7 @@ def dumps(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("kind", "one", "other"), PATHS)
+@pytest.mark.slow
 def test_what_one_mesh_wrote_another_reads_bit_for_bit(dumps, kind, one, other):
     written, read = load_file(dumps / f"{kind} {one}.safetensors"), load_file(dumps / f"{kind} {one} to {other}.safetensors")
     assert written.keys() == read.keys() and any(name.startswith("exp_avg_sq of") for name in written)

@@ -83,6 +83,7 @@ def test_a_file_that_is_not_what_it_says_is_quarantined_and_the_rest_is_read(cli
     assert found == [{"kept": 1, "bad": 2}]
 
 
+@pytest.mark.slow
 def test_user_ids_hashed_without_a_key_are_said_once(cli, tmp_path, monkeypatch):
     def said(user, key=None):
         logs = tmp_path / "logs" / "dt=2026-06-01"

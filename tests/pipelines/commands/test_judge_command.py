@@ -3,6 +3,7 @@
 import json
 import random
 
+import pytest
 from judge_server import judge_server, scores
 
 RECIPE = """
@@ -33,6 +34,7 @@ def write_logs(folder):
     (folder / "day.jsonl").write_text("".join(json.dumps(line(number)) + "\n" for number in range(20)))
 
 
+@pytest.mark.slow
 def test_rows_are_judged_once_and_a_judge_that_is_down_is_one_sentence(cli, tmp_path):
     write_logs(tmp_path / "logs")
     recipe, lake = tmp_path / "shop.yaml", tmp_path / "lake"

@@ -45,6 +45,7 @@ def test_a_student_needs_room_for_its_teacher(cli, recipe):
     assert found["weights"] < 3.5e9
 
 
+@pytest.mark.slow
 def test_what_cannot_fit_ends_with_1_and_the_nearest_that_can(cli, recipe):
     done = cli("plan", recipe(layers=6), "--gpus", "1xRTX4090", check=1)
     assert "does not fit 1xRTX4090" in done.stderr

@@ -47,6 +47,7 @@ def lake(tmp_path):
     return Lake.open(tmp_path / "lake")
 
 
+@pytest.mark.slow
 def test_rates_are_tried_once_and_the_best_is_named(recipe, lake, base, chats):
     put(lake, "model", "base_model", base)
     put(lake, "dataset", "sft_dataset", chats)

@@ -115,6 +115,7 @@ print(digest.hexdigest())
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.slow
 def test_another_python_reads_the_same_from_every_file(version):
     """Of model_ops and resources; for each Python that is installed here."""
     python = shutil.which(f"python{version}")

@@ -107,6 +107,7 @@ def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
     assert whole.keys() == gathered.keys()
 
 
+@pytest.mark.slow
 def test_a_wrong_model_is_the_workers_own_sentence(inputs, tmp_path):
     with LocalLauncher() as launcher, pytest.raises(WorkerError, match="ep 2 cannot be used with this qwen3 model"):
         launcher.run(sft(inputs, tmp_path / "experts", {"ep": 2}))

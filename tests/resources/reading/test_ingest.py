@@ -134,7 +134,7 @@ def before_each_commit(monkeypatch, lake, copies):
     return found
 
 
-@pytest.mark.parametrize("commits", [1, 5, 9, 14])
+@pytest.mark.parametrize("commits", [5, *(pytest.param(commits, marks=pytest.mark.slow) for commits in (1, 9, 14))])
 def test_killed_between_commits_and_run_again(demo, tmp_path, monkeypatch, commits):
     _, sources, _ = demo
     calm, struck = Tables(Lake.open(tmp_path / "calm")), Tables(Lake.open(tmp_path / "struck"))
