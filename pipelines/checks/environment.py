@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import urllib3
@@ -116,10 +117,14 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
         found.append(warning("devices", f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days",
                              "run on a machine with an accelerator; millrace plan says which one is large enough"))
         return found
-    for stage in (name for name in sections() if name in recipe.trained) if plan else ():
-        found.append(_planned(recipe, path, stage, devices if count else Counter()))
-        if found[-1].state != "ok":
-            break  # the next stage would lack the same
+    stages = [name for name in sections() if name in recipe.trained] if plan else []
+    if stages:
+        with ThreadPoolExecutor(len(stages)) as pool:  # each waits for a planner, which needs seconds to start
+            planned = list(pool.map(lambda stage: _planned(recipe, path, stage, devices if count else Counter()), stages))
+        for finding in planned:
+            found.append(finding)
+            if finding.state != "ok":
+                break  # the next stage lacks the same
     return found
 
 
