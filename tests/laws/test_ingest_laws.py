@@ -4,6 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ def test_ingest_twice_is_once_and_the_counts_add_up(contents):
         assert again == total and content(tables, TABLES[:4]) == {name: before[name] for name in TABLES[:4]}
 
 
+@pytest.mark.slow
 @LAWS
 @given(files, st.randoms(use_true_random=False))
 def test_the_order_of_objects_does_not_matter(contents, random):

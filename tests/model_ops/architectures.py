@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from transformers import PreTrainedModel
 
 from model_ops.families.table import FAMILIES, SHARDED
 from model_ops.models.tiny_families import tiny_model
+from tests.slow_cases import slow_except
 
 ARCHITECTURES = SHARDED
 """Families of which the fast tests try everything."""
 
-EVERY = [name if name in SHARDED else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+EVERY = slow_except(SHARDED, FAMILIES)
 """All families; the slow tests try those that the fast ones leave out."""
 
 

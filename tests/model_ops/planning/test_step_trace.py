@@ -44,7 +44,8 @@ def measured(layers, tokens, length, checkpointing, **changes):
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
-@pytest.mark.parametrize(("layers", "vocab", "length"), [(3, 96, 128), (7, 2_000, 64), (5, 500, 512)])
+@pytest.mark.parametrize(("layers", "vocab", "length"), [
+    (7, 2_000, 64), *(pytest.param(*shape, marks=pytest.mark.slow) for shape in ((3, 96, 128), (5, 500, 512)))])
 def test_a_step_on_fake_tensors_takes_what_the_real_one_does(layers, vocab, length, checkpointing):
     tokens = 512
     config = AutoConfig.for_model("llama", num_hidden_layers=layers, vocab_size=vocab, tie_word_embeddings=True, **SHAPE)

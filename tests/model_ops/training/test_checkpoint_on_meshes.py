@@ -7,6 +7,8 @@ import torch
 from forked_script import forked_script
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.slow
+
 LAYOUTS = {
     "dense": {"one": {}, "dp": {"dp_shard": 2}, "replicas": {"dp_replicate": 2}, "tp": {"tp": 2},
               "dp x tp": {"dp_shard": 2, "tp": 2}},

@@ -44,8 +44,9 @@ def trained(folder, device, steps=4, **changes):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("precision", "allowed"), [("float32", 1e-3), ("bfloat16", 3e-2)])
-@pytest.mark.parametrize("memory", [{}, {"activation_checkpointing": "selective"},
-                                    {"activation_checkpointing": "full", "offload_activations": True}])
+@pytest.mark.parametrize("memory", [
+    {"activation_checkpointing": "full", "offload_activations": True},
+    *(pytest.param(memory, marks=pytest.mark.slow) for memory in ({}, {"activation_checkpointing": "selective"}))])
 def test_losses_are_those_of_a_cpu_in_float32(tmp_path, device, precision, allowed, memory):
     plain, _ = trained(tmp_path / "plain", "cpu", dry_run=False)
     found, _ = trained(tmp_path / "found", device, precision=precision, **memory)
