@@ -1,6 +1,6 @@
 """Our EAGLE-3 training against the trainers of `speculators` 0.9 and `specforge` 0.2: speed, memory, acceptance of the heads.
 
-    python -m benchmarks.drafter_peers --peers FOLDER --folder FOLDER         # on 2 idle cores
+    python -m benchmarks.drafter_peers --peers FOLDER --folder FOLDER         # on 2 idle cores, an hour
     python -m benchmarks.drafter_peers --peers FOLDER --quick                 # a few steps: the figures mean nothing
 
 FOLDER of --peers gets an environment for each peer, made where it is missing (requirements-speculators.txt,
@@ -12,19 +12,25 @@ Each peer makes its own batches (speculators packs 2,048 tokens a step, specforg
 and OURS IS TRAINED ON EXACTLY THOSE, step by step: the same rows, the same steps, the same tokens. Each process is alone, on
 the same number of threads; the loss is each one's KL.
 
-speculators runs its command line in two ways, and each figure is against the better of them: `defaults` (Muon 1e-3, norms
-before the fusion and before the residual, normed feedback) and `eagle3` (the paper's architecture, ours; AdamW 3e-3 linear).
+speculators runs its command line in two ways: `eagle3` (the paper's architecture, ours; AdamW linear) and `muon` (its own
+defaults: norms before the fusion and before the residual, normed feedback, Muon; AdamW at a tenth of its rate for the rest).
 Attention is `eager` or `sdpa`, whichever is faster in a short run; its default is made for GPUs. Data workers: none, its 12
-would be 12 processes. specforge runs with `sdpa`, DDP (NO_SHARD) of one process, learning rate 3e-3 (its default of 1e-4 is for
-runs a hundred times as long), and rows one by one or as one padded batch, whichever is faster. The changes that make them run
-without a GPU are listed at the top of speculators_peer.py and specforge_peer.py.
+would be 12 processes. specforge runs with `sdpa`, DDP (NO_SHARD) of one process, and rows one by one or as one padded batch,
+whichever is faster. The changes that make them run without a GPU are listed at the top of speculators_peer.py and
+specforge_peer.py.
 
-speed_ratio: our tokens/s over the peer's, steps after the first few; tokens are those of the rows, no padding. memory_ratio:
-our process's largest resident size over the peer's, everything included. tau_ratio: mean acceptance length (K = 5, exact
-decoder, held-out prompts of three workloads, T = 0 and 1) over the peer's; tau_ratio_lowest is its lowest cell. lk_lambda: the
-same steps with our default loss and the optimizer of our other benchmarks (Muon); our KL runs have AdamW 3e-3, as those of the
-peers that have AdamW, the best of 1.5e-3 to 1e-2 for ours. known_served: what an earlier, longer run of speculators reached
-when served by vLLM.
+Learning rates: every way, ours too, is trained at three rates, and at the next one as long as the best is at an end. Best is
+the largest expected acceptance length on validation answers that no training reads. The best way of a peer is then trained
+with three seeds, as ours is, on the peer's rows of each seed.
+
+ours: KL and the start of our trainer (the target's output rows, trained; a layer that begins as a small change of the target's
+deepest state). ours_peer_start: the same but for the peer's start (benchmarks/our_drafter.py), with a rate of its own, so that
+loss and code are compared alone. lk_lambda: ours with our default loss and the optimizer of our other benchmarks.
+
+speed_ratio: our tokens/s over the peer's in short trainings that take turns, after all else, steps after the first few: the
+mean, the smallest and the largest of the pairs; tokens are those of the rows, no padding. memory_ratio: our process's largest
+resident size over the peer's, seed by seed, likewise. tau_gain: mean acceptance length (K = 5, exact decoder, held-out prompts
+of three workloads, T = 0 and 1) over the peer's, less 1, with its 95 % interval over prompts and seeds.
 """
 
 from __future__ import annotations
@@ -39,7 +45,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,34 +61,34 @@ from benchmarks.drafter_peer_formats import (
     write_for_speculators,
     write_rows,
 )
-from benchmarks.house import OPTIMIZER, WORKLOADS, House, K
+from benchmarks.house import MAX_LENGTH, OPTIMIZER, WORKLOADS, House, K
 from benchmarks.record import record
-from model_ops.decoding.acceptance import summarize
+from model_ops.decoding.acceptance import AcceptanceRow, paired_gain, summarize
 from model_ops.decoding.incremental import FINAL
 from model_ops.models.model_directory import read_config
 from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.eagle3_config import default_layer_ids
 from model_ops.speculators.factory import load_draft_model
-from model_ops.speculators.hidden_states import AnswerRow
+from model_ops.speculators.hidden_states import AnswerRow, read_answers
+from model_ops.speculators.teacher import Teacher
+from model_ops.speculators.training_loss import measure_alpha
 
 PROJECT = Path(__file__).resolve().parent.parent
 PEERS = {"speculators": ("speculators==0.9.0", "hs-connectors==0.9.0"), "specforge": ("specforge==0.2.0",)}
-TOKENS_PER_STEP, TTT_STEPS, SEED = 2_048, 3, 0
+TOKENS_PER_STEP, TTT_STEPS = 2_048, 3
+SEEDS = (0, 1, 2)
 TEMPERATURES = {"t0": 0.0, "t1": 1.0}
-FULL = {"prompts": 24, "max_new_tokens": 128, "steps": 60, "short": 6, "warm": 3}
-QUICK = {"prompts": 2, "max_new_tokens": 8, "steps": 2, "short": 0, "warm": 1}
-ADAMW_RATE = 3e-3
+FULL = {"prompts": 24, "max_new_tokens": 128, "steps": 40, "short": 6, "timed": 15, "pairs": 3, "warm": 3}
+QUICK = {"prompts": 2, "max_new_tokens": 8, "steps": 2, "short": 0, "timed": 2, "pairs": 1, "warm": 1}
+RATES, STEP_OF_RATES, MOST_RATES = (1e-3, 3e-3, 1e-2), 3.0, 5
+"""Learning rates that are tried first, the factor between further ones, and how many are tried at most."""
+ADAMW = ("--optimizer", "adamw", "--lr", "{rate}")
 SPECULATORS = {
-    "eagle3": ("--no-norm-before-residual", "--no-norm-before-fc", "--no-norm-output",
-               "--optimizer", "adamw", "--lr", str(ADAMW_RATE)),
-    "defaults": (),
+    "eagle3": ("--no-norm-before-residual", "--no-norm-before-fc", "--no-norm-output", *ADAMW),
+    "muon": ("--muon-lr", "{rate}", "--lr", "{tenth}"),
 }
 """The flags of each way that speculators is run in."""
-KNOWN_SERVED = {"trainer": "speculators 0.9, KL, eager, 498 steps of up to 2,048 tokens", "tokens_per_s_with_states": 570,
-                "tau": {"math": {"t0": 1.97, "t1": 1.82}, "airline": {"t0": 2.66, "t1": 1.84},
-                        "code": {"t0": 1.71, "t1": 1.73}}}
-OURS = {"ttt_steps": TTT_STEPS, "num_speculative_tokens": K, "preset": "quick", "tokens_per_step": TOKENS_PER_STEP,
-        "seed": SEED}
+OURS = {"ttt_steps": TTT_STEPS, "num_speculative_tokens": K, "preset": "quick", "tokens_per_step": TOKENS_PER_STEP}
 
 
 @dataclass
@@ -97,6 +105,35 @@ class Run:
         few = max(1, len(self.losses) // 10)
         return {"tokens_per_s": round(self.tokens_per_s, 1), "peak_mb": round(self.peak_mb), "steps": len(self.losses),
                 "loss": [round(sum(part) / few, 3) for part in (self.losses[:few], self.losses[-few:])]}
+
+
+Way = Callable[[float, int], Run]
+"""A training at a learning rate, with a seed."""
+
+
+@dataclass
+class Tuned:
+    """A way of training at its best rate: the validation's expected acceptance length by rate, and that rate's run."""
+
+    rate: float
+    by_rate: dict[float, float]
+    run: Run
+
+    @property
+    def best(self) -> float:
+        return self.by_rate[self.rate]
+
+
+@dataclass
+class Measured:
+    """Runs of one way, a seed each, and how their heads fare: rows by temperature and seed."""
+
+    runs: list[Run]
+    rows: dict[str, list[list[AcceptanceRow]]]
+
+    def told(self) -> dict[str, Any]:
+        return {"runs": [run.told() for run in self.runs],
+                "tau": {name: [round(summarize(rows)["tau"], 3) for rows in seeds] for name, seeds in self.rows.items()}}
 
 
 def main() -> None:
@@ -138,7 +175,7 @@ def environment(home: Path, peer: str) -> Path:
 def rows_for(rows: list[AnswerRow], tokens: int) -> list[AnswerRow]:
     """A seeded choice of rows that hold at least so many tokens; all of them where they hold fewer."""
     chosen, held = [], 0
-    for row in random.Random(SEED).sample(rows, len(rows)):
+    for row in random.Random(0).sample(rows, len(rows)):
         if held >= tokens:
             break
         chosen.append(row)
@@ -155,6 +192,8 @@ class Bench:
         self.layer_ids = default_layer_ids(self.config.num_hidden_layers)
         self.rows = rows_for(house.rows(), size["steps"] * TOKENS_PER_STEP)
         self.lengths = [len(row.ids) for row in self.rows]
+        self.pairs: dict[str, Callable[[int], tuple[Run, Run]]] = {}
+        self.held_out = read_answers(house.answers() / "validation.parquet", MAX_LENGTH)[0][:4 if self.quick else None]
 
     @property
     def quick(self) -> bool:
@@ -165,29 +204,96 @@ class Bench:
         """Writes the material, trains all, measures all."""
         self.write_material()
         found: dict[str, Any] = {}
-        trainings = {"speculators": self.speculators, "specforge": self.specforge}
+        ways_of = {"speculators": self.speculators, "specforge": self.specforge}
         for peer in self.pythons:
-            theirs = trainings[peer]()
-            best = max(theirs.values(), key=lambda run: run.tokens_per_s)
-            # every way of a peer is fed the same steps
-            ours = self.ours(f"{peer}-kl", best.batches, loss="kl", learning_rate=ADAMW_RATE)
-            taus = {way: self.taus(self.head(peer, run)) for way, run in theirs.items()}
-            own = self.taus(load_draft_model(ours.head))
-            found[peer] = {**compared(ours, own, theirs, taus), "ours": {**ours.told(), "tau": own},
-                           "ways": {way: {**run.told(), "tau": taus[way]} for way, run in theirs.items()}}
-            if peer == "speculators" and not self.quick:
-                lambdas = self.ours(f"{peer}-lk", best.batches, loss="lk_lambda", **OPTIMIZER)
-                tau = self.taus(load_draft_model(lambdas.head))
-                found[peer]["lk_lambda"] = {**lambdas.told(), "tau": tau,
-                                            "tau_ratio": compared(lambdas, tau, theirs, taus)["tau_ratio"]}
+            found[peer] = self.against(peer, ways_of[peer]())
             print(json.dumps({peer: found[peer]}), flush=True)
-        return {**found, "known_served": KNOWN_SERVED, "rows": len(self.rows), "tokens": sum(self.lengths),
-                "threads": self.threads}
+        for peer, pair in self.pairs.items():
+            timed = [pair(number) for number in range(self.size["pairs"])]
+            found[peer] |= {"speed_ratio": mean_and_range([ours.tokens_per_s / theirs.tokens_per_s for ours, theirs in timed]),
+                            "tokens_per_s": [[round(run.tokens_per_s) for run in each] for each in timed]}
+        return {**found, "rows": len(self.rows), "tokens": sum(self.lengths), "threads": self.threads,
+                "prompts": len(WORKLOADS) * self.size["prompts"], "validation_rows": len(self.held_out)}
+
+    def against(self, peer: str, ways: dict[str, Way]) -> dict[str, Any]:
+        """One peer at the best of its ways and rates, and ours on its rows."""
+        tuned = {name: self.tuned(peer, train) for name, train in ways.items()}
+        best = max(tuned, key=lambda name: tuned[name].best)
+        first = tuned[best].run
+        theirs = [first, *(ways[best](tuned[best].rate, seed) for seed in self.seeds[1:])]
+        sides = {peer: self.measured(peer, theirs)}
+        rates = {name: {"rate": each.rate, "validation_tau_by_rate": each.by_rate} for name, each in tuned.items()}
+        plans = {"ours": {"loss": "kl"}, "ours_peer_start": {"loss": "kl", "start": peer},
+                 "lk_lambda": {"loss": "lk_lambda", **OPTIMIZER}}
+        for name, settings in plans.items():
+            def train(rate: float, seed: int, name: str = name, settings: dict[str, Any] = settings) -> Run:
+                return self.ours(f"{peer}-{name}-{rate:g}-{seed}", theirs[seed].batches, seed,
+                                 **{"learning_rate": rate, **settings})
+
+            if "learning_rate" in settings:
+                runs = [train(settings["learning_rate"], seed) for seed in self.seeds]
+            else:
+                chosen = self.tuned("ours", train)
+                rates[name] = {"rate": chosen.rate, "validation_tau_by_rate": chosen.by_rate}
+                runs = [chosen.run, *(train(chosen.rate, seed) for seed in self.seeds[1:])]
+            sides[name] = self.measured("ours", runs)
+        own = partial(self.ours, batches=first.batches[:self.size["timed"]], seed=SEEDS[0], loss="kl",
+                      learning_rate=rates["ours"]["rate"])
+        self.pairs[peer] = partial(self.pair, peer, own, partial(ways[best], tuned[best].rate, SEEDS[0]))
+        others = {name: side for name, side in sides.items() if name != peer}
+        return {"way": best, "rates": rates,
+                "memory_ratio": mean_and_range([ours.peak_mb / other.peak_mb
+                                                for ours, other in zip(sides["ours"].runs, theirs, strict=True)]),
+                "tau_gain": {name: gains(side.rows, sides[peer].rows) for name, side in others.items()},
+                "sides": {name: side.told() for name, side in sides.items()}}
+
+    def pair(self, peer: str, own: Callable[..., Run], theirs: Callable[..., Run], number: int) -> tuple[Run, Run]:
+        """Ours and the peer's in a short training each, one after the other; they take turns at being the first."""
+        sides = {"ours": lambda: own(f"{peer}-timed-{number}"),
+                 "theirs": lambda: theirs(steps=self.size["timed"], again=number + 1)}
+        runs = {side: sides[side]() for side in sorted(sides, reverse=number % 2 == 1)}
+        return runs["ours"], runs["theirs"]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return SEEDS[:1] if self.quick else SEEDS
+
+    def tuned(self, side: str, train: Way) -> Tuned:
+        """Trains at the rates with the first seed, and at further ones as long as the best is at an end."""
+        runs: dict[float, Run] = {}
+        reached: dict[float, float] = {}
+        waiting = list(RATES[1:2] if self.quick else RATES)
+        while waiting:
+            rate = waiting.pop(0)
+            runs[rate] = train(rate, SEEDS[0])
+            reached[rate] = round(self.validation_tau(self.head(side, runs[rate])), 4)
+            if not waiting and not self.quick and len(runs) < MOST_RATES:
+                waiting = next_rate(reached)
+        best = max(reached, key=reached.__getitem__)
+        return Tuned(best, dict(sorted(reached.items())), runs[best])
+
+    def validation_tau(self, model: DraftModel) -> float:
+        """Expected acceptance length of chains of K along the validation's answers."""
+        teacher = Teacher(self.house.runner.head.weight, model.target_ids)
+        with torch.no_grad():
+            return measure_alpha(model.eval(), teacher, self.held_out, self.held_out_states, K)["validation_expected_tau"]
+
+    def measured(self, side: str, runs: list[Run]) -> Measured:
+        """The heads of these runs on the held-out prompts, in the exact decoder."""
+        rows: dict[str, list[list[AcceptanceRow]]] = {name: [] for name in TEMPERATURES}
+        prompts = [prompt for workload in WORKLOADS for prompt in self.house.prompts[workload][:self.size["prompts"]]]
+        for run in runs:
+            drafter = self.head(side, run).ready_to_draft(self.house.runner.dtype).drafter()
+            for name, temperature in TEMPERATURES.items():
+                rows[name].append(self.house.measured({"drafter": drafter}, prompts, temperature,
+                                                      max_new_tokens=self.size["max_new_tokens"]))
+        return Measured(runs, rows)
 
     def write_material(self) -> None:
         """Hidden states, once, in each peer's own form. speculators insists on a validation row: the shortest one again."""
         captured = self.house.states(self.rows, (*self.layer_ids, self.config.num_hidden_layers, FINAL))
         self.house.states(self.rows, self.layer_ids)
+        self.held_out_states = self.house.states(self.held_out, self.layer_ids)
         write_rows(self.rows, self.folder / "rows.jsonl")
         if "specforge" in self.pythons:
             write_for_specforge(self.rows, captured, self.folder / "specforge")
@@ -199,39 +305,46 @@ class Bench:
             shutil.copyfile(states / f"hs_{shortest}.safetensors", states / f"hs_{len(self.rows)}.safetensors")
             write_rows([*self.rows, self.rows[shortest]], folder / "rows.jsonl")
 
-    def speculators(self) -> dict[str, Run]:
+    def speculators(self) -> dict[str, Way]:
         """Its two ways, with the attention that is faster here."""
-        attention = self.faster({name: lambda steps, name=name: self.speculators_run(f"try-{name}", name, (), steps)
-                                 for name in ("eager", "sdpa")})
-        ways = dict(list(SPECULATORS.items())[:1]) if self.quick else SPECULATORS
-        return {way: self.speculators_run(way, attention, flags, self.size["steps"]) for way, flags in ways.items()}
+        def train(name: str, attention: str, rate: float, seed: int, steps: int, again: int = 0) -> Run:
+            flags = [text.format(rate=rate, tenth=rate / 10) for text in SPECULATORS[name]]
+            return self.speculators_run(f"{name}-{attention}-{rate:g}-{seed}-{steps}-{again}", attention, flags, seed, steps)
 
-    def speculators_run(self, name: str, attention: str, flags: tuple[str, ...], steps: int) -> Run:
+        attention = self.faster({each: partial(train, "eagle3", each, RATES[0], SEEDS[0]) for each in ("eager", "sdpa")})
+        ways = list(SPECULATORS)[:1] if self.quick else SPECULATORS
+        return {name: partial(train, name, attention, steps=self.size["steps"]) for name in ways}
+
+    def speculators_run(self, name: str, attention: str, flags: Sequence[str], seed: int, steps: int) -> Run:
         data, output = self.folder / "speculators", self.folder / f"speculators-{name}"
         train_share = (len(self.rows) + 0.5) / (len(self.rows) + 1)
         words = {
             "verifier-name-or-path": self.house.target, "data-path": data, "hidden-states-path": data / "hidden_states",
             "on-missing": "raise", "speculator-type": "eagle3", "target-layer-ids": self.layer_ids, "ttt-steps": TTT_STEPS,
             "total-seq-len": TOKENS_PER_STEP, "train-data-ratio": train_share, "num-workers": 0, "draft-attn-impl": attention,
-            "loss-implementation": "eager", "seed": SEED, "save-path": output, "log-dir": self.folder / "logs",
+            "loss-implementation": "eager", "seed": seed, "save-path": output, "log-dir": self.folder / "logs",
         }
         told = [text for word, value in words.items()
                 for text in (f"--{word}", *(map(str, value) if isinstance(value, tuple) else [str(value)]))]
         result = self.peer("speculators", name, {
-            "rows": str(data / "rows.jsonl"), "data": str(data), "steps": steps, "seed": SEED,
+            "rows": str(data / "rows.jsonl"), "data": str(data), "steps": steps, "seed": seed,
             "total_seq_len": TOKENS_PER_STEP, "flags": [*told, *flags]})
         newest = max((path for path in output.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
         return self.run(result, newest)
 
-    def specforge(self) -> dict[str, Run]:
+    def specforge(self) -> dict[str, Way]:
         """Its rows one by one or as one batch, whichever is faster here."""
         at_once = max(1, round(TOKENS_PER_STEP / (sum(self.lengths) / len(self.lengths))))
         ways = {"one by one": (1, at_once), "one batch": (at_once, 1)}
-        way = self.faster({name: lambda steps, name=name: self.specforge_run(f"try-{name.replace(' ', '-')}",
-                                                                                *ways[name], steps) for name in ways})
-        return {way: self.specforge_run("run", *ways[way], self.size["steps"])}
 
-    def specforge_run(self, name: str, batch_size: int, accumulation: int, steps: int) -> Run:
+        def train(name: str, rate: float, seed: int, steps: int, again: int = 0) -> Run:
+            run = f"{name.replace(' ', '-')}-{rate:g}-{seed}-{steps}-{again}"
+            return self.specforge_run(run, *ways[name], rate, seed, steps)
+
+        name = self.faster({each: partial(train, each, RATES[0], SEEDS[0]) for each in ways})
+        return {name: partial(train, name, steps=self.size["steps"])}
+
+    def specforge_run(self, name: str, batch_size: int, accumulation: int, rate: float, seed: int, steps: int) -> Run:
         output, target, draft = (self.folder / f"specforge-{name}", self.folder / "indexed-target",
                                  self.folder / "specforge-draft.json")
         index_target(self.house.target, target)
@@ -244,27 +357,27 @@ class Bench:
                      "cache_dir": str(self.folder / "specforge-cache")},
             "training": {"strategy": "eagle3", "max_steps": steps, "batch_size": batch_size, "accumulation_steps": accumulation,
                          "num_epochs": math.ceil(steps * batch_size * accumulation / len(self.rows)) + 1,
-                         "fsdp_sharding": "NO_SHARD", "learning_rate": ADAMW_RATE, "ttt_length": TTT_STEPS,
-                         "attention_backend": "sdpa", "log_interval": 1, "seed": SEED},
+                         "fsdp_sharding": "NO_SHARD", "learning_rate": rate, "ttt_length": TTT_STEPS,
+                         "attention_backend": "sdpa", "log_interval": 1, "seed": seed},
             "run_id": "peer", "output_dir": str(output),
         }))
         result = self.peer("specforge", name, {"config": str(config), "head": str(output / "head")})
         return self.run(result, output / "head")
 
-    def ours(self, name: str, batches: list[list[int]], **settings: Any) -> Run:
+    def ours(self, name: str, batches: list[list[int]], seed: int, start: str = "ours", **settings: Any) -> Run:
         output = self.folder / f"ours-{name}"
         states = self.house.states(self.rows, self.layer_ids)
         result = self.child([sys.executable, "-m", "benchmarks.our_drafter"], f"ours-{name}", {
             "target": str(self.house.target), "rows": str(self.folder / "rows.jsonl"), "states": str(states.folder.parent),
-            "batches": batches, "output": str(output),
-            "settings": {**OURS, **settings, "draft_vocab_size": self.config.vocab_size}}, {})
+            "batches": batches, "output": str(output), "start": start,
+            "settings": {**OURS, "seed": seed, **settings, "draft_vocab_size": self.config.vocab_size}}, {})
         return self.run({**result, "batches": batches}, output)
 
-    def faster(self, ways: dict[str, Any]) -> str:
+    def faster(self, ways: dict[str, Callable[..., Run]]) -> str:
         """The way whose short run was faster; the first with --quick."""
         if self.quick:
             return next(iter(ways))
-        return max(ways, key=lambda way: ways[way](self.size["short"]).tokens_per_s)
+        return max(ways, key=lambda way: ways[way](steps=self.size["short"]).tokens_per_s)
 
     def peer(self, peer: str, name: str, job: dict[str, Any]) -> dict[str, Any]:
         script = PROJECT / "benchmarks" / f"{peer}_peer.py"
@@ -290,36 +403,32 @@ class Bench:
         return Run(tokens / sum(step["seconds"] for step in result["steps"][steady]), result["peak_mb"],
                    [step["loss"] for step in result["steps"]], result["batches"], head)
 
-    def head(self, peer: str, run: Run) -> DraftModel:
-        if peer == "speculators":
+    def head(self, side: str, run: Run) -> DraftModel:
+        if side == "speculators":
             return read_speculators_head(run.head, self.config)
-        return read_specforge_head(run.head, self.config, self.layer_ids)
-
-    def taus(self, model: DraftModel) -> dict[str, dict[str, float]]:
-        def tau(workload: str, temperature: float) -> float:
-            rows = self.house.measured({"drafter": model.drafter()}, self.house.prompts[workload][:self.size["prompts"]],
-                                       temperature, max_new_tokens=self.size["max_new_tokens"])
-            return round(summarize(rows)["tau"], 3)
-
-        model = model.ready_to_draft(self.house.runner.dtype)
-        return {workload: {name: tau(workload, temperature) for name, temperature in TEMPERATURES.items()}
-                for workload in WORKLOADS}
+        if side == "specforge":
+            return read_specforge_head(run.head, self.config, self.layer_ids)
+        return load_draft_model(run.head)
 
 
-def compared(ours: Run, own: dict[str, dict[str, float]], theirs: dict[str, Run],
-             taus: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """Against the fastest, the smallest and the best of a peer's ways."""
-    fastest = max(run.tokens_per_s for run in theirs.values())
-    smallest = min(run.peak_mb for run in theirs.values())
-    best = max(taus.values(), key=mean_tau)
-    cells = [own[workload][name] / best[workload][name] for workload in WORKLOADS for name in TEMPERATURES]
-    return {"speed_ratio": round(ours.tokens_per_s / fastest, 3), "memory_ratio": round(ours.peak_mb / smallest, 3),
-            "tau_ratio": round(mean_tau(own) / mean_tau(best), 3), "tau_ratio_lowest": round(min(cells), 3)}
+def next_rate(reached: dict[float, float]) -> list[float]:
+    """[the rate beyond the best one], where the best is the lowest or the highest of those tried; else []."""
+    rates = sorted(reached)
+    best = max(reached, key=reached.__getitem__)
+    if best == rates[-1]:
+        return [best * STEP_OF_RATES]
+    return [best / STEP_OF_RATES] if best == rates[0] else []
 
 
-def mean_tau(taus: dict[str, dict[str, float]]) -> float:
-    values = [tau for by_temperature in taus.values() for tau in by_temperature.values()]
-    return sum(values) / len(values)
+def mean_and_range(values: Sequence[float]) -> list[float]:
+    """[mean, smallest, largest]"""
+    return [round(value, 3) for value in (sum(values) / len(values), min(values), max(values))]
+
+
+def gains(ours: dict[str, list[list[AcceptanceRow]]], theirs: dict[str, list[list[AcceptanceRow]]]) -> dict[str, list[float]]:
+    """Our acceptance length over theirs, less 1, by temperature, each with its 95 % interval."""
+    found = {name: paired_gain(theirs[name], ours[name]) for name in TEMPERATURES}
+    return {name: [round(value, 4) for value in (gain.share, gain.low, gain.high)] for name, gain in found.items()}
 
 
 def index_target(target: Path, folder: Path) -> None:

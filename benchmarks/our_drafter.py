@@ -3,7 +3,7 @@
     python -m benchmarks.our_drafter JOB.json RESULT.json
 
 JOB: threads, target, rows (jsonl), states (the cache's folder), batches (the rows of every step), settings (of the
-speculator), output. RESULT: peak_mb, steps (seconds, tokens, loss). The drafter lies in output.
+speculator), start, output. RESULT: peak_mb, steps (seconds, tokens, loss). The drafter lies in output.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from model_ops.decoding.target import load_runner  # noqa: E402
 from model_ops.models.target_digest import target_digest  # noqa: E402
 from model_ops.operations.speculator import new_drafter  # noqa: E402
 from model_ops.progress import Progress  # noqa: E402
+from model_ops.speculators.eagle3 import Eagle3  # noqa: E402
 from model_ops.speculators.hidden_states import AnswerRow, HiddenStates  # noqa: E402
 from model_ops.speculators.registry import speculator_settings  # noqa: E402
 from model_ops.speculators.settings import SpeculatorSettings  # noqa: E402
@@ -50,6 +51,8 @@ def main() -> None:
     rows = [AnswerRow(**json.loads(line)) for line in Path(job["rows"]).read_text().splitlines()]
     runner = load_runner(target)
     model, _ = new_drafter(target, runner, rows, [], settings)
+    if job["start"] != "ours":
+        begin_as(job["start"], model)
     states = HiddenStates(Path(job["states"]), rows, model.capture, target_digest(target))
     states.compute(runner, Progress())
     loss = SpeculatorLoss(Teacher(runner.head.weight, model.target_ids), settings)
@@ -59,6 +62,21 @@ def main() -> None:
     steps = [{"seconds": line["tokens"] / line["tokens_per_second"], "tokens": line["tokens"], "loss": line["loss"]}
              for line in lines]
     Path(sys.argv[2]).write_text(json.dumps({"peak_mb": peak_mb(), "steps": steps}))
+
+
+def begin_as(peer: str, model: Eagle3) -> None:
+    """The peer's start in our model, read in its code: all layers random with standard deviation 0.02 and all norms 1; the
+    output rows random as well and trained (specforge 0.2), or the target's and frozen (speculators 0.9)."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.startswith("embed_tokens.") or (name.startswith("lm_head.") and peer == "speculators"):
+                continue
+            if parameter.ndim == 2:
+                torch.nn.init.normal_(parameter, std=0.02)
+            else:
+                parameter.fill_(1.0)
+    if peer == "speculators":
+        model.lm_head.weight.requires_grad_(False)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from benchmarks.drafter_peer_formats import (
     write_for_speculators,
     write_rows,
 )
-from benchmarks.drafter_peers import Run, compared, index_target, rows_for, specforge_draft
-from benchmarks.our_drafter import GivenSteps
+from benchmarks.drafter_peers import index_target, mean_and_range, next_rate, rows_for, specforge_draft
+from benchmarks.our_drafter import GivenSteps, begin_as
 from model_ops.decoding.incremental import FINAL
 from model_ops.decoding.target import load_runner
 from model_ops.models.model_directory import read_config
+from model_ops.operations.speculator import new_drafter
 from model_ops.progress import Progress
 from model_ops.speculators.eagle3 import Eagle3
 from model_ops.speculators.eagle3_config import Eagle3Config
@@ -159,12 +160,23 @@ def test_rows_are_drawn_until_they_hold_the_tokens():
     assert len(rows_for(many, 10**9)) == 50
 
 
-def test_each_figure_is_against_the_better_of_a_peers_ways(tmp_path):
-    def taus(value):
-        return {workload: {"t0": value, "t1": value} for workload in ("math", "airline", "code")}
+def test_a_rate_is_tried_beyond_the_best_one_as_long_as_that_is_at_an_end():
+    assert next_rate({1e-3: 1.2, 3e-3: 1.4, 1e-2: 1.3}) == []
+    assert next_rate({1e-3: 1.2, 3e-3: 1.3, 1e-2: 1.4}) == [pytest.approx(3e-2)]
+    assert next_rate({1e-3: 1.5, 3e-3: 1.3, 1e-2: 1.4}) == [pytest.approx(1e-3 / 3)]
 
-    ours = Run(300.0, 700.0, [1.0], [[0]], tmp_path)
-    theirs = {"defaults": Run(100.0, 1_000.0, [1.0], [[0]], tmp_path), "eagle3": Run(200.0, 1_400.0, [1.0], [[0]], tmp_path)}
-    uneven = {**taus(2.0), "code": {"t0": 1.0, "t1": 2.0}}
-    assert compared(ours, uneven, theirs, {"defaults": taus(1.6), "eagle3": taus(1.25)}) == {
-        "speed_ratio": 1.5, "memory_ratio": 0.7, "tau_ratio": pytest.approx(11 / 6 / 1.6, abs=1e-3), "tau_ratio_lowest": 0.625}
+
+def test_ratios_of_repeats_are_told_with_their_range():
+    assert mean_and_range([2.0, 1.0, 1.5]) == [1.5, 1.0, 2.0]
+
+
+def test_begun_as_a_peer_begins_the_head_is_the_targets_and_frozen_or_random_and_trained(written):
+    root, runner, _ = written
+    for peer, frozen in (("speculators", True), ("specforge", False)):
+        model, _ = new_drafter(root / "target", runner, ROWS, [], speculator_settings(architecture="eagle3", draft_vocab_size=96).resolved())
+        head = model.lm_head.weight.detach().clone()
+        embedding = model.embed_tokens.weight.detach().clone()
+        begin_as(peer, model)
+        assert torch.equal(model.lm_head.weight, head) == frozen and model.lm_head.weight.requires_grad != frozen
+        assert torch.equal(model.embed_tokens.weight, embedding)
+        assert abs(float(model.fc.weight.std()) - 0.02) < 0.002 and torch.equal(model.norm.weight, torch.ones_like(model.norm.weight))
