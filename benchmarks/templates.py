@@ -84,7 +84,7 @@ def judge(template: str, kind: str) -> str:
             whole = served(tokenizer, messages[:index + 1], tools, False)
         except REFUSALS:
             return "-"
-        said = [message["content"] or "", *(call["function"]["name"] for call in message.get("tool_calls", []))]
+        said = said_in(message)
         added = whole[len(shared_beginning(prompt, whole)):]
         if any(part not in added for part in said) or not shows_parts(messages[:index], prompt):
             return "-"
@@ -119,9 +119,15 @@ def says(answer: str, end: str, prompt: str, whole: str, message: dict[str, Any]
     reply = answer.partition(thought)[2] if opened and thought else answer
     place = whole.rfind(reply.strip())
     after = whole[place + len(reply.strip()):].strip()
-    named = [call["function"]["name"] for call in message.get("tool_calls", [])]
     return bool(reply.strip()) and place >= 0 and (after.startswith(end.strip()) or not after) and not (
-        opened and thought in reply) and all(part in reply for part in [message["content"] or "", *named])
+        opened and thought in reply) and all(part in reply for part in said_in(message))
+
+
+def said_in(message: dict[str, Any]) -> list[str]:
+    """What an answer has to show: its content, the functions that it calls, and each argument of each call."""
+    functions = [call["function"] for call in message.get("tool_calls", [])]
+    arguments = [str(value) for function in functions for value in json.loads(function["arguments"]).values()]
+    return [message["content"] or "", *(function["name"] for function in functions), *arguments]
 
 
 def answers_of(document: Any) -> list[tuple[list[int], list[int]]]:

@@ -40,6 +40,14 @@ class EndOfTurn:
         return (answer if self.added[:1].isspace() else answer.rstrip("\n")) + (self.added or eos or "")
 
 
+    def removed(self, answer: str, eos: str | None) -> str:
+        """The answer without its end of turn: of an answer that was cut, the model has said no more."""
+        whole = self.applied(answer, eos)
+        last = next((end for end in sorted((self.added, eos or "", *self.specials), key=len, reverse=True)
+                     if end and whole.endswith(end)), "")
+        return whole.removesuffix(last)
+
+
 def end_of_turn(question: str, alone: str, followed: str, specials: Sequence[str]) -> EndOfTurn:
     """The end of an answer.
 

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable, shared_beginning
 from model_ops.rendering.row import Row, request_of
 from model_ops.rendering.server_messages import (
+    LEARNT_CUT,
     LEARNT_REASONING,
     called_functions,
     reasoning_of,
@@ -25,9 +26,11 @@ from model_ops.rendering.server_messages import (
     with_reasoning,
     without_reasoning,
 )
-from model_ops.rendering.thought_marks import block_at_end, empty_block, without_block
+from model_ops.rendering.thought_marks import block_at_end, empty_block, opens_block, without_block
 
 Thinking = Literal["keep", "strip", "empty"]
+
+LEFT_OUT = "the chat template leaves out the tool calls"
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,20 @@ def _learnt(row: Row, index: int, template: ChatTemplate, thinking: Thinking) ->
     bare = without_reasoning(message)
     said = with_reasoning(bare, reasoning) if reasoning else bare
     prompt, calls = template.prompt(row, index), called_functions(message)
-    answer = _after(prompt, template.through(row, index, said), reasoning, template, row.messages[:index + 1])
+    rendered = template.through(row, index, said)
+    _refuse_fewer_calls(row, index, said, rendered, template)
+    answer = _after(prompt, rendered, reasoning, template, row.messages[:index + 1])
     if reasoning and reasoning.strip() not in answer and (inside := empty_block(answer)):
         answer = f"{answer[:inside[0]]}{reasoning.strip()}{answer[inside[1]:]}"  # written only in the middle of a tool loop
     if thinking == "empty" and not reasoning and template.reasoning_block and block_at_end(prompt) is None \
             and without_block(answer) == answer:
         answer = "".join(template.reasoning_block) + answer
-    _refuse_loss(answer, message, calls)
-    return LearntTurn(index, prompt, template.end_of_turn(bool(calls)).applied(answer, template.tokenizer.eos_token))
+    _refuse_loss(answer, message, calls, reasoning)
+    end, eos = template.end_of_turn(bool(calls)), template.tokenizer.eos_token
+    if message.get(LEARNT_CUT):
+        _refuse_cut_calls(message, calls)
+        return LearntTurn(index, prompt, end.removed(answer, eos))
+    return LearntTurn(index, prompt, end.applied(answer, eos))
 
 
 def _after(prompt: str, rendered: str, reasoning: str | None, template: ChatTemplate,
@@ -122,13 +131,36 @@ def _after_words(prompt: str, rendered: str, reasoning: str | None, template: Ch
     return f"{reasoning or ''}{end}{answer}"
 
 
-def _refuse_loss(answer: str, message: dict[str, Any], calls: list[str]) -> None:
-    """Raises Unrenderable if the template leaves out the answer's tool calls, or the content of an answer without calls."""
+def _refuse_loss(answer: str, message: dict[str, Any], calls: list[str], reasoning: str | None) -> None:
+    """Raises Unrenderable if the template leaves out the answer's tool calls, or what an answer without calls says."""
     if any(name not in answer for name in calls):
-        raise Unrenderable("the chat template leaves out the tool calls")
+        raise Unrenderable(LEFT_OUT)
     content = message.get("content")
+    if isinstance(content, str) and opens_block(content):
+        raise Unrenderable("an answer begins a block of reasoning and does not end it")
     if not calls and isinstance(content, str) and without_block(content).strip() not in answer:
         raise Unrenderable("the chat template leaves out the answer's content")
+    if not calls and not content and (reasoning or "").strip() not in answer.strip():
+        raise Unrenderable("an answer holds only reasoning, which the chat template does not write")
+    if not calls and not content and not reasoning:
+        raise Unrenderable("an assistant message has neither content nor a tool call")
+
+
+def _refuse_fewer_calls(row: Row, index: int, said: dict[str, Any], rendered: str, template: ChatTemplate) -> None:
+    """Raises Unrenderable if the template writes only some of an answer's calls, as gpt-oss's does (the first one alone): then
+    the answer without one of them is rendered the same."""
+    calls = said.get("tool_calls")
+    if not isinstance(calls, list) or len(calls) < 2:
+        return
+    for place in range(len(calls)):
+        if template.through(row, index, {**said, "tool_calls": calls[:place] + calls[place + 1:]}) == rendered:
+            raise Unrenderable(LEFT_OUT)
+
+
+def _refuse_cut_calls(message: dict[str, Any], calls: list[str]) -> None:
+    """Raises Unrenderable if nobody can say where in the rendering an answer was cut."""
+    if calls or not message.get("content"):
+        raise Unrenderable("an answer was cut at the token limit before its content")
 
 
 def _without_shared_space(text: str, space: str) -> str:

@@ -21,6 +21,9 @@ LEARNT_REASONING = "learnt_reasoning"
 """Key of the reasoning that a model gave with an answer and that the later requests of the conversation did not repeat: it is
 learnt with the answer, and it is no part of the later context."""
 
+LEARNT_CUT = "learnt_cut"
+"""Key of an answer that ended at the token limit: the model did not say an end of turn, so none is learnt."""
+
 Arguments = Literal["object", "text"]
 
 

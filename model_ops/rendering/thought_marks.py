@@ -51,6 +51,12 @@ def without_block(text: str) -> str:
     return text
 
 
+def opens_block(text: str) -> bool:
+    """Whether a text begins with a block of reasoning that it does not end."""
+    bare = text.lstrip()
+    return any(bare.startswith(begin) and end not in bare for begin, end in MARKS)
+
+
 def empty_block(text: str) -> tuple[int, int] | None:
     """(first character inside, first character of the end mark) of an empty block of reasoning at the beginning of a text."""
     for begin, end in MARKS:

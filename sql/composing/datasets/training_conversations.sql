@@ -1,8 +1,8 @@
 -- Conversations to train on: rows that no other row contains. An assistant message has weight 1 if its own interaction was kept
 -- by curation, else 0 (context only). Reasoning that the model gave with an earlier answer and that later requests leave out is
 -- learnt with that answer and is no part of the later context (learnt_reasoning); so is the request of that answer where it
--- differs (learnt_request). Where several rows end in the same message (exact copies that curation let through), the
--- first is listed in its place and the others come after the row's own id.
+-- differs (learnt_request). An answer that ended at the token limit has learnt_cut. Where several rows end in the same message
+-- (exact copies that curation let through), the first is listed in its place and the others come after the row's own id.
 -- needs: contained_rows, curated
 -- makes: temp table training_conversations (curated.*, chat, interaction_ids)
 create or replace temp table training_conversations as
@@ -26,6 +26,7 @@ weighed as (
             when message ->> '$.role' = 'assistant' then json_merge_patch(message, json_object(
                 'weight', if(carried_rows.carried_ids is null, 0, 1),
                 'learnt_reasoning', nullif(trim(said.reasoning), ''),
+                'learnt_cut', nullif(coalesce(said.finish_reason in ('length', 'max_tokens'), false), false),
                 'learnt_request', case when said.request is distinct from containing.request then
                     coalesce(cast(said.request as json), if(said.interaction_id is null, null, '{}'::json)) end
             ))
@@ -51,7 +52,8 @@ select
         when text is not null or token_ids is not null then '[]'
         else cast(to_json(list_append(
             prompt, json_merge_patch(cast(completion as json), json_object(
-                'role', 'assistant', 'weight', 1, 'reasoning_content', nullif(trim(reasoning), '')
+                'role', 'assistant', 'weight', 1, 'reasoning_content', nullif(trim(reasoning), ''),
+                'learnt_cut', nullif(coalesce(finish_reason in ('length', 'max_tokens'), false), false)
             ))
         )) as varchar)
     end as chat,

@@ -22,6 +22,8 @@ TEMPLATES = sorted(SHARED.glob("*.jinja")) if SHARED.exists() else []
 HEADER = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
           "{% if m.role == 'assistant' and WRITTEN %}{{ '<think>\n' + (m.reasoning_content or '') + '\n</think>\n\n' }}{% endif %}"
           "{{ m.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}ASKED{% endif %}")
+PLAIN = ("{% for m in messages %}{{ m.role + ':' + m.content }}<|im_end|>{% endfor %}"
+         "{% if add_generation_prompt %}assistant:{% endif %}")
 THINKS = HEADER.replace("WRITTEN", "loop.last")
 OFF_SWITCH = "{% if enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% else %}{{ '<think>\n' }}{% endif %}"
 TALK = [user("one"), answer("1", reasoning="because"), user("two"), answer("2")]
@@ -157,7 +159,7 @@ def test_documents_of_the_request_are_rendered():
 
 
 def test_named_templates_are_chosen_as_a_server_chooses():
-    plain = "{% for m in messages %}{{ m.role + ':' + m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+    plain = PLAIN
     tokenizer = tokenizer_of(plain)
     tokenizer.chat_template = {"default": plain, "tool_use": "TOOLS " + plain}
     row = [user("one"), answer("1")]
@@ -183,10 +185,41 @@ def test_rows_that_cannot_be_rendered_are_left_out_counted_and_bounded():
     (answer(" "), "neither content nor a tool call"), (answer("1", weight=2), "neither 0"),
     (answer("1", tool_calls=[call(1, "Oslo")]), "leaves out the tool calls")])
 def test_what_cannot_be_taught_is_named(message, reason):
-    template = "{% for m in messages %}{{ m.role + ':' + m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+    template = PLAIN
     with pytest.raises(Unrenderable, match=reason):
         said(template, [user("one"), message])
     assert said(template, [user("one"), {**message, "weight": 0}]) == []
+
+
+@pytest.mark.parametrize(("message", "reason"), [
+    (answer("", reasoning="hm"), "holds only reasoning"), (answer("<think>\nstill thinking"), "does not end it")])
+def test_thoughts_that_the_template_cannot_teach_are_named(message, reason):
+    with pytest.raises(Unrenderable, match=reason):
+        said(PLAIN, [user("one"), message])
+    assert said(THINKS.replace("ASKED", ""), [user("one"), answer("", reasoning="hm")])[0][1] == "<think>\nhm\n</think>\n\n<|im_end|>"
+
+
+ONE_CALL = PLAIN.replace("m.content", "m.content ~ (m.tool_calls[0].function | tojson if m.tool_calls else '')")
+ALL_CALLS = PLAIN.replace("m.content", "m.content ~ (m.tool_calls | map(attribute='function') | list | tojson if m.tool_calls else '')")
+
+
+def test_a_template_that_writes_only_the_first_of_several_calls_is_refused_for_them():
+    """As gpt-oss's does: two calls of one function, which the first one's name would hide."""
+    both = answer("", tool_calls=[call(1, "Paris"), call(2, "Rome")])
+    with pytest.raises(Unrenderable, match="leaves out the tool calls"):
+        said(ONE_CALL, [user("one"), both], tools=TOOLS)
+    assert "Paris" in said(ONE_CALL, [user("one"), answer("", tool_calls=[call(1, "Paris")])], tools=TOOLS)[0][1]
+    assert "Rome" in said(ALL_CALLS, [user("one"), both], tools=TOOLS)[0][1]
+    same = answer("", tool_calls=[call(1, "Paris"), call(2, "Paris")])
+    assert said(ALL_CALLS, [user("one"), same], tools=TOOLS)[0][1].count("Paris") == 2
+
+
+def test_an_answer_that_was_cut_teaches_no_end_of_turn():
+    assert said(PLAIN, [user("one"), answer("It is", learnt_cut=True)])[0][1] == "It is"
+    texts, _ = learnt(PLAIN, [user("one"), answer("It is", learnt_cut=True), user("go on"), answer("4.")])
+    assert texts == ["It is4.<|im_end|>"]
+    with pytest.raises(Unrenderable, match="cut at the token limit"):
+        said(ALL_CALLS, [user("one"), answer("", tool_calls=[call(1, "Oslo")], learnt_cut=True)], tools=TOOLS)
 
 
 def test_a_damaged_settings_file_is_named(tmp_path):
@@ -207,7 +240,7 @@ def served(tokenizer, prompt, said, reason="stop"):
     ('{"t":  4}<|im_end|>', "stop", '{"t":  4}<|im_end|>'), ('{"t":  4}', "tool_calls", '{"t":  4}<|im_end|>'),
     ('{"t":', "length", '{"t":')])
 def test_exact_served_ids_beat_rendering(said, reason, wanted):
-    template = "{% for m in messages %}{{ m.role + ':' + m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+    template = PLAIN
     tokenizer = tokenizer_of(template)
     row = Row("row", [user("one"), answer('{"t": 4}')], interaction_ids=("i1",))
     documents, counts = tokenize([row], tokenizer, 100, served=served(tokenizer, "user:one<|im_end|>assistant:", said, reason))
