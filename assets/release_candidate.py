@@ -76,5 +76,6 @@ def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     problems = recheck(workshop.lake, directory) + superseded(workshop.lake, directory)
     gates = [gate.model_dump() for gate in read_release(directory).gates]
     return dg.AssetCheckResult(
-        passed=not problems, metadata={"gates": table(gates), "problems": "; ".join(problems) or "none"}
+        passed=not problems, description="; ".join(problems) or None,
+        metadata={"gates": table(gates), "problems": "; ".join(problems) or "none"}
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -120,6 +121,12 @@ def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: t
         outer=sum(parameter.numel() for parameter in model.parameters()) - of_block,
         adapters=rank * _adapted_widths(model, targets),
         experts=sum(parameter.numel() for name, parameter in named.items() if "experts." in name))
+
+
+def refuse_unmatched_targets(config: PreTrainedConfig, targets: Sequence[str]) -> None:
+    """Raises ModelError for a LoRA target that no layer of the whole model matches; no weight is created."""
+    with torch.device("meta"):
+        adapted_names(AutoModelForCausalLM.from_config(config), list(targets))
 
 
 def _adapted_widths(model: PreTrainedModel, targets: tuple[str, ...] | None) -> int:

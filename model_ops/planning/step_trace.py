@@ -243,7 +243,8 @@ AttentionInterface.register("traced_fused", _traced_fused)
 def _with_layers(config: PreTrainedConfig, layers: int) -> PreTrainedConfig:
     changed = copy.deepcopy(config)
     if getattr(changed, "layer_types", None):
-        changed.layer_types = list(changed.layer_types)[-layers:]
+        kinds = list(changed.layer_types)
+        changed.layer_types = (kinds[-1:] * (layers - len(kinds)) + kinds)[-layers:]
     changed.num_hidden_layers = layers
     return changed
 

@@ -54,7 +54,7 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
     directory = Path(base.name)
     parts = [
         Check(CHECK, lambda: _whole(directory, base)), Check("adapter", lambda: _adapter(base)),
-        Check("architecture", lambda: _families(recipe, base)),
+        Check("architecture", lambda: _families(recipe, base)), Check("adapter", lambda: _targets(recipe, base)),
         Check("student", lambda: _depth(recipe, base)), Check("context", lambda: _context(recipe, base)),
         Check("chat template", lambda: _template(tokenizer_directory(directory, base.adapter), has_system, has_tools)),
     ]
@@ -160,7 +160,31 @@ def _families(recipe: Recipe, base: Base) -> list[Finding]:
     if recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
         found.append(problem("architecture", f"speculator.architecture {drafter.architecture} {lacking}",
                              "take another architecture, such as eagle3"))
+    vocabulary = base.config.get("vocab_size")
+    if drafter.enabled and isinstance(vocabulary, int) and (getattr(drafter, "draft_vocab_size", None) or 0) > vocabulary:
+        found.append(problem(
+            "architecture", f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
+            f"{vocabulary:,} tokens", "leave the key out, and it is chosen from the traffic"))
     return found
+
+
+def _targets(recipe: Recipe, base: Base) -> list[Finding]:
+    """Looks for the layers that the recipe's adapters name."""
+    targets = recipe.sft.lora.targets if recipe.sft.enabled and recipe.sft.method != "full" else None
+    if not targets:
+        return []
+    from transformers import AutoConfig
+
+    from model_ops.models.isolation import FAILURES
+    from model_ops.planning.needs import refuse_unmatched_targets
+
+    try:
+        refuse_unmatched_targets(AutoConfig.for_model(**{**base.config, "quantization_config": None}), targets)
+    except ModelError as error:
+        return [problem("adapter", str(error), "correct sft.lora.targets, or leave it out for all linear layers")]
+    except FAILURES:  # not a model that transformers builds, which the family's check says
+        return []
+    return [ok("adapter", f"sft.lora.targets {', '.join(targets)} match layers of the model")]
 
 
 def _tried(recipe: Recipe, base: Base) -> list[Finding]:

@@ -57,6 +57,13 @@ def check_endpoints(recipe: Recipe) -> list[Finding]:
     answers = recipe.speculator.answers.endpoint
     if recipe.speculator.enabled and answers is not None:
         found += _server("answers", "speculator.answers.endpoint", answers, needed=False)
+    judge = recipe.evaluation.tasks.judge
+    asked = [name for name, suite in recipe.evals.items() if suite.task == "judge"]
+    if asked and judge is None:
+        found.append(warning("answer judge", f"nobody judges the answers to evals.{asked[0]}, so its items are not asked",
+                             "name a server: evaluation.tasks.judge"))
+    elif asked:
+        found += _server("answer judge", "evaluation.tasks.judge", judge, needed=False)
     return found
 
 
@@ -156,7 +163,7 @@ def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> F
         return ok(check, f"{METHODS[chosen['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
                   f"{chosen['memory_gib']['total']:,.1f} of {chosen['device_gib']:,.0f} GiB")
     except (ValueError, KeyError):
-        return warning(check, f"cannot be planned: {said}", "name a directory that holds the model, and memory is predicted")
+        return warning(check, f"cannot be planned: {said}", "name a directory that holds the model, with settings that fit it")
 
 
 def accelerators() -> Counter[str]:

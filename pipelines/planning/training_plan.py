@@ -46,7 +46,7 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
     count, device = parse_devices(gpus)
 
     from model_ops.errors import ModelError
-    from model_ops.planning.needs import Training, count_weights, needs_of
+    from model_ops.planning.needs import Training, count_weights, needs_of, refuse_unmatched_targets
     from model_ops.planning.trainable_family import refuse_untrainable
 
     settings = (recipe.sft if stage == "sft" else recipe.student).resolved()
@@ -54,6 +54,8 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
     kind = "cpu" if device.is_cpu else "cuda"
     try:
         refuse_untrainable(config.to_dict())
+        if stage == "sft" and settings.method != "full" and settings.lora.targets:
+            refuse_unmatched_targets(config, settings.lora.targets)
         teacher = 0
         if stage == "student":
             teacher = count_weights(config).all

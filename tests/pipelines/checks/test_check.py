@@ -242,6 +242,27 @@ def model_findings(tmp_path, house, **more):
     return told
 
 
+@pytest.mark.parametrize(("settings", "check", "said"), [
+    ({"sft": {"method": "lora", "lora": {"targets": ["q_proj", "nonsense"]}}}, "adapter", "'nonsense' matches no layer"),
+    ({"sft": {"method": "lora", "lora": {"targets": ["experts"]}}}, "adapter", "'experts' matches no layer"),
+    ({"speculator": {"draft_vocab_size": 100_000}}, "architecture", "draft_vocab_size is 100,000")])
+def test_settings_that_the_model_cannot_have_are_found_before_the_run(tmp_path, house, settings, check, said):
+    assert said in model_findings(tmp_path, house, **settings)[check, "problem"]
+
+
+def test_targets_that_the_model_has_are_said(tmp_path, house):
+    settings = {"sft": {"method": "lora", "lora": {"targets": ["q_proj", "mlp.up_proj"]}}}
+    assert "match layers" in model_findings(tmp_path, house, **settings)["adapter", "ok"]
+
+
+def test_a_suite_that_nobody_judges_is_said(tmp_path):
+    from pipelines.checks.environment import check_endpoints
+
+    evals = {"style": {"uri": "./style.jsonl", "task": "judge"}}
+    [finding] = check_endpoints(load_recipe(write(tmp_path, evals=evals)))
+    assert finding.state == "warning" and "evals.style" in finding.message and "evaluation.tasks.judge" in finding.remedy
+
+
 def test_a_whole_model_is_looked_at_from_tensors_to_template(tmp_path, house):
     told = model_findings(tmp_path, house)
     assert {("base model", "ok"), ("architecture", "ok"), ("chat template", "ok")} <= set(told)
