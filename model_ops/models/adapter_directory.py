@@ -29,6 +29,8 @@ from model_ops.models.lora_settings import LoraSettings
 PREFIX = "base_model.model."
 PARTS = ("lora_A", "lora_B")
 WRAPPED = ".base_layer"
+PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
+"""Values of init_lora_weights with which peft leaves the base model's weights as they are (pissa, olora, corda change them)."""
 
 
 def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path, base: str) -> None:
@@ -67,6 +69,8 @@ def load_adapter(model: PreTrainedModel, directory: Path, kind: type[LoraLinear]
                          ) from error
     odd = [name for name, plain in (("peft_type", "LORA"), ("bias", "none"), ("use_dora", False), ("modules_to_save", None),
                                     ("rank_pattern", {}), ("alpha_pattern", {})) if config.get(name, plain) != plain]
+    odd += ["alora_invocation_tokens"] if config.get("alora_invocation_tokens") else []
+    odd += ["init_lora_weights"] if config.get("init_lora_weights", True) not in PLAIN_STARTS else []
     if odd:
         raise ModelError(f"the adapter in {directory} has {odd[0]} = {config[odd[0]]!r}; only plain LoRA is read")
     names = [key.removeprefix(PREFIX).removesuffix(".lora_A.weight") for key in tensors if key.endswith(".lora_A.weight")]

@@ -211,7 +211,8 @@ def cross_entropy_rows(first, last, products, labels, weights, z_loss, with_grad
                 part += values[place]
             total += part
         normaliser = np.float32(np.log(total)) + highest
-        losses[row] = (normaliser - chosen + z_loss * normaliser * normaliser) * weight
+        added = z_loss * normaliser * normaliser if z_loss else np.float32(0)  # 0 x an overflowing square would be NaN
+        losses[row] = (normaliser - chosen + added) * weight
         if with_gradient:
             factor = weight * (ONE + np.float32(2) * z_loss * normaliser) / np.float32(total)
             for place in range(width):

@@ -67,16 +67,25 @@ def matrix_work(model: nn.Module) -> MatrixWork | None:
     return MatrixWork(trained, frozen, head.weight.numel(), head.weight.requires_grad, attention_widths(config))
 
 
+QUADRATIC = ("full_attention", "sliding_attention", "chunked_attention", "attention")
+"""Kinds of layers whose products of queries and keys grow with the square of the length."""
+
+
 def attention_widths(config: Any) -> tuple[tuple[int, int | None], ...]:
-    """(heads x head_dim, window) of every layer, from a Hugging Face config."""
+    """(heads x head_dim, window) of every layer, from a Hugging Face config; (0, None) of a layer whose work grows with the
+    length alone (linear attention, convolutions). Latent attention (DeepSeek-V3) has the mean of its two head sizes: of queries
+    with keys, and of weights with values."""
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    if getattr(config, "kv_lora_rank", None):
+        head_dim = (config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim) / 2
     window = getattr(config, "sliding_window", None)
     if not getattr(config, "use_sliding_window", True):
         window = None
     one_kind = "sliding_attention" if window else "full_attention"
     kinds = getattr(config, "layer_types", None) or [one_kind] * config.num_hidden_layers
-    return tuple((heads * head_dim, window if "sliding" in kind else None) for kind in kinds)
+    return tuple((round(heads * head_dim), window if "sliding" in kind else None) if kind in QUADRATIC else (0, None)
+                 for kind in kinds)
 
 
 def _pairs(length: int, window: int | None) -> float:
@@ -96,11 +105,11 @@ def _matrices(model: nn.Module, skip: nn.Module, config: Any) -> Iterator[tuple[
         inputs, outputs = getattr(module, "in_features", None), getattr(module, "out_features", None)
         if inputs is not None and getattr(module, "weight", module) is None:  # frozen, held in buffers (nf4)
             yield inputs * outputs, False
-        for parameter in module.parameters(recurse=False):
+        for own, parameter in module.named_parameters(recurse=False):
             is_linear = inputs is not None and outputs is not None
             if parameter.ndim == 3:  # stacked experts, of which a token uses a few
                 yield parameter.numel() * share, parameter.requires_grad
             elif is_linear and parameter is getattr(module, "weight", None):  # 4-bit weights have a shape of their own
                 yield inputs * outputs * (share if ".experts." in name else 1.0), parameter.requires_grad
-            elif parameter.ndim == 2:
+            elif parameter.ndim == 2 and not own.endswith("bias"):  # experts' biases are stacked
                 yield parameter.numel() * (share if ".experts." in name else 1.0), parameter.requires_grad

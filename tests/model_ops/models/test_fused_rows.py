@@ -99,6 +99,12 @@ def test_a_broken_logit_breaks_its_rows_loss_only(broken):
     assert losses.isnan().tolist() == logits.isnan().any(-1).tolist() == [False, True, False, False]
 
 
+def test_a_logsumexp_whose_square_overflows_is_no_loss_of_nan_without_z_loss():
+    logits = torch.tensor([[3e38, -3e38, 0.0]])
+    losses, _ = fused_rows.cross_entropy(logits, torch.tensor([0]), torch.ones(1), 0.0, with_gradient=True)
+    assert losses.tolist() == [0.0]
+
+
 def test_bfloat16_is_rounded_as_torch_rounds():
     bits = torch.arange(1 << 16, dtype=torch.int32)
     numbers = (bits << 16 | torch.randint(0, 1 << 16, bits.shape, generator=torch.Generator().manual_seed(0))).int()

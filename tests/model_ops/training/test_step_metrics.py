@@ -30,6 +30,18 @@ def plan():
     return PackedPlan(documents(), TrainingSettings(steps=5, learning_rate=1e-3, tokens_per_step=64, max_length=64).resolved())
 
 
+def test_attention_of_families_whose_heads_or_layers_differ():
+    """DeepSeek-V3: 128 heads of 128 + 64 for queries and keys, 128 for values. Hybrids: only some layers are quadratic."""
+    from types import SimpleNamespace
+
+    latent = SimpleNamespace(num_attention_heads=128, head_dim=64, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+                             v_head_dim=128, num_hidden_layers=2)
+    assert attention_widths(latent) == ((128 * 160, None),) * 2
+    hybrid = SimpleNamespace(num_attention_heads=4, head_dim=8, sliding_window=16,
+                             layer_types=["linear_attention", "conv", "sliding_attention", "full_attention"])
+    assert attention_widths(hybrid) == ((0, None), (0, None), (32, 16), (32, None))
+
+
 def test_operations_of_llama_3_8b_as_the_field_counts_them():
     """7.5e9 matrix weights, 32 layers of width 4,096: 32 to 33 GF a token with adapters at 4,096 tokens, 51 GF full at 8,192."""
     blocks, head = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336), 4096 * 128_256
