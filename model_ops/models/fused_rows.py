@@ -106,9 +106,12 @@ def cross_entropy(logits: Float[Tensor, "rows vocab"], labels: Int64[Tensor, " r
                   z_loss: float, with_gradient: bool) -> tuple[Float32[Tensor, " rows"], Float32[Tensor, " rows"]]:
     """Losses (cross-entropy + z_loss * logsumexp^2) * weight, and 1 where the label has the highest logit, else 0.
 
-    The logits (contiguous) are overwritten with the gradient of the sum of losses if it is wanted."""
+    The logits (contiguous) are overwritten with the gradient of the sum of losses if it is wanted. Raises IndexError for a
+    label outside the vocabulary."""
     from model_ops.models.row_kernels import cross_entropy_rows
 
+    if not isinstance(labels, FakeTensor) and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
+        raise IndexError(f"a label is outside the vocabulary of {logits.shape[1]}")
     losses, hits = torch.empty(2, len(logits))
     _over_rows(cross_entropy_rows, logits, labels, weights, np.float32(z_loss), with_gradient, losses, hits)
     return losses, hits

@@ -118,6 +118,16 @@ def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, 
             np.array([document.target_tokens for document in documents], dtype=np.int64))
 
 
+def prefix_tokens(documents: Sequence[Document]) -> Int[np.ndarray, " documents"]:
+    """Number of tokens before the branches of each document, which attention gathers once more for each branch."""
+    found = np.zeros(len(documents), dtype=np.int64)
+    branches = documents.branches if isinstance(documents, Documents) else {
+        place: document.branches for place, document in enumerate(documents) if document.branches}
+    for place, of_document in branches.items():
+        found[place] = sum(branch.at for branch in of_document)
+    return found
+
+
 def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> AnyBatch:
     """Concatenates documents into a batch of class `kind`, with labels shifted so that position t predicts labels[t]."""
     lengths = [len(document) for document in documents]

@@ -36,8 +36,8 @@ CALLS = [{"role": "user", "content": "where is it"},
          {"role": "assistant", "content": "seat 12A it is"}]
 
 
-def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[Finding]:
-    """has_system, has_tools: whether the logs hold system prompts and tool calls."""
+def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> list[Finding]:
+    """system_share: share of sampled records with a system prompt. has_tools: whether the logs hold tool calls."""
     try:
         base = look_at_base(recipe.base_model)
         while base.kind == "hub":
@@ -56,7 +56,8 @@ def check_base_model(recipe: Recipe, has_system: bool, has_tools: bool) -> list[
         Check(CHECK, lambda: _whole(directory, base)), Check("adapter", lambda: _adapter(base)),
         Check("architecture", lambda: _families(recipe, base)), Check("adapter", lambda: _targets(recipe, base)),
         Check("student", lambda: _depth(recipe, base)), Check("context", lambda: _context(recipe, base)),
-        Check("chat template", lambda: _template(tokenizer_directory(directory, base.adapter), has_system, has_tools)),
+        Check("chat template", lambda: _template(recipe, tokenizer_directory(directory, base.adapter), system_share,
+                                                 has_tools)),
     ]
     # one after the other: transformers cannot be imported by two threads at once
     return [finding for part in parts for finding in run_checks([part], SECONDS_OF_TORCH)]
@@ -230,7 +231,7 @@ def _context(recipe: Recipe, base: Base) -> list[Finding]:
     return [ok("context", f"max_length fits the model's context of {base.context:,} tokens")]
 
 
-def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Finding]:
+def _template(recipe: Recipe, directory: Path, system_share: float, has_tools: bool) -> list[Finding]:
     """Renders the chat template as training does: two turns, plus a system prompt and tools if the logs have them."""
     from huggingface_hub.errors import StrictDataclassError
 
@@ -246,9 +247,10 @@ def _template(directory: Path, has_system: bool, has_tools: bool) -> list[Findin
     if not tokenizer.chat_template:
         return []  # reported with the files
     found = [_rendered(tokenizer, "two turns", TURNS, None, ("first answer", "second answer"), True)]
-    if has_system:
+    if system_share:
         system = [{"role": "system", "content": "stay polite"}, *TURNS[:2]]
-        found.append(_rendered(tokenizer, "a system prompt", system, None, ("stay polite",), True))
+        too_many = system_share > recipe.datasets.sft.most_unrenderable
+        found.append(_rendered(tokenizer, "a system prompt", system, None, ("stay polite",), too_many))
     if has_tools:
         found.append(_rendered(tokenizer, "tools and a call", CALLS, [TOOL], ("find_booking", "QX7", "seat 12A"), False))
     return found
@@ -263,7 +265,7 @@ def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: 
     from model_ops.rendering.row import Row
 
     row = Row("check", messages, tools)
-    remedy = "put a chat_template.jinja that does into the model's directory"
+    remedy = f"put a chat_template.jinja that renders {what} into the model's directory"
     find = problem if needed else warning
     try:
         turns = learnt_turns(row, ChatTemplate.of(tokenizer))

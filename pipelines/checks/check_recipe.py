@@ -77,8 +77,13 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
 
 
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:
-    return check_base_model(recipe, any(look.has_system for look in looks.values()),
+    return check_base_model(recipe, _system_share(looks),
                             any(look.has_tools for look in looks.values()))
+
+
+def _system_share(looks: dict[str, FirstLook]) -> float:
+    """Share of the sampled records that have a system prompt."""
+    return sum(look.with_system for look in looks.values()) / max(1, sum(len(look.characters) for look in looks.values()))
 
 
 def _room(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Finding]:

@@ -61,8 +61,10 @@ def check_suite(name: str, settings: EvalSettings) -> list[Finding]:
             return [ok(check, f"{size / 1e6:,.0f} MB; not read now")]
         with tempfile.TemporaryDirectory(prefix="millrace-check-") as folder:
             items = build_eval_suite({name: settings}, Path(folder))[name]
-    except (SourceError, EvalSuiteError) as error:
+    except SourceError as error:
         return [problem(check, str(error), "name a file or a pattern of JSON lines, one item each (docs/data.md)")]
+    except EvalSuiteError as error:
+        return [problem(check, str(error), "correct the items, as docs/evaluation.md describes each task")]
     return [ok(check, f"{items:,} items")]
 
 

@@ -35,7 +35,8 @@ RECORDS = 200
 @dataclass
 class FirstLook:
     """formats: sampled records by format. days: the first and last day in keys, else of the objects' times. characters: of the
-    records' JSON. uris: of the listed objects. problems: (uri, sentence) of opened objects without a readable record.
+    records' JSON. with_system: number of records with a system prompt. uris: of the listed objects. problems: (uri, sentence)
+    of opened objects without a readable record.
     """
 
     objects: int = 0
@@ -48,7 +49,7 @@ class FirstLook:
     unknown_records: int = 0
     unknown_keys: str = ""
     has_tools: bool = False
-    has_system: bool = False
+    with_system: int = 0
     has_users: bool = False
     characters: list[int] = field(default_factory=list)
     uris: frozenset[str] = frozenset()
@@ -106,7 +107,7 @@ def _count(part: Records, named: Format | None, look: FirstLook, uri: str) -> No
     records = [record for text in texts if (record := record_of(text)) is not None]
     look.characters += map(len, texts)
     look.has_users = look.has_users or any(map(_USER.search, texts))
-    look.has_system = look.has_system or any(map(_SYSTEM.search, texts))
+    look.with_system += sum(_SYSTEM.search(text) is not None for text in texts)
     first = named or detect(part.sample or records) or detect(records)
     known = 0
     for record in records:

@@ -24,6 +24,7 @@ def test_the_final_number_counts(text, right):
 
 def test_numbers_with_separators():
     assert final_number("1,250,000.50") == final_number("#### 1250000.5") and str(final_number("of 3,4")) == "4"
+    assert final_number("2e3") == 2000 and final_number("1.5e-2 m") == final_number("0.015") and final_number("3 eggs") == 3
 
 
 AREA = FunctionCallItem(**SHARED, accepted=[{"math.area": {"base": [10], "height": [5.0], "unit": ["units", ""]}}])
@@ -70,7 +71,8 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 
 
 @pytest.mark.parametrize(("text", "right"), [
-    ('{"city": "Oslo"}', 1), ('Here:\n```json\n{"city": "Oslo"}\n```', 1), ('{"city": 3}', 0), ("Oslo", 0), ('{"city": "Oslo"} yes', 0)])
+    ('{"city": "Oslo"}', 1), ('Here:\n```json\n{"city": "Oslo"}\n```', 1), ('{"city": 3}', 0), ("Oslo", 0),
+    ('{"city": "Oslo", "t": NaN}', 0), ('{"city": "Oslo"} yes', 0)])
 def test_json_must_satisfy_its_schema(text, right):
     assert score_json(JsonItem(**SHARED, json_schema=SCHEMA), text) == right
 

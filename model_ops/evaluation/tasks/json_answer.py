@@ -44,12 +44,17 @@ def score_json(item: JsonItem, text: str) -> float:
     kind = validators.extend(validators.validator_for(item.json_schema, validators.Draft202012Validator), {"pattern": _pattern})
     fenced = FENCED.findall(text)
     try:
-        value = json.loads(fenced[-1] if fenced else text)
+        value = json.loads(fenced[-1] if fenced else text, parse_constant=_no_json)
         return float(kind(item.json_schema, registry=Registry()).is_valid(value))
     except (ValueError, RecursionError, Unresolvable, exceptions.ValidationError):
         return 0.0
     except exceptions._WrappedReferencingError:
         return 0.0
+
+
+def _no_json(constant: str) -> None:
+    """NaN and Infinity, which Python reads."""
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[exceptions.ValidationError]:

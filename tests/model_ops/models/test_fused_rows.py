@@ -99,6 +99,12 @@ def test_a_broken_logit_breaks_its_rows_loss_only(broken):
     assert losses.isnan().tolist() == logits.isnan().any(-1).tolist() == [False, True, False, False]
 
 
+def test_a_label_outside_the_vocabulary_is_no_place_in_memory():
+    for label in (-1, 9):
+        with pytest.raises(IndexError, match="vocabulary of 9"):
+            fused_rows.cross_entropy(some(1, 9), torch.tensor([label]), torch.ones(1), 0.0, with_gradient=True)
+
+
 def test_a_logsumexp_whose_square_overflows_is_no_loss_of_nan_without_z_loss():
     logits = torch.tensor([[3e38, -3e38, 0.0]])
     losses, _ = fused_rows.cross_entropy(logits, torch.tensor([0]), torch.ones(1), 0.0, with_gradient=True)

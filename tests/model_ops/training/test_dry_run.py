@@ -10,7 +10,7 @@ from model_ops.errors import ModelError
 from model_ops.loss import one_term
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
-from model_ops.training.documents import Document
+from model_ops.training.documents import Branch, Document, Documents, prefix_tokens
 from model_ops.training.dry_run import dry_run
 from model_ops.training.optimizers import build_optimizer
 from model_ops.training.packing import PackedPlan
@@ -138,3 +138,14 @@ def test_of_equally_long_micro_batches_the_one_with_more_targets_and_then_the_lo
     assert PackedPlan(documents((64, 5), (64, 60), (64, 9)), settings).heaviest().row_ids == ["row-1"]
     found = PackedPlan(documents((64, 20), (32, 10), (32, 10)), chosen(max_length=64, tokens_per_step=64, steps=2)).heaviest()
     assert found.row_ids == ["row-0"]
+
+
+def test_of_equally_long_micro_batches_the_one_whose_branches_continue_longer_beginnings_is_heavier():
+    def document(name, *branches):
+        return Document(name, np.arange(64), np.arange(64) >= 60, branches=tuple(Branch(*branch) for branch in branches))
+
+    documents = [document("plain"), document("late", (40, 8), (40, 8)), document("early", (4, 8), (4, 8))]
+    settings = chosen(max_length=64, tokens_per_step=64, steps=3)
+    assert prefix_tokens(documents).tolist() == [0, 80, 8]
+    assert PackedPlan(documents, settings).heaviest().row_ids == ["late"]
+    assert PackedPlan(Documents.gather(documents), settings).heaviest().row_ids == ["late"]

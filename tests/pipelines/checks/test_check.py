@@ -236,7 +236,7 @@ def house(shared, tmp_path):
 def model_findings(tmp_path, house, **more):
     recipe = load_recipe(write(tmp_path, base_model=str(house), **more))
     told: dict[tuple[str, str], str] = {}
-    for finding in check_base_model(recipe, True, True):
+    for finding in check_base_model(recipe, 0.5, True):
         key = (finding.check, finding.state)
         told[key] = f"{told[key]}; {finding.message}" if key in told else finding.message
     return told
@@ -302,7 +302,7 @@ def test_a_template_that_refuses_a_system_prompt_or_loses_tools(tmp_path, house)
 def test_a_hub_id_that_cannot_be_fetched_here(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     recipe = load_recipe(write(tmp_path, base_model="nobody-here/nothing-there"))
-    [finding] = check_base_model(recipe, False, False)
+    [finding] = check_base_model(recipe, 0.0, False)
     assert finding.state in ("problem", "warning") and "nobody-here/nothing-there" in finding.message and finding.remedy
 
 
@@ -356,5 +356,5 @@ def test_an_adapter_of_the_hub_whose_model_is_of_the_hub_too(tmp_path, house, mo
     save_file({"base_model.model.x.lora_A.weight": np.zeros((2, 2), "float32")}, adapter / "adapter_model.safetensors")
     monkeypatch.setattr(base_model, "_hub", {"owner/tuned": adapter, "owner/model": house}.get)
     recipe = load_recipe(write(tmp_path, base_model="owner/tuned"))
-    told = {finding.check: finding for finding in check_base_model(recipe, False, False)}
+    told = {finding.check: finding for finding in check_base_model(recipe, 0.0, False)}
     assert told["adapter"].state == "ok" and str(house) in told["adapter"].message

@@ -68,7 +68,7 @@ def test_a_first_look_tells_formats_tools_system_prompts_and_users(tmp_path):
     put(tmp_path / "a.jsonl", PAIR, PAIR, {"odd": 1})
     look = first_look("a", SourceSettings(uri=str(tmp_path)))
     assert dict(look.formats) == {"openai_pairs": 2} and look.unknown_records == 1 and look.unknown_keys == "odd"
-    assert look.has_tools and look.has_system and look.has_users and look.holds_logs
+    assert look.has_tools and look.with_system and look.has_users and look.holds_logs
 
 
 def test_a_declared_format_that_the_records_are_not_of_is_told(tmp_path):
