@@ -201,6 +201,7 @@ COLUMNS = {
     "user_hash": "hash of the user's id",
     "value": "the feedback as a number; thumbs are 1 and -1",
     "version": "first 12 hex digits of a digest over operation, code, settings and inputs",
+    "was_cut": "whether the answer ended at the token limit",
     "window_end": "end of the time window",
     "window_start": "start of the time window",
     "workload": "the workload",

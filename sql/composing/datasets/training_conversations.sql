@@ -26,7 +26,7 @@ weighed as (
             when message ->> '$.role' = 'assistant' then json_merge_patch(message, json_object(
                 'weight', if(carried_rows.carried_ids is null, 0, 1),
                 'learnt_reasoning', nullif(trim(said.reasoning), ''),
-                'learnt_cut', nullif(coalesce(said.finish_reason in ('length', 'max_tokens'), false), false),
+                'learnt_cut', nullif(said.was_cut, false),
                 'learnt_request', case when said.request is distinct from containing.request then
                     coalesce(cast(said.request as json), if(said.interaction_id is null, null, '{}'::json)) end
             ))
@@ -53,7 +53,7 @@ select
         else cast(to_json(list_append(
             prompt, json_merge_patch(cast(completion as json), json_object(
                 'role', 'assistant', 'weight', 1, 'reasoning_content', nullif(trim(reasoning), ''),
-                'learnt_cut', nullif(coalesce(finish_reason in ('length', 'max_tokens'), false), false)
+                'learnt_cut', nullif(was_cut, false)
             ))
         )) as varchar)
     end as chat,

@@ -106,6 +106,15 @@ def test_answers_that_curation_dropped_are_context_only(tables, tmp_path):
     assert weights(row) == [1, 0, 1] and row["interaction_ids"] == ["ia.0", "ia.2"]
 
 
+def test_cut_answers_that_are_kept_are_marked_so_that_they_teach_no_end(tables, tmp_path):
+    rows = conversation("a", ["one answer", "cut", "cut again"])
+    rows[1]["finish_reason"], rows[2]["finish_reason"] = "length", "max_tokens"
+    keep_cut = CurationSettings(near_duplicates={"enabled": False}, status={"drop_truncated": False})
+    _, splits = built(curated(tables, rows, tmp_path / "c", keep_cut), tmp_path / "d")
+    answers = [message for message in json.loads(splits["train"][0]["messages"]) if message["role"] == "assistant"]
+    assert [(message["weight"], message.get("learnt_cut")) for message in answers] == [(1, None), (1, True), (1, True)]
+
+
 def test_histories_match_though_clients_repeat_them_a_little_differently(tables, tmp_path):
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
     answer = {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None, "annotations": []}
