@@ -61,4 +61,5 @@ def fine_tuning_helped(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckRes
     base, sft = measured.get("loss_base"), measured.get("loss_sft")
     if base is None or sft is None:
         return dg.AssetCheckResult(passed=True, metadata={"not compared": "the report has no loss of both models"})
-    return dg.AssetCheckResult(passed=sft < base, metadata={"base": base, "sft": sft})
+    said = None if sft < base else f"held-out loss {sft:.4f} after fine-tuning, {base:.4f} before"
+    return dg.AssetCheckResult(passed=sft < base, description=said, metadata={"base": base, "sft": sft})
