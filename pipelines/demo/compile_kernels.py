@@ -46,6 +46,9 @@ def compile_kernels() -> None:
         fused_rows.norm_gradient(rows.to(other), rows, weight, scales)
         fused_rows.gated(rows, rows, fused_rows.SILU)
         fused_rows.gated_gradient(rows.to(other), rows, rows, fused_rows.SILU)
+    for dtype in fused_rows.DTYPES:
+        logits, labels, weights = torch.ones(4, 8, dtype=dtype), torch.zeros(4, dtype=torch.int64), torch.ones(4)
+        fused_rows.cross_entropy(logits, labels, weights, 0.0, with_gradient=True)
     request = SuffixCache().open([1, 2, 3, 1, 2])
     request.extend([3])
     request.propose(3)
