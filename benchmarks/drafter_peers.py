@@ -12,20 +12,21 @@ Each peer makes its own batches (speculators packs 2,048 tokens a step, specforg
 and OURS IS TRAINED ON EXACTLY THOSE, step by step: the same rows, the same steps, the same tokens. Each process is alone, on
 the same number of threads; the loss is each one's KL.
 
-speculators runs its command line in two ways: `eagle3` (the paper's architecture, ours; AdamW linear) and `muon` (its own
-defaults: norms before the fusion and before the residual, normed feedback, Muon; AdamW at a tenth of its rate for the rest).
-Attention is `eager` or `sdpa`, whichever is faster in a short run; its default is made for GPUs. Data workers: none, its 12
-would be 12 processes. specforge runs with `sdpa`, DDP (NO_SHARD) of one process, and rows one by one or as one padded batch,
-whichever is faster. The changes that make them run without a GPU are listed at the top of speculators_peer.py and
-specforge_peer.py.
+speculators runs its command line in two ways: `eagle3` (the paper's architecture; AdamW linear) and `muon` (its own defaults:
+norms before the fusion and before the residual, normed feedback, Muon; AdamW at a tenth of its rate for the rest). Attention
+is `eager` or `sdpa`, whichever is faster in a short run; its default is made for GPUs. Data workers: none, its 12 would be 12
+processes. specforge runs with `sdpa`, DDP (NO_SHARD) of one process, AdamW (it has no other optimizer), rows one by one or as
+one padded batch, whichever is faster, and in two ways: `eagle3` and `fc_norm` (each state normalised). The changes that make
+them run without a GPU are listed at the top of speculators_peer.py and specforge_peer.py.
 
 Learning rates: every way, ours too, is trained at three rates, and at the next one as long as the best is at an end. Best is
 the largest expected acceptance length on validation answers that no training reads. The best way of a peer is then trained
 with three seeds, as ours is, on the peer's rows of each seed.
 
-ours: KL and the start of our trainer (the target's output rows, trained; a layer that begins as a small change of the target's
-deepest state). ours_peer_start: the same but for the peer's start (benchmarks/our_drafter.py), with a rate of its own, so that
-loss and code are compared alone. lk_lambda: ours with our default loss and the optimizer of our other benchmarks.
+ours: our optimizer (Muon) for EAGLE-3.1 with KL, begun as our trainer begins (the target's output rows, trained; a layer that
+begins as a small change of the target's deepest state). lk_lambda: the same with our default loss. ours_adamw: EAGLE-3, AdamW.
+ours_peer_start: ours but for the peer's start (benchmarks/our_drafter.py), so that loss and code are compared alone. Each has a
+rate of its own.
 
 speed_ratio: our tokens/s over the peer's in short trainings that take turns, after all else, steps after the first few: the
 mean, the smallest and the largest of the pairs; tokens are those of the rows, no padding. memory_ratio: our process's largest
@@ -61,7 +62,7 @@ from benchmarks.drafter_peer_formats import (
     write_for_speculators,
     write_rows,
 )
-from benchmarks.house import MAX_LENGTH, OPTIMIZER, WORKLOADS, House, K
+from benchmarks.house import MAX_LENGTH, WORKLOADS, House, K
 from benchmarks.record import record
 from model_ops.decoding.acceptance import AcceptanceRow, paired_gain, summarize
 from model_ops.decoding.incremental import FINAL
@@ -88,7 +89,9 @@ SPECULATORS = {
     "muon": ("--muon-lr", "{rate}", "--lr", "{tenth}"),
 }
 """The flags of each way that speculators is run in."""
-OURS = {"ttt_steps": TTT_STEPS, "num_speculative_tokens": K, "preset": "quick", "tokens_per_step": TOKENS_PER_STEP}
+SAME = {"ttt_steps": TTT_STEPS, "num_speculative_tokens": K, "preset": "quick", "tokens_per_step": TOKENS_PER_STEP}
+OURS = {"architecture": "eagle3.1", "loss": "kl", "optimizer": "muon"}
+"""Our settings in every run, and those of our side at its best with the peers' loss."""
 
 
 @dataclass
@@ -223,22 +226,18 @@ class Bench:
         theirs = [first, *(ways[best](tuned[best].rate, seed) for seed in self.seeds[1:])]
         sides = {peer: self.measured(peer, theirs)}
         rates = {name: {"rate": each.rate, "validation_tau_by_rate": each.by_rate} for name, each in tuned.items()}
-        plans = {"ours": {"loss": "kl"}, "ours_peer_start": {"loss": "kl", "start": peer},
-                 "lk_lambda": {"loss": "lk_lambda", **OPTIMIZER}}
+        plans = {"ours": OURS, "ours_peer_start": {**OURS, "start": peer}, "lk_lambda": {**OURS, "loss": "lk_lambda"},
+                 "ours_adamw": {**OURS, "architecture": "eagle3", "optimizer": "adamw"}}
         for name, settings in plans.items():
             def train(rate: float, seed: int, name: str = name, settings: dict[str, Any] = settings) -> Run:
-                return self.ours(f"{peer}-{name}-{rate:g}-{seed}", theirs[seed].batches, seed,
-                                 **{"learning_rate": rate, **settings})
+                return self.ours(f"{peer}-{name}-{rate:g}-{seed}", theirs[seed].batches, seed, learning_rate=rate, **settings)
 
-            if "learning_rate" in settings:
-                runs = [train(settings["learning_rate"], seed) for seed in self.seeds]
-            else:
-                chosen = self.tuned("ours", train)
-                rates[name] = {"rate": chosen.rate, "validation_tau_by_rate": chosen.by_rate}
-                runs = [chosen.run, *(train(chosen.rate, seed) for seed in self.seeds[1:])]
+            chosen = self.tuned("ours", train)
+            rates[name] = {"rate": chosen.rate, "validation_tau_by_rate": chosen.by_rate}
+            runs = [chosen.run, *(train(chosen.rate, seed) for seed in self.seeds[1:])]
             sides[name] = self.measured("ours", runs)
-        own = partial(self.ours, batches=first.batches[:self.size["timed"]], seed=SEEDS[0], loss="kl",
-                      learning_rate=rates["ours"]["rate"])
+        own = partial(self.ours, batches=first.batches[:self.size["timed"]], seed=SEEDS[0],
+                      learning_rate=rates["ours"]["rate"], **OURS)
         self.pairs[peer] = partial(self.pair, peer, own, partial(ways[best], tuned[best].rate, SEEDS[0]))
         others = {name: side for name, side in sides.items() if name != peer}
         return {"way": best, "rates": rates,
@@ -333,22 +332,24 @@ class Bench:
         return self.run(result, newest)
 
     def specforge(self) -> dict[str, Way]:
-        """Its rows one by one or as one batch, whichever is faster here."""
+        """Its two ways, with rows one by one or as one batch, whichever is faster here."""
         at_once = max(1, round(TOKENS_PER_STEP / (sum(self.lengths) / len(self.lengths))))
-        ways = {"one by one": (1, at_once), "one batch": (at_once, 1)}
+        batches = {"one by one": (1, at_once), "one batch": (at_once, 1)}
 
-        def train(name: str, rate: float, seed: int, steps: int, again: int = 0) -> Run:
-            run = f"{name.replace(' ', '-')}-{rate:g}-{seed}-{steps}-{again}"
-            return self.specforge_run(run, *ways[name], rate, seed, steps)
+        def train(way: str, batch: str, rate: float, seed: int, steps: int, again: int = 0) -> Run:
+            run = f"{way}-{batch.replace(' ', '-')}-{rate:g}-{seed}-{steps}-{again}"
+            return self.specforge_run(run, way == "fc_norm", *batches[batch], rate, seed, steps)
 
-        name = self.faster({each: partial(train, each, RATES[0], SEEDS[0]) for each in ways})
-        return {name: partial(train, name, steps=self.size["steps"])}
+        batch = self.faster({each: partial(train, "eagle3", each, RATES[0], SEEDS[0]) for each in batches})
+        ways = ("eagle3",) if self.quick else ("eagle3", "fc_norm")
+        return {way: partial(train, way, batch, steps=self.size["steps"]) for way in ways}
 
-    def specforge_run(self, name: str, batch_size: int, accumulation: int, rate: float, seed: int, steps: int) -> Run:
+    def specforge_run(self, name: str, fc_norm: bool, batch_size: int, accumulation: int, rate: float, seed: int,
+                      steps: int) -> Run:
         output, target, draft = (self.folder / f"specforge-{name}", self.folder / "indexed-target",
-                                 self.folder / "specforge-draft.json")
+                                 self.folder / f"specforge-{name}.draft.json")
         index_target(self.house.target, target)
-        draft.write_text(json.dumps(specforge_draft(read_config(target), self.layer_ids)))
+        draft.write_text(json.dumps(specforge_draft(read_config(target), self.layer_ids, fc_norm)))
         config = self.folder / f"specforge-{name}.config.json"
         head = "lm_head.weight" if not self.config.tie_word_embeddings else "model.embed_tokens.weight"
         config.write_text(json.dumps({
@@ -370,7 +371,7 @@ class Bench:
         result = self.child([sys.executable, "-m", "benchmarks.our_drafter"], f"ours-{name}", {
             "target": str(self.house.target), "rows": str(self.folder / "rows.jsonl"), "states": str(states.folder.parent),
             "batches": batches, "output": str(output), "start": start,
-            "settings": {**OURS, "seed": seed, **settings, "draft_vocab_size": self.config.vocab_size}}, {})
+            "settings": {**SAME, "seed": seed, **settings, "draft_vocab_size": self.config.vocab_size}}, {})
         return self.run({**result, "batches": batches}, output)
 
     def faster(self, ways: dict[str, Callable[..., Run]]) -> str:
@@ -444,14 +445,15 @@ def index_target(target: Path, folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
 
 
-def specforge_draft(target: dict[str, Any], layer_ids: tuple[int, int, int]) -> dict[str, Any]:
-    """The draft config that specforge derives from a target by itself, but for the whole vocabulary."""
+def specforge_draft(target: dict[str, Any], layer_ids: tuple[int, int, int], fc_norm: bool) -> dict[str, Any]:
+    """The draft config that specforge derives from a target by itself, but for the whole vocabulary and `fc_norm`."""
     copied = ("vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
               "max_position_embeddings", "rms_norm_eps", "hidden_act", "initializer_range", "attention_bias", "head_dim",
               "rope_parameters", "bos_token_id", "eos_token_id")
     return {
         "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "num_hidden_layers": 1,
         "draft_vocab_size": target["vocab_size"], "tie_word_embeddings": False, "use_cache": True, "pad_token_id": 0,
+        "fc_norm": fc_norm,
         **{name: target[name] for name in copied if target.get(name) is not None},
         "eagle_config": {"eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in layer_ids],
                          "use_aux_hidden_state": True},

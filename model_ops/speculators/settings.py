@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from model_ops.answering.settings import GenerateSettings
 from model_ops.parallel.mesh_settings import MeshSettings
-from model_ops.training.settings import TrainingSettings
+from model_ops.training.settings import OptimizerName, TrainingSettings
 
 
 def _no_model_parallelism(mesh: MeshSettings) -> MeshSettings:
@@ -31,6 +31,8 @@ class SpeculatorSettings(TrainingSettings):
     enabled: bool = Field(True, description="false: no drafter is made, and the model is served without speculative decoding")
     architecture: str = Field(description="Kind of drafter")
     _mesh_without_model_parallelism = field_validator("mesh")(_no_model_parallelism)
+    optimizer: OptimizerName = Field(
+        "muon", description="muon: Muon for the matrices of the layers, AdamW for the rest. adamw_8bit needs bitsandbytes")
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
         "lk_lambda", description="kl, lk_lambda, lk_alpha and tv compare with the distribution of the target, cross_entropy "
         "with the tokens it generated")
@@ -80,6 +82,9 @@ class SpeculatorSettings(TrainingSettings):
                      "max_length": 8_192},
     }
 
+    MUON_RATES: ClassVar[dict[str, float]] = {"quick": 1e-2, "balanced": 5e-3, "thorough": 3e-3}
+    """Learning rate by preset with Muon; PRESETS has those of AdamW. Higher ones learn faster at first and less in the end."""
+
     PART_OF_THE_VOCABULARY: ClassVar[bool] = False
     """Whether servers load such a drafter with a draft vocabulary smaller than the target's."""
     TRAINED_FOR: ClassVar[str] = "num_speculative_tokens"
@@ -116,7 +121,9 @@ class SpeculatorSettings(TrainingSettings):
 
     def derived(self) -> dict[str, Any]:
         """Values, for keys that are left out, which follow from other keys."""
-        return {} if self.drafts_at_once is None else {"ttt_steps": self.drafts_at_once}
+        steps = {} if self.drafts_at_once is None else {"ttt_steps": self.drafts_at_once}
+        rates = self.MUON_RATES if self.optimizer == "muon" else {}
+        return {**steps, **({"learning_rate": rates[self.preset]} if rates else {})}
 
     def resolved(self):
         """The same settings with every key filled: from other keys, else from the preset."""
@@ -135,3 +142,14 @@ class SpeculatorSettings(TrainingSettings):
     def shares_of_steps(self, steps: int) -> list[float]:
         """Share of the positions at which each draft step is trained. Settings must be resolved."""
         return [1.0] * steps
+
+
+class TrainedDrafterSettings(SpeculatorSettings):
+    """A drafter that begins as a trained model: AdamW, at a tenth of a new drafter's learning rates."""
+
+    optimizer: OptimizerName = TrainingSettings.model_fields["optimizer"]
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        name: {**SpeculatorSettings.PRESETS[name], "learning_rate": rate}
+        for name, rate in {"quick": 1e-4, "balanced": 4e-5, "thorough": 2e-5}.items()}
+    MUON_RATES: ClassVar[dict[str, float]] = {}

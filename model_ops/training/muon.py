@@ -4,8 +4,11 @@
 
 The update of a matrix is the semi-orthogonal matrix nearest to its momentum (Keller Jordan 2024,
 kellerjordan.github.io/posts/muon; Newton-Schulz iterations in bfloat16), scaled by 0.2 sqrt(max(rows, columns)) to the size of
-AdamW's updates (Moonlight, arXiv 2502.16982), so that Muon and AdamW share learning rate and weight decay. It equals
+AdamW's updates (Moonlight, arXiv 2502.16982), so that Muon and AdamW can share learning rate and weight decay. It equals
 torch.optim.Muon with adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].
+
+adamw_share: AdamW's learning rate is this share of Muon's, for small models trained from random weights at Muon's high rates,
+at which an output matrix learns badly.
 
 The update needs whole matrices: in every step, every process gathers a sharded matrix (DTensor) and keeps its own part of the
 update. Stacks of experts that are sharded by expert need no gathering.
@@ -32,9 +35,10 @@ class Muon(torch.optim.Optimizer):
     """Muon for groups with matrices=True (2-D parameters or 3-D stacks); torch's fused AdamW for all other groups."""
 
     def __init__(self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.95),
-                 eps: float = 1e-8, momentum: float = 0.95, weight_decay: float = 0.0):
+                 eps: float = 1e-8, momentum: float = 0.95, weight_decay: float = 0.0, adamw_share: float = 1.0):
         super().__init__(list(groups), {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum,
-                                        "weight_decay": weight_decay, "matrices": False, "fused": True})
+                                        "weight_decay": weight_decay, "adamw_share": adamw_share, "matrices": False,
+                                        "fused": True})
         for group in self.param_groups:
             for parameter in group["params"]:
                 if group["matrices"] and parameter.ndim not in (2, 3):
@@ -71,8 +75,8 @@ class Muon(torch.optim.Optimizer):
         states = [self.state[parameter] for parameter in parameters]
         adamw(parameters, [parameter.grad for parameter in parameters], [state["exp_avg"] for state in states],
               [state["exp_avg_sq"] for state in states], [], [state["step"] for state in states], fused=True, amsgrad=False,
-              beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], weight_decay=group["weight_decay"],
-              eps=group["eps"], maximize=False)
+              beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"] * group["adamw_share"],
+              weight_decay=group["weight_decay"], eps=group["eps"], maximize=False)
 
 
 def orthogonal(matrix: Float[Tensor, "*stack rows columns"]) -> Float[Tensor, "*stack rows columns"]:

@@ -38,7 +38,7 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
             return _adamw_8bit([_only(group, "params", "weight_decay", "embeddings") for group in groups], common)
         case "muon":
             return Muon([_only(group, "params", "weight_decay", "matrices") for group in groups], **common,
-                        momentum=settings.momentum)
+                        momentum=settings.momentum, adamw_share=settings.adamw_rate_share)
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

@@ -69,6 +69,9 @@ class TrainingSettings(Settings):
     epsilon: float | None = Field(
         None, gt=0, le=1, description="AdamW: added to the root of the mean of squared gradients. Left out: 1e-8")
     momentum: float | None = Field(None, ge=0, lt=1, description="Muon: decay of the mean of gradients. Left out: 0.95")
+    adamw_rate_share: float | None = Field(
+        None, gt=0, le=10, description="Muon: learning rate of the parameters that AdamW trains (embeddings, head, norms, "
+        "biases), as a share of `learning_rate`. Left out: 1; EAGLE-3 0.1")
     weight_decay: float | None = Field(
         None, ge=0, le=1000, description="Decoupled weight decay; norms, biases and embeddings do not decay. Left out: 0.01")
     gradient_clip: float | None = Field(None, gt=0, description="Largest norm of the gradient. Left out: 1.0")
@@ -111,6 +114,7 @@ class TrainingSettings(Settings):
         "beta2": 0.95,
         "epsilon": 1e-8,
         "momentum": 0.95,
+        "adamw_rate_share": 1.0,
         "weight_decay": 0.01,
         "gradient_clip": 1.0,
         "checkpoint_every": 50,

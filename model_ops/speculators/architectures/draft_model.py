@@ -11,7 +11,7 @@ from pydantic import Field
 from model_ops.families.table import FAMILIES
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
 from model_ops.speculators.serving import SglangOptions, VllmOptions
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.settings import TrainedDrafterSettings
 from model_ops.speculators.target_stamp import WEIGHTS
 from model_ops.speculators.verify_layers import verify_same_vocabulary
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from model_ops.speculators.draft_model import DraftModel
 
 
-class DraftModelSettings(SpeculatorSettings):
+class DraftModelSettings(TrainedDrafterSettings):
     """A small language model with the target's tokenizer, trained for acceptance (DistillSpec, arXiv 2310.08461)."""
 
     architecture: Literal["draft_model"] = Field(description="Kind of drafter")
@@ -30,11 +30,7 @@ class DraftModelSettings(SpeculatorSettings):
         None, min_length=1, description="Small language model to begin from, with the target's tokenizer: "
         "`student` (the recipe's), or a directory. Left out: student")
 
-    COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "draft_model": "student"}
-    # a tenth of a new drafter's learning rate, because the model is already trained
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        name: {**SpeculatorSettings.PRESETS[name], "learning_rate": rate}
-        for name, rate in {"quick": 1e-4, "balanced": 4e-5, "thorough": 2e-5}.items()}
+    COMMON: ClassVar[dict[str, Any]] = {**TrainedDrafterSettings.COMMON, "draft_model": "student"}
 
     def derived(self) -> dict[str, Any]:
         return {"ttt_steps": 1}

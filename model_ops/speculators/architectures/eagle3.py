@@ -26,7 +26,7 @@ class Eagle3Settings(SpeculatorSettings):
     architecture: Literal["eagle3"] = Field("eagle3", description="Kind of drafter")
     num_layers: int | None = Field(None, ge=1, le=16, description="Decoder layers of the drafter. Left out: 1")
 
-    COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "num_layers": 1}
+    COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "num_layers": 1, "adamw_rate_share": 0.1}
     PART_OF_THE_VOCABULARY: ClassVar[bool] = True
 
 

@@ -11,7 +11,7 @@ from model_ops.errors import ModelError
 from model_ops.models.mtp_tensors import BODY_TYPES, has_layers, takes_layer_for_quantized
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
 from model_ops.speculators.serving import VllmOptions
-from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.settings import TrainedDrafterSettings
 from model_ops.speculators.verify_mtp import is_mtp, verify_mtp
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from model_ops.speculators.draft_model import DraftModel
 
 
-class MtpSettings(SpeculatorSettings):
+class MtpSettings(TrainedDrafterSettings):
     """The multi-token-prediction layer of MiMo (arXiv 2505.07608), trained further (FastMTP, arXiv 2509.18362)."""
 
     architecture: Literal["mtp"] = Field(description="Kind of drafter")
@@ -29,11 +29,7 @@ class MtpSettings(SpeculatorSettings):
         None, min_length=1, description="Model whose multi-token-prediction layer is trained further: `base` (the "
         "recipe's base model), or a directory. Left out: base")
 
-    COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "mtp_layer": "base"}
-    # a tenth of a new drafter's learning rate, because the layer is already trained
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        name: {**SpeculatorSettings.PRESETS[name], "learning_rate": rate}
-        for name, rate in {"quick": 1e-4, "balanced": 4e-5, "thorough": 2e-5}.items()}
+    COMMON: ClassVar[dict[str, Any]] = {**TrainedDrafterSettings.COMMON, "mtp_layer": "base"}
 
 
 def _check_target(target: Path, config: Config) -> None:

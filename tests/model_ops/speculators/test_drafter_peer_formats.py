@@ -139,7 +139,7 @@ def test_specforge_gets_a_target_with_an_index_and_output_layers(written, tmp_pa
     index = json.loads((tmp_path / "indexed" / "model.safetensors.index.json").read_text())
     assert index["weight_map"]["model.embed_tokens.weight"] == "model.safetensors"
     assert load_file(tmp_path / "indexed" / "model.safetensors").keys() == index["weight_map"].keys()
-    draft = specforge_draft(read_config(root / "target"), (2, 5, 7))
+    draft = specforge_draft(read_config(root / "target"), (2, 5, 7), fc_norm=False)
     assert draft["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 4, 6]
     assert draft["draft_vocab_size"] == draft["vocab_size"] == 300
 

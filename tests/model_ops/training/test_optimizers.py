@@ -81,6 +81,17 @@ def test_muon_moves_matrices_as_torch_does_and_the_rest_as_adamw():
         assert (one - began).abs().mean() > 1e-3
 
 
+def test_muon_gives_adamw_a_share_of_its_rate():
+    torch.manual_seed(4)
+    start = torch.randn(9)
+    mine, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    mine.grad = torch.randn(9)
+    theirs.grad = mine.grad.clone()
+    Muon([{"params": [mine]}], lr=0.5, adamw_share=0.1).step()
+    torch.optim.AdamW([theirs], lr=0.05, weight_decay=0.0, betas=(0.9, 0.95), fused=True).step()
+    torch.testing.assert_close(mine, theirs, atol=1e-7, rtol=1e-6)
+
+
 def test_muon_s_first_step_by_hand():
     torch.manual_seed(3)
     weight = nn.Parameter(torch.randn(6, 10))

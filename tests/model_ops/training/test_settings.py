@@ -43,8 +43,23 @@ def test_a_more_thorough_preset_looks_at_no_less(stage):
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_is_set_stays_set_under_every_preset(stage):
     chosen = {"learning_rate": 7e-4, "beta1": 0.8, "beta2": 0.7, "epsilon": 1e-6, "momentum": 0.5, "decay_share": 0.3,
+              "adamw_rate_share": 0.4,
               "milestones": [0.4], "milestone_factor": 0.5, "warmup_share": 0.2, "final_learning_rate_share": 0.0,
               "weight_decay": 0.0, "gradient_clip": 3.0, "checkpoint_every": 7, "max_length": 99, "tokens_per_step": 77}
     resolved = of(stage, preset="thorough", steps=5, **chosen).resolved()
     assert {name: getattr(resolved, name) for name in chosen} == chosen
     assert resolved.steps == 5 and resolved.epochs is None
+
+
+@pytest.mark.parametrize(("architecture", "optimizer", "rate", "share"), [
+    ("eagle3", "muon", 5e-3, 0.1), ("medusa", "muon", 5e-3, 1.0), ("mtp", "adamw", 4e-5, 1.0), ("draft_model", "adamw", 4e-5, 1.0),
+])
+def test_new_drafters_learn_with_muon_and_trained_ones_with_adamw(architecture, optimizer, rate, share):
+    resolved = of(f"speculator {architecture}").resolved()
+    assert (resolved.optimizer, resolved.learning_rate, resolved.adamw_rate_share) == (optimizer, rate, share)
+
+
+def test_the_rate_of_a_drafter_follows_its_optimizer():
+    assert of("speculator eagle3", optimizer="adamw", preset="quick").resolved().learning_rate == 1e-3
+    assert of("speculator eagle3", learning_rate=0.02, preset="quick").resolved().learning_rate == 0.02
+    assert of("speculator mtp", optimizer="muon", preset="quick").resolved().learning_rate == 1e-4
