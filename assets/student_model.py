@@ -24,7 +24,7 @@ def student_model(
     policy: dg.ResourceParam[ModelPolicy],
     student_settings: dg.ResourceParam[StudentSettings],
 ) -> dg.MaterializeResult:
-    """A smaller model: evenly spaced layers of the fine-tuned model, distilled from it on `sft_dataset`.
+    """A smaller model: the layers of the fine-tuned model that matter most, distilled from it on `sft_dataset`.
 
     It learns the teacher's whole distributions, not only its answers. Made from `sft_model` and `sft_dataset`; `student:` in
     the recipe says how deep it is. Lies in `models/<workload>/student_model/<version>/` in the Hugging Face layout.

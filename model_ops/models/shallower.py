@@ -1,6 +1,7 @@
-"""Initialises a shallower student from evenly spaced layers of its teacher.
+"""Initialises a shallower student from layers of its teacher.
 
     student = make_student(teacher, evenly_spaced(teacher.config.num_hidden_layers, 14))
+    layers_fit(teacher, [1, 2, 5])     # whether a model of these layers has their shapes: some families fix which are dense
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from model_ops.errors import ModelError
 
@@ -22,26 +23,46 @@ def evenly_spaced(teacher_layers: int, count: int) -> list[int]:
     return [round(i * (teacher_layers - 1) / (count - 1)) for i in range(count)]
 
 
-def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
-    """A copy of the teacher with only `layers`, also in per-layer config entries; all weights are trainable. The student of a
-    teacher on the meta device has no values either.
+def layer_list(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
+    """The model's decoder layers and their name. Raises ModelError if it has no list of them."""
+    depth = model.config.num_hidden_layers
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return name, module
+    raise ModelError(f"teacher {type(model).__name__} has no list of its {depth} layers; choose another base model")
 
-    Raises ModelError if the teacher has no list of layers."""
-    config = copy.deepcopy(teacher.config)
-    depth = config.num_hidden_layers
+
+def layers_fit(teacher: PreTrainedModel, layers: list[int]) -> bool:
+    """Whether layer i of a model of the student's config has the shapes of the teacher's layer layers[i]."""
+    wanted = [_shapes(layer) for layer in layer_list(teacher)[1]]
+    if all(shapes == wanted[0] for shapes in wanted):
+        return True
+    with torch.device("meta"):
+        student = type(teacher)(student_config(teacher.config, layers))
+    return [_shapes(layer) for layer in layer_list(student)[1]] == [wanted[layer] for layer in layers]
+
+
+def student_config(teacher: PreTrainedConfig, layers: list[int]) -> PreTrainedConfig:
+    """The teacher's config with only these layers, also in entries that are lists by layer."""
+    config, depth = copy.deepcopy(teacher), teacher.num_hidden_layers
     for name, value in config.to_dict().items():
         if isinstance(value, list) and len(value) == depth:
             setattr(config, name, [value[layer] for layer in layers])
     config.num_hidden_layers = len(layers)
     if getattr(config, "max_window_layers", None) is not None:
         config.max_window_layers = min(config.max_window_layers, len(layers))
+    return config
+
+
+def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
+    """A copy of the teacher with only `layers`; all weights are trainable. The student of a teacher on the meta device has no
+    values either.
+
+    Raises ModelError if the teacher has no list of layers."""
+    prefix, _ = layer_list(teacher)
     parameter = next(teacher.parameters())
     with torch.device("meta") if parameter.is_meta else nullcontext():
-        student = type(teacher)(config)
-    prefix = next((name for name, module in teacher.named_modules()
-                   if isinstance(module, nn.ModuleList) and len(module) == depth), None)
-    if prefix is None:
-        raise ModelError(f"teacher {type(teacher).__name__} has no list of its {depth} layers; choose another base model")
+        student = type(teacher)(student_config(teacher.config, layers))
     weights = {}
     for name, value in teacher.state_dict().items():
         if not name.startswith(f"{prefix}."):
@@ -55,3 +76,7 @@ def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel
     student.set_attn_implementation("packed")
     student.generation_config = copy.deepcopy(teacher.generation_config)
     return student.to(parameter.device, parameter.dtype)
+
+
+def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in layer.state_dict().items()}

@@ -1,15 +1,18 @@
-"""Distillation loss: KL divergence of a student from its teacher, mixed with cross-entropy of the labels.
+"""Distillation loss: divergence of a student from its teacher, mixed with cross-entropy of the labels.
 
-    loss = distillation_loss(teacher, temperature=1.0, label_weight=0.0)             # a model_ops.loss.Loss
-    loss = distillation_loss(teacher, temperature=1.0, label_weight=0.0, world=world)   # a teacher that world.place sharded
+    loss = distillation_loss(teacher, Divergence(temperature=1.0))                  # a model_ops.loss.Loss
+    loss = distillation_loss(teacher, Divergence(), world=world)                    # a teacher that world.place sharded
+    loss = distillation_loss(teacher, Divergence(), of_samples=Divergence(beta=1))  # batches that the student answered, too
 
-The loss of a token is (1 - label_weight) T^2 KL(teacher || student) at temperature T + label_weight cross-entropy (Hinton et
-al., arXiv 1503.02531). Reads the streams labels and weights; logs kl, the plain divergence.
+The loss of a token is (1 - label_weight) T^2 D(teacher, student) at temperature T (Hinton et al., arXiv 1503.02531) +
+label_weight cross-entropy. D is the divergence of `model_ops.objectives.divergences` at `beta`. Answers that the student
+sampled (model_ops.objectives.on_policy.SampledBatch) have a divergence of their own. Reads the streams labels and weights; logs
+kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampled ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -18,16 +21,28 @@ from transformers import PreTrainedModel
 
 from model_ops.batch import IGNORED, Batch
 from model_ops.errors import ModelError
-from model_ops.loss import Loss, LossOutput, one_term
+from model_ops.loss import Loss, LossOutput, Mean
 from model_ops.losses.chunked_head import Head, RowsLoss, chunked_head
 from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
+from model_ops.objectives.divergences import generalised_jsd, whole
+from model_ops.objectives.on_policy import SampledBatch
 from model_ops.parallel.world import World
 
 
-def distillation_loss(teacher: PreTrainedModel, temperature: float, label_weight: float, world: World | None = None) -> Loss:
-    """The loss for the trainer. world: over which the teacher is sharded, as the student is; None: one process. Raises
-    ModelError if the teacher's head is not a linear layer."""
+@dataclass(frozen=True)
+class Divergence:
+    """What is minimised at a token: (1 - label_weight) T^2 D at beta + label_weight cross-entropy."""
+
+    temperature: float = 1.0
+    label_weight: float = 0.0
+    beta: float = 0.0
+
+
+def distillation_loss(teacher: PreTrainedModel, of_rows: Divergence, of_samples: Divergence | None = None,
+                      world: World | None = None) -> Loss:
+    """The loss for the trainer. of_samples: for answers that the student sampled; None: there are none. world: over which the
+    teacher is sharded, as the student is; None: one process. Raises ModelError if the teacher's head is not a linear layer."""
     if Head.of(teacher) is None:
         raise ModelError(f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; "
                          "choose another base model")
@@ -45,6 +60,7 @@ def distillation_loss(teacher: PreTrainedModel, temperature: float, label_weight
         return taught, replace(head, weight=head.weight.to(products, copy=gathered), bias=bias), shard
 
     def loss(student: nn.Module, batch: Batch) -> LossOutput:
+        sampled = isinstance(batch, SampledBatch)
         kept = (batch.labels != IGNORED).nonzero()[:, 0]
         with torch.no_grad():
             taught, head, taught_shard = world.evaluate(teacher, lambda: teach(batch, kept))
@@ -52,41 +68,45 @@ def distillation_loss(teacher: PreTrainedModel, temperature: float, label_weight
         learning, shard = local_head(Head.of(student))
         if shard is not None and taught_shard is None:
             head = head.rows(shard.start, shard.size)
-        rows = distillation_rows(
-            taught, head, batch.labels[kept], batch.weights[kept], temperature, label_weight,
-            divergences, shard,
-        )
-        total, _ = chunked_head(last_hidden(student, batch)[kept], learning, rows)
         weights = batch.weights[kept]
-        return one_term(total, weights.sum(), {"kl": (divergences * weights).sum()})
+        rows = distillation_rows(taught, head, batch.labels[kept], weights, of_samples if sampled else of_rows, divergences,
+                                 shard)
+        total, _ = chunked_head(last_hidden(student, batch)[kept], learning, rows)
+        count, told = weights.sum(), (divergences * weights).sum()
+        metrics = {"kl": Mean(told * (not sampled), count * (not sampled))}
+        if of_samples is not None:
+            metrics["sampled_kl"] = Mean(told * sampled, count * sampled)
+        return LossOutput({"loss": Mean(total, count)}, metrics)
 
     return loss
 
 
 def distillation_rows(
     taught: Float[Tensor, "rows teacher_hidden"], teacher_head: Head,
-    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], temperature: float, label_weight: float,
+    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], wanted: Divergence,
     divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
 ) -> RowsLoss:
-    """(1 - label_weight) T^2 KL(teacher || student) + label_weight cross-entropy of each row, times the row's weight.
+    """The loss of each row, times the row's weight.
 
-    The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain KL of each row. With a
+    The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain divergence of each row. With a
     `shard`, both heads are cut over processes and these are the logits of its tokens.
     """
+    temperature, label_weight = wanted.temperature, wanted.label_weight
 
     def log_softmax(logits: Tensor) -> Tensor:
         return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[0][:, None]
 
+    def total(values: Tensor) -> Tensor:
+        return whole(values) if shard is None else shard.sum(values.sum(-1))
+
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        teacher_logits = teacher_head.logits(taught[where])
-        wanted = log_softmax(teacher_logits.div_(temperature))
-        given = log_softmax(logits / temperature)
-        wanted_probability = wanted.exp()
-        divergence = (wanted_probability * (wanted - given)).sum(-1)
-        divergences[where] = divergence if shard is None else shard.sum(divergence)
+        log_p = log_softmax(teacher_head.logits(taught[where]).div_(temperature))
+        log_q = log_softmax(logits / temperature)
+        divergences[where], gradient = generalised_jsd(log_p, log_q, wanted.beta, gradient_wanted, total)
         share = (1 - label_weight) * temperature**2
         losses = share * divergences[where]
-        gradient = (given.exp() - wanted_probability).mul_(share / temperature) if gradient_wanted else None
+        if gradient is not None:
+            gradient.mul_(share / temperature)
         if label_weight > 0:
             plain = log_softmax(logits)
             if shard is None:

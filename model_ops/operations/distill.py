@@ -3,34 +3,42 @@
 Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Output: the student
 as a model directory of its own.
 
-The student gets evenly spaced layers of the teacher with their weights, always including the first and the last; everything
-else is copied. Training minimises KL(teacher || student) on assistant tokens, both at `temperature` and scaled by its square
-(Hinton et al., arXiv 1503.02531), mixed with cross-entropy by `label_weight`. label_weight=1 is plain SFT of the same student
-on the same rows in the same order, the baseline for distillation.
+The student gets some layers of the teacher with their weights: those that matter most for held-out rows
+(model_ops.training.layer_importance), or evenly spaced ones. Everything else is copied. Training minimises a divergence of
+student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`.
+label_weight=1 is plain SFT of the same student on the same rows in the same order, the baseline for distillation. In some
+steps the student may answer by itself (model_ops.objectives.on_policy).
 
 Under torchrun (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
 
 from __future__ import annotations
 
+from transformers import PreTrainedModel
+
 from model_ops.errors import ModelError
 from model_ops.job import Job
-from model_ops.models.end_of_text import add_end_of_text
+from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.shallower import evenly_spaced, make_student
-from model_ops.objectives.distillation import distillation_loss
+from model_ops.objectives.distillation import Divergence, distillation_loss
+from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.training.chats import read_chats, validation_of
+from model_ops.training.chats import Chats, read_chats, validation_of
+from model_ops.training.layer_importance import LayerSearch, least_important
 from model_ops.training.packing import PackedPlan
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents, plan_validation
 
+MEASURED_TOKENS = 8_192
+"""Tokens of held-out rows on which the importance of layers is measured."""
 
-def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
+
+def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | list[float]]:
     """Creates, trains and saves the student. Raises ModelError for a bad teacher or dataset, before weights are loaded."""
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
@@ -41,21 +49,49 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int]]:
         depth = settings.depth(teacher.config.num_hidden_layers)
     except ValueError as error:
         raise ModelError(str(error)) from error
-    layers = evenly_spaced(teacher.config.num_hidden_layers, depth)
+    search = searched_layers(teacher, depth, settings, chats, progress)
+    layers = search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
     student = make_student(teacher, layers)
     world.place(student, settings.precision)
-    loss = next_token_loss
+    loss, plan = next_token_loss, PackedPlan(chats.documents, settings)
+    ends = end_of_turn_ids(chats.tokenizer)
     if settings.label_weight < 1:
         world.place(teacher, settings.precision)
-        loss = distillation_loss(teacher, settings.temperature, settings.label_weight, world)
+        of_rows, of_samples = divergences_of(settings)
+        loss = distillation_loss(teacher, of_rows, of_samples, world)
+        if of_samples is not None:
+            sampler = StudentSampler(student, ends or end_of_text_ids(place), settings.on_policy)
+            plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
     del teacher  # not needed beside the student where only the labels teach
-    plan = PackedPlan(chats.documents, settings)
     checks = plan_validation(len(plan), settings)
     held_out = first_documents(chats.validation, checks.tokens)
     result = train(
         student, plan, loss, settings, job.output / ".work", progress, "distill",
         validate=validation_of(student, held_out, settings.precision, world), validate_every=checks.every, world=world,
     )
-    add_end_of_text(student, end_of_turn_ids(chats.tokenizer))
+    add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
-    return {**result.metrics(chats.counts), "teacher_layers": layers}
+    told = {} if search is None else {"teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
+                                      "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
+    return {**result.metrics(chats.counts), "teacher_layers": layers, **told}
+
+
+def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:
+    """What is minimised at tokens of the dataset, and at tokens that the student samples; None where it samples none."""
+    of_rows = Divergence(settings.temperature, settings.label_weight, settings.beta)
+    return of_rows, Divergence(settings.temperature, 0.0, settings.on_policy.beta) if settings.on_policy.share > 0 else None
+
+
+def searched_layers(teacher: PreTrainedModel, depth: int, settings: StudentSettings, chats: Chats,
+                    progress: Progress) -> LayerSearch | None:
+    """Which layers the teacher can lose, where importance is asked for and a row can measure it; None: evenly spaced ones."""
+    remove = teacher.config.num_hidden_layers - depth
+    measured = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
+    if settings.choose_layers == "even" or not remove or not any(document.target_tokens for document in measured):
+        return None
+
+    def after_layer(done: int, total: int) -> None:
+        progress.report("layers", done, total, "layers")
+        progress.stop_if_requested()
+
+    return least_important(teacher, measured, remove, settings.precision, after_layer=after_layer)

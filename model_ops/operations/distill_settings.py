@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
+from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.training.settings import TrainingSettings
 
 
 class StudentSettings(TrainingSettings):
-    """A shallower student, started from evenly spaced layers of its teacher and distilled from it."""
+    """A shallower student: the layers of its teacher that matter most, distilled from it."""
 
     enabled: bool = Field(True, description="false: no student is made, and the next stage starts from the fine-tuned model")
     layers: float = Field(
@@ -17,12 +20,37 @@ class StudentSettings(TrainingSettings):
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
     label_weight: float = Field(
         0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning")
+    choose_layers: Literal["importance", "even"] | None = Field(
+        None, description="importance: layers are removed one by one, each time the one whose removal costs least on held-out "
+        "rows. even: evenly spaced layers, with the first and the last. Left out: importance; even on a mesh")
+    beta: float = Field(
+        0.0, ge=0, le=1, description="Divergence from the teacher, as in GKD: 0 is forward KL, 1 reverse KL, between them a "
+        "generalised Jensen-Shannon divergence")
+    on_policy: OnPolicySettings = Field(
+        default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: none")
 
     @model_validator(mode="after")
     def _whole_layers(self):
         if self.layers >= 1 and self.layers != int(self.layers):
             raise ValueError(f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers")
         return self
+
+    @model_validator(mode="after")
+    def _one_process_samples(self):
+        if self.on_policy.share > 0 and not self.mesh.alone:
+            raise ValueError("on_policy.share is above 0, and a student that samples trains in one process: leave mesh out, or "
+                             "set on_policy.share to 0")
+        if self.choose_layers == "importance" and not self.mesh.alone:
+            raise ValueError("choose_layers is importance, which is measured in one process: leave mesh out, or set "
+                             "choose_layers to even")
+        if self.on_policy.share > 0 and self.label_weight == 1:
+            raise ValueError("label_weight is 1, so no teacher is asked: set on_policy.share to 0, or label_weight below 1")
+        return self
+
+    def resolved(self):
+        """The settings with every missing value filled, from the mesh and the preset."""
+        chosen = self.choose_layers or ("importance" if self.mesh.alone else "even")
+        return super(StudentSettings, self.model_copy(update={"choose_layers": chosen})).resolved()
 
     def depth(self, teacher_layers: int) -> int:
         """Number of layers of the student. Raises ValueError, with the remedy after a semicolon, if the teacher has fewer."""

@@ -12,7 +12,7 @@ from model_ops.training.settings import TrainingSettings
 
 def one_process(mesh: MeshSettings) -> MeshSettings:
     """Refuses a mesh for a stage that trains in one process."""
-    if mesh.dp_shard == -1 or mesh.resolved().processes > 1:
+    if not mesh.alone:
         raise ValueError("this stage trains in one process; leave mesh out (sft, student and speculator support it)")
     return mesh
 

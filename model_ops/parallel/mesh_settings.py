@@ -84,6 +84,11 @@ class MeshSettings(Settings):
                                  "change one of them")
         return self.model_copy(update={"processes": share * others, "dp_shard": share})
 
+    @property
+    def alone(self) -> bool:
+        """Whether it is one process, whatever the machine."""
+        return self.dp_shard != -1 and self.resolved().processes == 1
+
     def sizes(self) -> dict[str, int]:
         """Size of every axis, outermost first."""
         whole = self.resolved()

@@ -26,7 +26,7 @@ from jaxtyping import Int
 
 from model_ops.batch import Batch
 from model_ops.training.bin_packing import pack
-from model_ops.training.documents import Document, lengths_and_targets, prefix_tokens, to_batch
+from model_ops.training.documents import AnyBatch, Document, lengths_and_targets, prefix_tokens, to_batch
 from model_ops.training.settings import TrainingSettings
 
 MICRO_BATCH_TOKENS = 4_096
@@ -34,11 +34,12 @@ MICRO_BATCH_TOKENS = 4_096
 faster."""
 
 
-def to_batches(documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS) -> list[Batch]:
+def to_batches(documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS,
+               kind: type[AnyBatch] = Batch) -> list[AnyBatch]:
     """Every document once, batched by similar length. A batch has at most `batch_tokens` tokens, or one longer document."""
     lengths = lengths_and_targets(documents)[0].tolist()
     order = sorted(range(len(documents)), key=lambda i: (lengths[i], i))
-    return [to_batch([documents[i] for i in part]) for part in _by_tokens(order, lengths, batch_tokens)]
+    return [to_batch([documents[i] for i in part], kind) for part in _by_tokens(order, lengths, batch_tokens)]
 
 WEIGHED_ROWS = 100_000
 """The heaviest micro-batch is searched among the steps of this many first rows; other passes hold the same rows."""
@@ -82,6 +83,11 @@ class PackedPlan:
         missing = max(len(parts) for parts in cut) - len(batches)
         silent = [index * self.rows_per_step]
         return batches + [self._batch(silent).silenced()] * missing
+
+    def documents_of(self, index: int) -> list[Document]:
+        """The documents of step `index`, of all ranks."""
+        (mine,) = self._positions(index, 1)
+        return [self.documents[i] for part in mine for position in part for i in self._documents_at(position)]
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> Batch:
         """This rank's micro-batch with the highest estimated memory, by tokens and, with less weight, targets and the tokens

@@ -10,7 +10,7 @@ from model_ops.job import Job
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.shallower import evenly_spaced, make_student
-from model_ops.objectives.distillation import distillation_rows
+from model_ops.objectives.distillation import Divergence, distillation_rows
 from model_ops.operations import distill, sft
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.progress import Progress
@@ -69,18 +69,30 @@ def test_a_student_of_all_layers_is_its_teacher(tuned):
     assert torch.equal(student(ids, use_cache=False).logits, teacher(ids, use_cache=False).logits)
 
 
-def test_divergence_and_its_gradient_equal_the_plain_formula():
+def written_out(wanted, given, beta):
+    """GKD's divergence by its definition (arXiv 2306.13649)."""
+    def kl(one, other):
+        return F.kl_div(other, one, log_target=True, reduction="none").sum(-1)
+
+    if beta in (0, 1):
+        return kl(wanted, given) if beta == 0 else kl(given, wanted)
+    middle = (beta * wanted.exp() + (1 - beta) * given.exp()).log()
+    return beta * kl(wanted, middle) + (1 - beta) * kl(given, middle)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.5, 1.0])
+def test_divergence_and_its_gradient_equal_the_plain_formula(beta):
     torch.manual_seed(0)
     hidden, head = torch.randn(11, 6, requires_grad=True), torch.randn(13, 6, requires_grad=True)
     taught, teacher_head = torch.randn(11, 8), torch.randn(13, 8)
     labels, weights, temperature, label_weight = torch.randint(13, (11,)), torch.rand(11), 1.7, 0.3
     divergences = torch.zeros(11)
-    rows = distillation_rows(taught, Head(teacher_head), labels, weights, temperature, label_weight, divergences)
+    rows = distillation_rows(taught, Head(teacher_head), labels, weights, Divergence(temperature, label_weight, beta), divergences)
     total, _ = chunked_head(hidden, Head(head), rows, chunk_rows=4)
     logits = hidden @ head.T
     given = torch.log_softmax(logits / temperature, -1)
     wanted = torch.log_softmax(taught @ teacher_head.T / temperature, -1)
-    kl = F.kl_div(given, wanted, log_target=True, reduction="none").sum(-1)
+    kl = written_out(wanted, given, beta)
     plain = (((1 - label_weight) * temperature**2 * kl
               + label_weight * F.cross_entropy(logits, labels, reduction="none")) * weights).sum()
     torch.testing.assert_close(total, plain)

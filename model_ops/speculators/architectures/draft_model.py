@@ -37,7 +37,7 @@ class DraftModelSettings(TrainedDrafterSettings):
 
     def contradictions(self) -> Iterator[str]:
         yield from super().contradictions()
-        if self.mesh.dp_shard == -1 or self.mesh.resolved().processes > 1:
+        if not self.mesh.alone:
             yield "a draft_model is trained in one process: leave mesh out"
         if self.ttt_steps not in (None, 1):
             yield (f"ttt_steps is {self.ttt_steps}, but a draft_model reads tokens alone: a later draft is trained "
