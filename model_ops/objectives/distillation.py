@@ -27,6 +27,7 @@ from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
 from model_ops.objectives.divergences import generalised_jsd, whole
 from model_ops.objectives.on_policy import SampledBatch
+from model_ops.objectives.teacher_cache import CachedBatch, cached_rows
 from model_ops.parallel.world import World
 
 
@@ -39,15 +40,17 @@ class Divergence:
     beta: float = 0.0
 
 
-def distillation_loss(teacher: PreTrainedModel, of_rows: Divergence, of_samples: Divergence | None = None,
+def distillation_loss(teacher: PreTrainedModel | None, of_rows: Divergence, of_samples: Divergence | None = None,
                       world: World | None = None) -> Loss:
-    """The loss for the trainer. of_samples: for answers that the student sampled; None: there are none. world: over which the
-    teacher is sharded, as the student is; None: one process. Raises ModelError if the teacher's head is not a linear layer."""
-    if Head.of(teacher) is None:
-        raise ModelError(f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; "
-                         "choose another base model")
-    teacher.eval()
-    world = world or World.alone(next(teacher.parameters()).device)
+    """The loss for the trainer. A CachedBatch brings what the teacher says; for any other batch the teacher is asked.
+
+    teacher: None where all batches are cached. of_samples: for answers that the student sampled; None: there are none. world:
+    over which the teacher is sharded, as the student is; None: one process. Raises ModelError if the teacher's head is not a
+    linear layer."""
+    if teacher is not None:
+        refuse_unusual_head(teacher)
+        teacher.eval()
+        world = world or World.alone(next(teacher.parameters()).device)
 
     def teach(batch: Batch, kept: Tensor) -> tuple[Tensor, Head, VocabularyShard | None]:
         """The teacher's last states at the kept positions and its head, which outlive its gathered weights."""
@@ -62,15 +65,18 @@ def distillation_loss(teacher: PreTrainedModel, of_rows: Divergence, of_samples:
     def loss(student: nn.Module, batch: Batch) -> LossOutput:
         sampled = isinstance(batch, SampledBatch)
         kept = (batch.labels != IGNORED).nonzero()[:, 0]
-        with torch.no_grad():
-            taught, head, taught_shard = world.evaluate(teacher, lambda: teach(batch, kept))
-        divergences = torch.zeros(len(kept), device=taught.device)
+        divergences = torch.zeros(len(kept), device=batch.labels.device)
         learning, shard = local_head(Head.of(student))
-        if shard is not None and taught_shard is None:
-            head = head.rows(shard.start, shard.size)
-        weights = batch.weights[kept]
-        rows = distillation_rows(taught, head, batch.labels[kept], weights, of_samples if sampled else of_rows, divergences,
-                                 shard)
+        labels, weights = batch.labels[kept], batch.weights[kept]
+        if isinstance(batch, CachedBatch):
+            rows = cached_rows(batch.teacher_ids[kept], batch.teacher_logs[kept], labels, weights, of_rows.temperature,
+                               of_rows.label_weight, of_rows.beta, divergences)
+        else:
+            with torch.no_grad():
+                taught, head, taught_shard = world.evaluate(teacher, lambda: teach(batch, kept))
+            if shard is not None and taught_shard is None:
+                head = head.rows(shard.start, shard.size)
+            rows = distillation_rows(taught, head, labels, weights, of_samples if sampled else of_rows, divergences, shard)
         total, _ = chunked_head(last_hidden(student, batch)[kept], learning, rows)
         count, told = weights.sum(), (divergences * weights).sum()
         metrics = {"kl": Mean(told * (not sampled), count * (not sampled))}
@@ -79,6 +85,13 @@ def distillation_loss(teacher: PreTrainedModel, of_rows: Divergence, of_samples:
         return LossOutput({"loss": Mean(total, count)}, metrics)
 
     return loss
+
+
+def refuse_unusual_head(teacher: PreTrainedModel) -> None:
+    """Raises ModelError if the teacher's head is not a linear layer."""
+    if Head.of(teacher) is None:
+        raise ModelError(f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; "
+                         "choose another base model")
 
 
 def distillation_rows(

@@ -14,6 +14,8 @@ Under torchrun (settings.mesh) the first process reads the teacher, and both mod
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
@@ -21,9 +23,10 @@ from model_ops.job import Job
 from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.models.shallower import evenly_spaced, make_student
-from model_ops.objectives.distillation import Divergence, distillation_loss
+from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
 from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
 from model_ops.objectives.sft import next_token_loss
+from model_ops.objectives.teacher_cache import ABOUT, TeacherCache
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
@@ -57,8 +60,12 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     ends = end_of_turn_ids(chats.tokenizer)
     if settings.label_weight < 1:
         world.place(teacher, settings.precision)
+        refuse_unusual_head(teacher)
         of_rows, of_samples = divergences_of(settings)
-        loss = distillation_loss(teacher, of_rows, of_samples, world)
+        if settings.teacher == "cache":
+            plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress)
+        needed = None if settings.teacher == "cache" and of_samples is None else teacher
+        loss = distillation_loss(needed, of_rows, of_samples, world)
         if of_samples is not None:
             sampler = StudentSampler(student, ends or end_of_text_ids(place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
@@ -74,6 +81,19 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     told = {} if search is None else {"teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
                                       "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
     return {**result.metrics(chats.counts), "teacher_layers": layers, **told}
+
+
+def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, folder: Path, progress: Progress) -> TeacherCache:
+    """The teacher's cache over the training documents; that of a run that was stopped is read again."""
+    if (folder / ABOUT).exists():
+        return TeacherCache(folder, chats.documents)
+
+    def after_batch(done: int, total: int) -> None:
+        progress.report("teacher", done, total, "tokens")
+        progress.stop_if_requested()
+
+    return TeacherCache.write(folder, teacher, chats.documents, settings.top_k, settings.temperature, settings.precision,
+                              after_batch=after_batch)
 
 
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:

@@ -26,6 +26,12 @@ class StudentSettings(TrainingSettings):
     beta: float = Field(
         0.0, ge=0, le=1, description="Divergence from the teacher, as in GKD: 0 is forward KL, 1 reverse KL, between them a "
         "generalised Jensen-Shannon divergence")
+    teacher: Literal["online", "cache"] = Field(
+        "online", description="online: the teacher computes with each batch. cache: it computes once, before the training, and "
+        "its `top_k` likeliest tokens at every target are kept on disk until the stage ends: faster where rows are read more "
+        "than once, and the teacher's memory is free while the student trains")
+    top_k: int = Field(
+        32, ge=1, le=4_096, description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each; all others are one bucket")
     on_policy: OnPolicySettings = Field(
         default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: none")
 
@@ -43,6 +49,9 @@ class StudentSettings(TrainingSettings):
         if self.choose_layers == "importance" and not self.mesh.alone:
             raise ValueError("choose_layers is importance, which is measured in one process: leave mesh out, or set "
                              "choose_layers to even")
+        if self.teacher == "cache" and not self.mesh.alone:
+            raise ValueError("teacher is cache, which is written and read by one process: leave mesh out, or set teacher to "
+                             "online")
         if self.on_policy.share > 0 and self.label_weight == 1:
             raise ValueError("label_weight is 1, so no teacher is asked: set on_policy.share to 0, or label_weight below 1")
         return self

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Int
@@ -52,11 +53,22 @@ PREFIX_WEIGHT = 0.3
 Measured on a tiny model (1.6 kB of 5.3 kB a token); less where keys have few heads."""
 
 
-class PackedPlan:
-    """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average."""
+class Streams(Protocol):
+    """Further streams of documents, made when a batch needs them. kind: class of the batches, which declares them."""
 
-    def __init__(self, documents: Sequence[Document], settings: TrainingSettings):
-        self.documents = documents
+    kind: type[Batch]
+
+    def added_to(self, document: Document, index: int) -> Document:
+        """The document with its streams; index: its place among the documents of the plan."""
+
+
+class PackedPlan:
+    """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average.
+
+    streams: what the batches hold besides the documents' tokens."""
+
+    def __init__(self, documents: Sequence[Document], settings: TrainingSettings, streams: Streams | None = None):
+        self.documents, self.streams = documents, streams
         self.seed = settings.seed
         self.lengths, self.targets = lengths_and_targets(documents)
         self.prefixes = prefix_tokens(documents)
@@ -118,7 +130,10 @@ class PackedPlan:
         return [_by_tokens(mine, tokens, self.micro_batch_tokens) for mine in share(positions, tokens, ranks)]
 
     def _batch(self, positions: Sequence[int]) -> Batch:
-        return to_batch([self.documents[i] for position in positions for i in self._documents_at(position)])
+        members = [i for position in positions for i in self._documents_at(position)]
+        if self.streams is None:
+            return to_batch([self.documents[i] for i in members])
+        return to_batch([self.streams.added_to(self.documents[i], i) for i in members], self.streams.kind)
 
     def _row_at(self, position: int) -> int:
         return int(_order(len(self.rows), self.seed, position // len(self.rows))[position % len(self.rows)])

@@ -1,0 +1,187 @@
+"""A teacher's distributions, computed once: its likeliest tokens at every target, kept on disk for all passes of a run.
+
+    cache = TeacherCache.write(folder, teacher, documents, top_k=32, temperature=1.0, precision="bfloat16")
+    plan = PackedPlan(documents, settings, cache)         # its batches hold what the teacher says at their targets
+
+A target takes 2 bytes for each log-probability (float16) and 2 or 4 for each token id: 192 bytes with 32 tokens of a vocabulary
+of more than 65,536. The mass of all other tokens is one bucket, the tail, in teacher and student alike, so nothing is
+renormalised: the divergence over the buckets is at most that over the vocabulary (data processing inequality), and equals it if
+the student spreads its tail as the teacher does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from model_ops.atomic_files import renamed_when_complete
+from model_ops.batch import IGNORED, Batch
+from model_ops.losses.chunked_head import Head, RowsLoss
+from model_ops.losses.linear_cross_entropy import last_hidden
+from model_ops.objectives.divergences import generalised_jsd
+from model_ops.training.documents import Document, lengths_and_targets, to_batch
+from model_ops.training.packing import MICRO_BATCH_TOKENS
+
+ABOUT = "cache.json"
+"""Written last: a folder that has it holds a whole cache."""
+LEAST_TAIL = 1e-7
+"""Smallest mass of a tail: what float32 sums of probabilities leave of 1 when nothing is left."""
+ROWS_AT_ONCE = 256
+"""Targets whose logits exist at a time while the cache is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedBatch(Batch):
+    """A batch with what the teacher says at each target: ids of its likeliest tokens, and their log-probabilities."""
+
+    teacher_ids: Int[Tensor, "tokens top_k"] = field(metadata={"padding": 0})
+    teacher_logs: Float[Tensor, "tokens top_k"] = field(metadata={"padding": 0})
+
+
+class TeacherCache:
+    """The teacher's likeliest tokens at every target of some documents, in memory-mapped files of `folder`."""
+
+    kind = CachedBatch
+
+    def __init__(self, folder: Path, documents: Sequence[Document]):
+        about = json.loads((folder / ABOUT).read_text())
+        self.top_k = about["top_k"]
+        self.starts = np.concatenate([[0], np.cumsum(lengths_and_targets(documents)[1])])
+        shape = (max(1, int(self.starts[-1])), self.top_k)
+        self.ids = np.memmap(folder / "ids.bin", about["id_dtype"], "r", shape=shape)
+        self.logs = np.memmap(folder / "logs.bin", np.float16, "r", shape=shape)
+
+    @classmethod
+    def write(cls, folder: Path, teacher: nn.Module, documents: Sequence[Document], top_k: int, temperature: float,
+              precision: str, batch_tokens: int = MICRO_BATCH_TOKENS,
+              after_batch: Callable[[int, int], None] | None = None) -> TeacherCache:
+        """Runs the teacher over every document once. Complete or absent: ABOUT is written last.
+
+        after_batch(tokens done, tokens in all). The teacher must be loaded with attention="packed" and have a linear head.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ABOUT).unlink(missing_ok=True)
+        head, device = Head.of(teacher), next(teacher.parameters()).device
+        vocabulary = head.weight.shape[0]
+        top_k = min(top_k, vocabulary)
+        id_dtype = np.uint16 if vocabulary <= 2**16 else np.int32
+        lengths, targets = lengths_and_targets(documents)
+        starts = np.concatenate([[0], np.cumsum(targets)])
+        shape = (max(1, int(starts[-1])), top_k)
+        ids = np.memmap(folder / "ids.bin", id_dtype, "w+", shape=shape)
+        logs = np.memmap(folder / "logs.bin", np.float16, "w+", shape=shape)
+        teacher.eval()
+        done, total = 0, int(lengths.sum())
+        for members in _members(lengths, batch_tokens):
+            batch = to_batch([documents[member] for member in members]).to(device)
+            found_ids, found_logs = _likeliest(teacher, head, batch, top_k, temperature, precision)
+            first = 0
+            for member in members:
+                place = slice(starts[member], starts[member + 1])
+                rows = slice(first, first + int(targets[member]))
+                ids[place], logs[place] = found_ids[rows], found_logs[rows]
+                first = rows.stop
+            done += batch.tokens
+            if after_batch is not None:
+                after_batch(done, total)
+        ids.flush()
+        logs.flush()
+        with renamed_when_complete(folder / ABOUT) as temporary:
+            temporary.write_text(json.dumps({"top_k": top_k, "id_dtype": np.dtype(id_dtype).name}))
+        return cls(folder, documents)
+
+    @property
+    def bytes_per_target(self) -> int:
+        """Bytes on disk for one target."""
+        return self.top_k * (self.ids.itemsize + self.logs.itemsize)
+
+    def added_to(self, document: Document, index: int) -> Document:
+        """The document with the streams teacher_ids and teacher_logs, zeros where it has no target."""
+        place = slice(self.starts[index], self.starts[index + 1])
+        at = np.flatnonzero(document.targets[1:])  # position t predicts token t + 1
+        ids = np.zeros((len(document), self.top_k), np.int64)
+        logs = np.zeros((len(document), self.top_k), np.float32)
+        ids[at], logs[at] = self.ids[place], self.logs[place]
+        return replace(document, streams={**document.streams, "teacher_ids": ids, "teacher_logs": logs})
+
+
+def _members(lengths: Int[np.ndarray, " documents"], batch_tokens: int) -> list[list[int]]:
+    """Documents of similar length, at most `batch_tokens` tokens together."""
+    parts: list[list[int]] = []
+    held = 0
+    for member in np.argsort(lengths, kind="stable").tolist():
+        if not parts or held + lengths[member] > batch_tokens:
+            parts.append([])
+            held = 0
+        parts[-1].append(member)
+        held += int(lengths[member])
+    return parts
+
+
+@torch.no_grad()
+def _likeliest(teacher: nn.Module, head: Head, batch: Batch, top_k: int, temperature: float,
+               precision: str) -> tuple[np.ndarray, np.ndarray]:
+    """(ids, log-probabilities) of the likeliest tokens at each target of the batch, [targets, top_k] each."""
+    kept = (batch.labels != IGNORED).nonzero()[:, 0]
+    kind = batch.labels.device.type
+    with torch.autocast(kind, torch.bfloat16, enabled=precision == "bfloat16"):
+        states = last_hidden(teacher, batch)[kept]
+        products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
+    ids, logs = [], []
+    for first in range(0, len(states), ROWS_AT_ONCE):
+        log_p = torch.log_softmax(head.logits(states[first:first + ROWS_AT_ONCE].to(products)).div_(temperature), -1)
+        top = log_p.topk(top_k, dim=-1)
+        ids.append(top.indices.cpu())
+        logs.append(top.values.half().cpu())
+    if not ids:
+        return np.zeros((0, top_k), np.int64), np.zeros((0, top_k), np.float16)
+    return torch.cat(ids).numpy(), torch.cat(logs).numpy()
+
+
+def cached_rows(
+    ids: Int[Tensor, "rows top_k"], logs: Float[Tensor, "rows top_k"], labels: Int[Tensor, " rows"],
+    weights: Float[Tensor, " rows"], temperature: float, label_weight: float, beta: float,
+    divergences: Float[Tensor, " rows"],
+) -> RowsLoss:
+    """(1 - label_weight) T^2 D + label_weight cross-entropy of each row, times the row's weight. D is the divergence over the
+    buckets: the teacher's likeliest tokens, and the tail.
+
+    With G the gradient by the logits of the buckets, that of a likely token's logit is its bucket's, and that of another token
+    is q / q_tail of the tail's.
+    """
+
+    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        likely = ids[where]
+        log_q = torch.log_softmax(logits / temperature, -1)
+        bucket_q = with_tail(log_q.gather(1, likely))
+        bucket_p = with_tail(logs[where].float())
+        divergences[where], of_buckets = generalised_jsd(bucket_p, bucket_q, beta, gradient_wanted)
+        share = (1 - label_weight) * temperature**2
+        losses = share * divergences[where]
+        gradient = None
+        if gradient_wanted:
+            of_tail = of_buckets[:, -1:] / bucket_q[:, -1:].exp()
+            gradient = log_q.exp_().mul_(of_tail).scatter_(1, likely, of_buckets[:, :-1]).mul_(share / temperature)
+        if label_weight > 0:
+            plain, label = torch.log_softmax(logits, -1), labels[where, None]
+            losses = losses - label_weight * plain.gather(1, label)[:, 0]
+            if gradient is not None:
+                gradient.add_(plain.exp_(), alpha=label_weight)
+                gradient.scatter_add_(1, label, torch.full_like(label, -label_weight, dtype=gradient.dtype))
+        weight = weights[where]
+        return losses * weight, None if gradient is None else gradient.mul_(weight[:, None])
+
+    return rows
+
+
+def with_tail(logs: Float[Tensor, "rows top_k"]) -> Float[Tensor, "rows buckets"]:
+    """Log-probabilities of tokens, and that of all others together as the last one."""
+    left = (1 - logs.exp().sum(-1, keepdim=True)).clamp(min=LEAST_TAIL)
+    return torch.cat([logs, left.log()], dim=-1)
