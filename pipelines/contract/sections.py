@@ -85,9 +85,10 @@ sft:
 """),
     Section("sft.lora", "sft.lora", ""),
     Section("student", "student", "`student: {enabled: false}` switches the stage off. It takes the "
-            "[training keys](#training-keys) as well.", """\
+            "[training keys](#training-keys) as well. [distillation.md](distillation.md) explains the choices.", """\
 student: {layers: 0.5, label_weight: 0.3, epochs: 2}
 """),
+    Section("student.on_policy", "student.on_policy", ""),
     Section("quantize", "quantize", "`quantize: {enabled: false}` switches the stage off.", """\
 quantize: {enabled: false}
 """),

@@ -58,7 +58,8 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
             refuse_unmatched_targets(config, settings.lora.targets)
         teacher = 0
         if stage == "student":
-            teacher = count_weights(config).all
+            read_once = settings.teacher == "cache" and not settings.on_policy.share
+            teacher = 0 if read_once else count_weights(config).all
             config.num_hidden_layers = _depth_of_student(recipe, config.num_hidden_layers)
             if getattr(config, "layer_types", None):
                 config.layer_types = config.layer_types[:config.num_hidden_layers]
