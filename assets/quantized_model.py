@@ -1,4 +1,4 @@
-"""quantized_model: the weights that servers load: int8, compressed-tensors layout."""
+"""quantized_model: the weights that servers load: int8, int4 or FP8, compressed-tensors layout."""
 
 import dagster as dg
 
@@ -12,8 +12,8 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("quantized_model"), "length_report"], group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS,
-    pool=WORKER_POOL,
+    deps=[parent_of("quantized_model"), "sft_dataset", "served_answers", "length_report"], group_name=MODELS,
+    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/quantize.py")[:12],
 )
 def quantized_model(
@@ -22,11 +22,16 @@ def quantized_model(
     policy: dg.ResourceParam[ModelPolicy],
     quantize_settings: dg.ResourceParam[QuantizeSettings],
 ) -> dg.MaterializeResult:
-    """The model to serve: int8 weights (one scale per output channel) and int8 activations (one scale per token).
+    """The model to serve, with smaller weights: `quantize:` in the recipe names the scheme.
 
-    Made from the student, or from the fine-tuned model if there is no student or the student drafts. Lies in
+    Made from the student, or from the fine-tuned model if there is no student or the student drafts. int4 weights are rounded
+    for what layers read in conversations of `sft_dataset`. Lies in
     `models/<workload>/quantized_model/<version>/` as compressed-tensors, which vLLM and SGLang load.
     """
     model = workshop.current("model", policy.source_of("quantized_model"))
-    manifest = workshop.train("quantized_model", "quantize", quantize_settings, {"model": model}, context)
+    inputs = {"model": model}
+    if quantize_settings.resolved().method == "gptq":
+        inputs |= {"dataset": workshop.current("dataset", "sft_dataset"),
+                   "served": workshop.current("dataset", "served_answers")}
+    manifest = workshop.train("quantized_model", "quantize", quantize_settings, inputs, context)
     return shown(manifest, workshop)

@@ -8,17 +8,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import torch
-
-from model_ops.decoding.runner import Runner, new_runner
+from model_ops.decoding.runner import Runner, decoding_dtype, new_runner
 from model_ops.errors import ModelError
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.quantization.quantized_model import is_quantized, load_quantized
 from model_ops.tensor_files import TensorFileError, read_directory
-
-SMALL_PARAMETERS = 100_000_000
-"""On a CPU, models with fewer parameters run in float32: bfloat16 is not faster for their small products, and logits
-have no ties."""
 
 
 def load_runner(directory: Path) -> Runner:
@@ -33,7 +27,7 @@ def load_runner(directory: Path) -> Runner:
     except TensorFileError as error:
         raise ModelError(str(error)) from error
     parameters = sum(math.prod(header.shape) for header in headers.values())
-    dtype = torch.float32 if device.type == "cpu" and parameters < SMALL_PARAMETERS else torch.bfloat16
+    dtype = decoding_dtype(device, parameters)
     if is_quantized(directory):
         model = load_quantized(directory, dtype).to(device)
     else:

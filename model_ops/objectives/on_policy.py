@@ -25,8 +25,7 @@ from torch import nn
 from model_ops.batch import Batch
 from model_ops.decoding.decode import decode
 from model_ops.decoding.incremental import runs_fast
-from model_ops.decoding.runner import Runner, new_runner
-from model_ops.decoding.target import SMALL_PARAMETERS
+from model_ops.decoding.runner import Runner, decoding_dtype, new_runner
 from model_ops.families.loading import attention_with_cache, stays_float32
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.training.documents import Document
@@ -139,8 +138,7 @@ class StudentSampler:
 def decoding_twin(student: nn.Module) -> nn.Module:
     """A model of the student's shape for decoding, without its values."""
     config, first = copy.deepcopy(student.config), next(student.parameters())
-    small = first.device.type == "cpu" and sum(parameter.numel() for parameter in student.parameters()) < SMALL_PARAMETERS
-    dtype = torch.float32 if small else torch.bfloat16
+    dtype = decoding_dtype(first.device, sum(parameter.numel() for parameter in student.parameters()))
     config._attn_implementation = attention_with_cache(config)
     twin = type(student)(config).to(first.device)
     for name, parameter in twin.named_parameters():

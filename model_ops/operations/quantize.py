@@ -2,10 +2,12 @@
 
     python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
 
-The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. It encodes every
-Linear layer of the blocks and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`).
-Embeddings, norms, biases, routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library
-writes what config.json says of it; routers and what else stays float are on its list of exceptions.
+The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With method gptq
+the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in calibration rows
+(`model_ops.calibration`). Every Linear layer of the blocks is encoded, and every expert that is stored as matrices of its own
+(`model_ops.quantization.block_layers`), these always to the nearest. Embeddings, norms, biases, routers and lm_head stay as
+they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of it; routers and what else
+stays float are on its list of exceptions.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from typing import Any
 import torch
 
 from model_ops.atomic_files import renamed_when_complete
+from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
+from model_ops.calibration.rows import calibration_documents
 from model_ops.errors import ModelError
 from model_ops.job import Job
-from model_ops.models.model_directory import training_device
+from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.progress import Progress
@@ -30,6 +34,7 @@ from model_ops.quantization.compressed_tensors_config import announce
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.scheme import Scheme
 from model_ops.tensor_files import TORCH_NAMES, Layout, TensorFileError, TensorHeader, read_directory, write_stream
+from model_ops.training.packing import to_batches
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 """Dtypes of weights that can be quantized."""
@@ -38,26 +43,49 @@ FLOAT_DTYPES = ("BF16", "F16", "F32")
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
-    return quantize_directory(job.inputs["model"], job.output, progress, SCHEMES[settings.scheme], settings.mtp_layer)
+    source, scheme = job.inputs["model"], SCHEMES[settings.scheme]
+    if settings.method == "rtn":
+        return quantize_directory(source, job.output, progress, scheme, settings.mtp_layer)
+    found, told = calibrate(job, settings, scheme, progress)
+    return {**quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, found), **told}
+
+
+def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme, progress: Progress) -> tuple[Calibrated, dict[str, Any]]:
+    """The codes of the model's Linear layers, and the numbers to report. Raises ModelError before weights are read if the
+    directory cannot be quantized or no row can calibrate."""
+    source = job.inputs["model"]
+    config, headers, layers = _read(source)
+    _output_layout(source, headers, layers, scheme, config["model_type"])
+    if "dataset" not in job.inputs:
+        raise ModelError("method gptq needs a dataset to calibrate with: give one, or set quantize.method to rtn")
+    documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
+                                      settings.seed, job.inputs.get("served"))
+    model = load_model(source).requires_grad_(False)
+
+    def after_block(done: int, total: int) -> None:
+        progress.report("calibrate", done, total, "blocks")
+        progress.stop_if_requested()
+
+    batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents)]
+    found = calibrated_weights(model, layers.linear, scheme.load_layer(), batches, job.output / ".work" / "blocks", after_block)
+    told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
+    if found.errors:
+        worst = max(found.errors, key=lambda error: error.calibrated)
+        told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
+                 "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
+                 "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
+    return found, told
 
 
 def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme = SCHEMES["w8a8"],
-                       mtp_layer: bool = False) -> dict[str, Any]:
+                       mtp_layer: bool = False, calibrated: Calibrated | None = None) -> dict[str, Any]:
     """Writes the quantized copy of a model directory. mtp_layer: config.json says, too, that a multi-token-prediction layer
-    that is served with this model is not quantized.
+    that is served with this model is not quantized. calibrated: the stored tensors of some layers; others are rounded.
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.
     """
-    config = _checked_config(source)
-    try:
-        headers = read_directory(source)
-    except TensorFileError as error:
-        raise ModelError(str(error)) from error
-    try:
-        layers = block_layers(model_of_config(config))
-    except ModelError as error:
-        raise ModelError(f"{source}: {error}") from error
+    config, headers, layers = _read(source)
     layout = _output_layout(source, headers, layers, scheme, config["model_type"])
     output.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
@@ -66,7 +94,7 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
             shutil.copyfile(path, output / path.name)
     errors: list[float] = []
     with renamed_when_complete(output / "model.safetensors") as temporary:
-        written = write_stream(temporary, layout, _quantized_tensors(headers, layers, scheme, errors, progress))
+        written = write_stream(temporary, layout, _quantized_tensors(headers, layers, scheme, errors, progress, calibrated))
     (output / "config.json").write_text(json.dumps(config, indent=2))
     announce(scheme, output, ["lm_head", *layers.kept, *([unquantized_layer(config)] if mtp_layer else [])])
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
@@ -77,6 +105,19 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
         "tensors_quantized": len(errors),
         "largest_relative_error": max(errors),
     }
+
+
+def _read(source: Path) -> tuple[dict[str, Any], dict[str, TensorHeader], BlockLayers]:
+    """A model directory's config, the headers of its tensors, and which of its layers are quantized."""
+    config = _checked_config(source)
+    try:
+        headers = read_directory(source)
+    except TensorFileError as error:
+        raise ModelError(str(error)) from error
+    try:
+        return config, headers, block_layers(model_of_config(config))
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from error
 
 
 def _checked_config(source: Path) -> dict[str, Any]:
@@ -102,7 +143,11 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
             if len(header.shape) != 2 or header.dtype not in FLOAT_DTYPES:
                 raise ModelError(f"{source}: {name} is {header.dtype} {list(header.shape)}, not a float matrix, "
                                  "and cannot be quantized")
-            layout.update({_stored_as(name, part): kind for part, kind in scheme.stored(*header.shape).items()})
+            try:
+                stored = scheme.stored(*header.shape)
+            except ModelError as error:
+                raise ModelError(f"{source}: {name}: {error}") from error
+            layout.update({_stored_as(name, part): kind for part, kind in stored.items()})
         elif ".layers." in name and len(header.shape) > 1 and name not in layers.tensors:
             raise ModelError(f"{source}: {name} is a matrix of a block that its config.json does not describe, so nothing says "
                              "whether to quantize it: save the model with transformers first")
@@ -125,7 +170,7 @@ def _stored_as(weight: str, part: str) -> str:
 
 
 def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, errors: list[float],
-                       progress: Progress) -> Iterator[tuple[str, bytes]]:
+                       progress: Progress, calibrated: Calibrated | None) -> Iterator[tuple[str, bytes]]:
     layer, device = scheme.load_layer(), training_device()
     for done, (name, header) in enumerate(headers.items(), start=1):
         data = header.read()
@@ -134,7 +179,11 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
             weight = torch.frombuffer(bytearray(data), dtype=dtype).view(header.shape).to(device).float()
             if not torch.isfinite(weight).all():
                 raise ModelError(f"{header.file}: {name} holds values that are not finite; train the model again")
-            stored = layer.encode(weight)
+            if calibrated is not None and _layer(name) in calibrated.files:
+                stored = {part: tensor.to(device) for part, tensor in
+                          calibrated.stored(_layer(name), list(scheme.stored(*header.shape))).items()}
+            else:
+                stored = layer.encode(weight)
             error = (layer.decode(stored) - weight).norm() / weight.norm().clamp(min=1e-12)
             errors.append(error.item())
             for part, tensor in stored.items():

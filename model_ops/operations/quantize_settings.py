@@ -4,17 +4,38 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from model_ops.quantization.registry import SCHEMES
-from model_ops.settings import Settings
+from model_ops.settings import Seed, Settings
 
 
 class QuantizeSettings(Settings):
     """Post-training quantization in the compressed-tensors layout."""
 
     enabled: bool = Field(True, description="false: the model is served as it was trained, without quantization")
-    scheme: Literal[tuple(SCHEMES)] = Field("w8a8", description="int8 weights per output channel, int8 activations per token")
+    scheme: Literal[tuple(SCHEMES)] = Field(
+        "w8a8", description="w8a8: int8 weights per output channel, int8 activations per token. w4a16: int4 weights, a scale "
+        "for each 128 inputs of a channel (w4a16_g64, w4a16_g32: 64, 32). fp8: float8 weights per channel, float8 activations "
+        "per token")
+    method: Literal["gptq", "rtn"] | None = Field(
+        None, description="gptq: weights are rounded one column after another, and later columns make up for the error on "
+        "calibration rows (int4 only). rtn: each is rounded to the nearest. Left out: gptq for int4, rtn for all others")
+    calibration_rows: int = Field(256, ge=1, le=1_000_000, description="gptq: training conversations that layers are shown")
+    calibration_length: int = Field(2_048, ge=16, le=2**24, description="gptq: tokens after which such a conversation is cut")
+    seed: Seed = Field(0, description="gptq: seed of the choice of conversations")
     mtp_layer: bool = Field(
         False, description="config.json tells servers that the multi-token-prediction layer is not quantized. A "
         "recipe with speculator.architecture mtp sets it; leave it out")
+
+    @model_validator(mode="after")
+    def _a_scheme_that_calibrates(self):
+        if self.method == "gptq" and not SCHEMES[self.scheme].calibrated:
+            able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.calibrated)
+            raise ValueError(f"method is gptq, but scheme {self.scheme} rounds to nearest: leave method out, or choose one of "
+                             f"{able}")
+        return self
+
+    def resolved(self):
+        """The settings with `method` filled by the scheme."""
+        return self.model_copy(update={"method": self.method or ("gptq" if SCHEMES[self.scheme].calibrated else "rtn")})

@@ -43,13 +43,18 @@ class QuantizedLinear(nn.Module, ABC):
     def fused(cls, layers: Sequence[Self]) -> Self:
         """Layers over one input as a single layer; the originals become views of it.
 
-        For schemes whose stored tensors all have the output channels as their first dimension.
+        For schemes whose stored tensors all have the output channels as their first dimension; others join those that have.
         """
+        return cls._joined(layers, layers[0].parts)
+
+    @classmethod
+    def _joined(cls, layers: Sequence[Self], parts: Sequence[str]) -> Self:
+        """A layer with these parts (and the biases) of all layers, one after the other."""
         first, sizes = layers[0], [layer.out_features for layer in layers]
         whole = cls.__new__(cls)
         nn.Module.__init__(whole)
         whole.in_features, whole.out_features, whole.parts = first.in_features, sum(sizes), first.parts
-        for name in (*first.parts, "bias"):
+        for name in (*parts, "bias"):
             if getattr(first, name) is None:
                 whole.register_buffer(name, None)
                 continue

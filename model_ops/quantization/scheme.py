@@ -48,7 +48,8 @@ class Scheme:
 
     name: in recipes (`quantize.scheme`). title: for messages. format: how compressed-tensors stores the weights.
     stored: (out_features, in_features) -> the tensors of one layer. load_layer: imports the layer that encodes a weight and
-    computes what a server computes.
+    computes what a server computes. calibrated: whether the codes of weights are chosen by what layers read (GPTQ); the layer
+    then has `encode_for`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Scheme:
     activations: Precision | None
     stored: Callable[[int, int], Layout]
     load_layer: Callable[[], type[QuantizedLinear]]
+    calibrated: bool = False
 
     def recognises(self, config: Any) -> bool:
         """Whether a quantization_config describes this scheme: one group of layers, same weights, activations and format,

@@ -89,7 +89,8 @@ sft:
 student: {layers: 0.5, label_weight: 0.3, epochs: 2}
 """),
     Section("student.on_policy", "student.on_policy", ""),
-    Section("quantize", "quantize", "`quantize: {enabled: false}` switches the stage off.", """\
+    Section("quantize", "quantize", "`quantize: {enabled: false}` switches the stage off. [quantization.md](quantization.md) "
+            "compares the schemes.", """\
 quantize: {enabled: false}
 """),
     Section("speculator", "speculator", "`speculator: {enabled: false}` switches the stage off. It takes the "

@@ -132,7 +132,7 @@ BROKEN_QUANTIZED = {
     "is BF16, the quantized layout asks I8":
         lambda d: edit_tensors(d, lambda t: t.update(
             {"model.layers.1.mlp.up_proj.weight": t["model.layers.1.mlp.up_proj.weight"].bfloat16()})),
-    "known in compressed-tensors layout: int8 W8A8":
+    "which is not read here; known in compressed-tensors layout: FP8":
         lambda d: edit_json(d / "config.json", quantization_config={"quant_method": "compressed-tensors"}),
     "is not described by config.json": lambda d: edit_json(d / "config.json", quantization_config=None),
 }

@@ -3,4 +3,8 @@
 Messages and docs list the schemes in the order of these lines.
 """
 
+from model_ops.quantization.schemes.fp8 import FP8 as FP8
+from model_ops.quantization.schemes.w4a16 import W4A16 as W4A16
+from model_ops.quantization.schemes.w4a16 import W4A16_G32 as W4A16_G32
+from model_ops.quantization.schemes.w4a16 import W4A16_G64 as W4A16_G64
 from model_ops.quantization.schemes.w8a8 import W8A8 as W8A8

@@ -1,0 +1,32 @@
+"""Calibration rows: training conversations of the recipe's own traffic, as the model is served, in a seeded order.
+
+    documents = calibration_documents(dataset, model_directory, rows=256, max_length=2_048, seed=0, served=None)
+
+Rows of the training split only: what a model is measured on has no part in how its weights are rounded. A document begins as
+the tokenizer's own template begins it, so no bos comes twice.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from model_ops.errors import ModelError
+from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.rendering.served_tokens import ServedTokens
+from model_ops.training.conversations import read_documents
+from model_ops.training.documents import Document
+
+
+def calibration_documents(dataset: Path, model: Path, rows: int, max_length: int, seed: int,
+                          served: Path | None = None) -> list[Document]:
+    """Up to `rows` documents of at most `max_length` tokens. Raises ModelError if the dataset has none for this model."""
+    tokenizer = load_tokenizer(model)
+    longest = min(max_length, read_config(model).get("max_position_embeddings") or max_length)
+    ids = None if served is None else ServedTokens.read(served / "served.parquet")
+    documents, counts = read_documents(dataset, "train", tokenizer, longest, "truncate", ids)
+    if not len(documents):
+        raise ModelError(f"no row of the dataset can calibrate: the model's chat template renders none of {counts['rows']} "
+                         "rows of the training split; set quantize.method to rtn, which needs no rows")
+    chosen = random.Random(seed).sample(range(len(documents)), min(rows, len(documents)))
+    return [documents[index] for index in chosen]

@@ -1,0 +1,123 @@
+"""W4A16: int4 weights with a scale per group of inputs, activations as they come. compressed-tensors' "pack-quantized" format.
+
+Weights: symmetric codes in [-8, 7], weight = scale * code, one bfloat16 scale for each group of consecutive inputs of an output
+channel. Eight codes lie in one int32, each plus 8, the first input's in the lowest four bits. Servers multiply with the weights
+turned back into the activations' dtype; so does this layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import torch
+from jaxtyping import BFloat16, Float, Float32, Int8, Int32
+from torch import Tensor, nn
+
+from model_ops.quantization.quantized_linear import QuantizedLinear
+
+LOWEST, HIGHEST, OFFSET = -8, 7, 8
+PER_WORD, BITS = 8, 4
+SMALLEST_SCALE = 1e-8
+"""Scale of a group that is all zeros: any positive number keeps 0 / scale at 0."""
+SHRUNK = tuple(1 - step / 100 for step in range(0, 40, 2))
+"""Shares of a group's full range that are tried as its range."""
+
+
+def pack_int4(codes: Int8[Tensor, "out in"]) -> Int32[Tensor, "out words"]:
+    """Eight codes of [-8, 7] to a word; in must be a multiple of 8."""
+    words = (codes.to(torch.int32) + OFFSET).unflatten(-1, (-1, PER_WORD))
+    shifts = torch.arange(0, PER_WORD * BITS, BITS, dtype=torch.int32, device=codes.device)
+    # the top code fills the sign bit: 64-bit sums wrap to the right 32 bits
+    return (words.long() << shifts).sum(-1).to(torch.int32)
+
+
+def unpack_int4(words: Int32[Tensor, "out words"]) -> Int8[Tensor, "out in"]:
+    """The codes of packed words."""
+    shifts = torch.arange(0, PER_WORD * BITS, BITS, dtype=torch.int32, device=words.device)
+    return (((words[..., None] >> shifts) & 0xF) - OFFSET).flatten(-2).to(torch.int8)
+
+
+def group_scales(weight: Float32[Tensor, "out in"], group_size: int,
+                 importance: Float32[Tensor, " in"] | None = None) -> BFloat16[Tensor, "out groups"]:
+    """The scale of each group: of the shares of the full range (absmax / 7) tried, the one with the least squared rounding
+    error, each input weighed by `importance` (its mean square; None: all alike). Clipping a few large weights often costs less
+    than coarser steps for all others."""
+    groups = weight.unflatten(-1, (-1, group_size))
+    weighed = 1.0 if importance is None else importance.view(-1, group_size)
+    full = groups.abs().amax(-1) / HIGHEST
+    best, least = None, None
+    for share in SHRUNK:
+        scale = (full * share).clamp(min=SMALLEST_SCALE).bfloat16()
+        error = ((rounded(groups, scale.float()[..., None]) - groups).square_() * weighed).sum(-1)
+        if best is None:
+            best, least = scale, error
+        else:
+            better = error < least
+            best, least = torch.where(better, scale, best), torch.where(better, error, least)
+    return best
+
+
+def rounded(values: Tensor, scale: Tensor) -> Tensor:
+    """The values that their codes stand for."""
+    return (values / scale).round_().clamp_(LOWEST, HIGHEST) * scale
+
+
+def round_to_nearest(weight: Float32[Tensor, "out in"], scales: BFloat16[Tensor, "out groups"]) -> Int8[Tensor, "out in"]:
+    """The code nearest to each weight."""
+    groups = weight.unflatten(-1, (scales.shape[1], -1))
+    return (groups / scales.float()[..., None]).round_().clamp_(LOWEST, HIGHEST).flatten(-2).to(torch.int8)
+
+
+class Int4Linear(QuantizedLinear):
+    """A Linear layer with int4 weights; products are in the dtype of the activations."""
+
+    weight_packed: Int32[Tensor, "out words"]
+    weight_scale: BFloat16[Tensor, "out groups"]
+
+    GROUP_SIZE = 128
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self._dense: Tensor | None = None
+
+    @classmethod
+    def encode(cls, weight: Float32[Tensor, "out in"]) -> dict[str, Tensor]:
+        scales = group_scales(weight, cls.GROUP_SIZE)
+        return cls.stored_parts(round_to_nearest(weight, scales), scales)
+
+    @staticmethod
+    def stored_parts(codes: Int8[Tensor, "out in"], scales: BFloat16[Tensor, "out groups"]) -> dict[str, Tensor]:
+        """The stored tensors of given codes and scales."""
+        return {"weight_packed": pack_int4(codes), "weight_scale": scales, "weight_shape": torch.tensor(codes.shape)}
+
+    @staticmethod
+    def decode(stored: Mapping[str, Tensor]) -> Float32[Tensor, "out in"]:
+        scales = stored["weight_scale"].float()
+        codes = unpack_int4(stored["weight_packed"]).unflatten(-1, (scales.shape[1], -1))
+        return (codes.float() * scales[..., None]).flatten(-2)
+
+    def forward(self, hidden: Float[Tensor, "*tokens in"]) -> Float[Tensor, "*tokens out"]:
+        if self._dense is None or self._dense.dtype != hidden.dtype or self._dense.device != hidden.device:
+            stored = {"weight_packed": self.weight_packed, "weight_scale": self.weight_scale}
+            self._dense = self.decode(stored).to(hidden.dtype)
+        return nn.functional.linear(hidden, self._dense, self.bias)
+
+    @classmethod
+    def fused(cls, layers: Sequence[Self]) -> Self:
+        whole = cls._joined(layers, ("weight_packed", "weight_scale"))
+        whole.register_buffer("weight_shape", torch.tensor([whole.out_features, whole.in_features]))
+        whole._dense = None
+        return whole
+
+
+class Int4Linear64(Int4Linear):
+    """The same with groups of 64 inputs."""
+
+    GROUP_SIZE = 64
+
+
+class Int4Linear32(Int4Linear):
+    """The same with groups of 32 inputs."""
+
+    GROUP_SIZE = 32

@@ -1,0 +1,209 @@
+"""int4: packing as the library packs, GPTQ by its definition, block by block on a real forward pass, and what servers read."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from compressed_tensors.compressors import pack_to_int32, unpack_from_int32
+from tiny_chats import conversation, write_rows
+from tiny_models import tiny_model, write_target
+from transformers import AutoModelForCausalLM
+
+from model_ops.calibration import calibrated_weights as calibrated
+from model_ops.calibration.walk import walk
+from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.models.model_directory import load_model
+from model_ops.models.verify_model import verify_weights
+from model_ops.operations import quantize
+from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.progress import Progress, Stopped
+from model_ops.quantization.gptq import gptq
+from model_ops.quantization.int4_linear import Int4Linear32, group_scales, pack_int4, round_to_nearest, rounded, unpack_int4
+from model_ops.quantization.quantized_model import load_quantized
+from model_ops.quantization.registry import quantization_of
+from model_ops.tensor_files import read_directory
+from model_ops.training.documents import Document
+from model_ops.training.packing import to_batches
+
+
+def codes(rows=6, columns=64, seed=0):
+    return torch.randint(-8, 8, (rows, columns), generator=torch.Generator().manual_seed(seed)).to(torch.int8)
+
+
+def test_codes_are_packed_as_the_library_packs_them():
+    given = codes()
+    packed = pack_int4(given)
+    assert packed.dtype == torch.int32 and torch.equal(packed, pack_to_int32(given, 4))
+    assert torch.equal(unpack_int4(packed), given)
+    assert torch.equal(unpack_from_int32(packed, 4, given.shape), given)
+
+
+def test_a_scale_that_clips_is_taken_where_its_error_is_smaller():
+    weight = torch.randn(1, 32, generator=torch.Generator().manual_seed(3))
+    weight[0, 31] = 6.0
+    plain = weight.abs().amax() / 7
+    chosen = group_scales(weight, 32).float()
+    assert chosen < plain
+    errors = [((rounded(weight, scale) - weight) ** 2).sum() for scale in (chosen, plain)]
+    assert errors[0] <= errors[1]
+    kept = group_scales(weight, 32, torch.cat([torch.zeros(31), torch.ones(1)]))  # only the large weight matters
+    assert abs(float(rounded(weight[:, 31:], kept.float())) - 6) < 0.03
+
+
+def written_out(weight, moment, scales, damping=0.01):
+    """GPTQ one column at a time with the explicit inverse, updated by elimination (arXiv 2210.17323, equations 2 and 3)."""
+    columns = weight.shape[1]
+    order = moment.diagonal().argsort(descending=True, stable=True)
+    matrix = moment[order][:, order].double()
+    inverse = torch.linalg.inv(matrix + damping * matrix.diagonal().mean() * torch.eye(columns))
+    by_column = scales.double().repeat_interleave(columns // scales.shape[1], 1)[:, order]
+    left, found = weight[:, order].double().clone(), torch.empty(weight.shape)
+    for place in range(columns):
+        code = (left[:, place] / by_column[:, place]).round().clamp(-8, 7)
+        error = (left[:, place] - code * by_column[:, place]) / inverse[place, place]
+        left -= error[:, None] * inverse[place]
+        inverse = inverse - torch.outer(inverse[:, place], inverse[place]) / inverse[place, place]
+        found[:, order[place]] = code.float()
+    return found.to(torch.int8)
+
+
+def inputs(rows=400, width=192, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    mixed = torch.randn(rows, width // 2, generator=generator) @ torch.randn(width // 2, width, generator=generator)
+    return mixed + 0.1 * torch.randn(rows, width, generator=generator)
+
+
+def test_gptq_follows_its_definition_and_lowers_the_error_of_outputs():
+    weight, x = torch.randn(24, 192, generator=torch.Generator().manual_seed(0)), inputs()
+    moment = x.T @ x / len(x)
+    scales = group_scales(weight, 32)
+    found = gptq(weight, moment, scales)
+    assert (found == written_out(weight, moment, scales)).float().mean() > 0.995  # ties may fall otherwise in float32
+
+    def error(each):
+        decoded = (each.unflatten(-1, (6, 32)).float() * scales.float()[..., None]).flatten(-2)
+        return ((decoded - weight) @ x.T).square().mean()
+
+    assert error(found) < 0.5 * error(round_to_nearest(weight, scales))
+
+
+def test_inputs_that_are_always_zero_and_moments_of_few_rows_do_no_harm():
+    weight, x = torch.randn(8, 64, generator=torch.Generator().manual_seed(0)), inputs(rows=5, width=64)
+    x[:, 7] = 0
+    moment = x.T @ x / len(x)
+    found = gptq(weight, moment, group_scales(weight, 32))
+    assert found.dtype == torch.int8 and (found[:, 7] == 0).all()
+    with pytest.raises(ValueError, match="no usable second moment"):
+        gptq(weight, torch.full((64, 64), torch.nan), group_scales(weight, 32))
+
+
+def batches(vocabulary=96):
+    generator = np.random.default_rng(0)
+    return to_batches([Document(f"r{i}", generator.integers(3, vocabulary, 30), np.ones(30, bool)) for i in range(4)], 64)
+
+
+def test_the_walk_sees_what_layers_read_with_earlier_blocks_changed():
+    model = tiny_model(layers=3)
+    model.set_attn_implementation("packed")
+    names = {f"model.layers.{index}.{name}" for index in range(3)
+             for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")}
+    seen = {}
+    for block in walk(model, batches(), names):
+        seen |= block.moments()
+        for name, layer in block.layers.items():
+            block.replace(name, layer.weight * 0.9)
+    assert seen.keys() == names and seen["model.layers.1.self_attn.q_proj"] is seen["model.layers.1.self_attn.k_proj"]
+    again = tiny_model(layers=3)
+    again.set_attn_implementation("packed")
+    for name in names:
+        if name.startswith("model.layers.0"):
+            again.get_submodule(name).weight.data.mul_(0.9)
+    reads = []
+    again.get_submodule("model.layers.1.mlp.down_proj").register_forward_pre_hook(lambda _, given: reads.append(given[0][0]))
+    for batch in batches():
+        again(**batch.model_inputs)
+    x = torch.cat(reads)
+    torch.testing.assert_close(seen["model.layers.1.mlp.down_proj"], x.T @ x / len(x), rtol=1e-4, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("gptq")
+    write_target(root / "model", layers=3, vocab_size=300)
+    for split, rows in (("train", 30), ("validation", 4)):
+        write_rows(root / "data", split, [conversation(index) for index in range(rows)])
+    return root
+
+
+def job(place, output, **changes):
+    return Job(operation="quantize", output=output, inputs={"model": place / "model", "dataset": place / "data"},
+               settings={"scheme": "w4a16_g32", "calibration_rows": 20, "calibration_length": 64, **changes})
+
+
+def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, tmp_path):
+    with pytest.raises(ModelError, match=r"48 inputs, no multiple of the 32 .*choose scheme w8a8"):
+        quantize.run(job(place, tmp_path / "refused"), Progress())
+    assert not (tmp_path / "refused" / "model.safetensors").exists()
+    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
+    given = job(place, tmp_path / "out")
+    given.inputs["model"] = tmp_path / "model"
+    metrics = quantize.run(given, Progress())
+    assert metrics["calibration_rows"] == 20 and metrics["tensors_quantized"] == 3 * 7
+    assert metrics["output_error"] < 0.8 * metrics["output_error_rounded"]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert quantization_of(config).scheme.name == "w4a16_g32"
+    assert verify_weights(config, read_directory(tmp_path / "out")) == []
+    ids = torch.arange(5, 40)[None]
+    ours = load_quantized(tmp_path / "out", torch.float32)(ids).logits
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)(ids).logits
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+
+
+def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monkeypatch):
+    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
+
+    def made(name):
+        given = job(place, tmp_path / name)
+        given.inputs["model"] = tmp_path / "model"
+        return given
+
+    quantize.run(made("whole"), Progress())
+
+    class StopsAt(Progress):
+        def report(self, phase, done, total, unit, **numbers):
+            self.stop_requested = phase == "calibrate" and done == 2
+
+    with pytest.raises(Stopped):
+        quantize.run(made("cut"), StopsAt())
+    computed = []
+    own = calibrated._of_block
+    monkeypatch.setattr(calibrated, "_of_block", lambda block, kind: computed.append(block.index) or own(block, kind))
+    quantize.run(made("cut"), Progress())
+    assert computed == [2]
+    assert (tmp_path / "cut/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
+def test_settings_and_missing_rows_are_refused_with_the_remedy(place, tmp_path):
+    with pytest.raises(ValueError, match=r"method is gptq, but scheme w8a8.*choose one of w4a16"):
+        QuantizeSettings(scheme="w8a8", method="gptq")
+    assert QuantizeSettings().resolved().method == "rtn" and QuantizeSettings(scheme="w4a16").resolved().method == "gptq"
+    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
+    given = job(place, tmp_path / "out")
+    given.inputs["model"] = tmp_path / "model"
+    del given.inputs["dataset"]
+    with pytest.raises(ModelError, match="needs a dataset to calibrate with"):
+        quantize.run(given, Progress())
+
+
+def test_rounding_alone_needs_no_rows(place, tmp_path):
+    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
+    given = Job(operation="quantize", output=tmp_path / "out", inputs={"model": tmp_path / "model"},
+                settings={"scheme": "w4a16_g32", "method": "rtn"})
+    assert quantize.run(given, Progress())["tensors_quantized"] == 21
+    found = load_quantized(tmp_path / "out", torch.float32).model.layers[0].mlp.up_proj
+    assert isinstance(found, Int4Linear32)
+    wanted = load_model(tmp_path / "model").model.layers[0].mlp.up_proj.weight.float()
+    decoded = found.decode({"weight_packed": found.weight_packed, "weight_scale": found.weight_scale})
+    assert (decoded - wanted).norm() < 0.12 * wanted.norm()
