@@ -20,19 +20,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.batch import Batch
+from model_ops.models.bypass import bypassed
 from model_ops.models.shallower import layer_list
-
-
-class _ReachedTheBlocks(Exception):
-    """The first block was called."""
 
 
 @dataclass
 class _Run:
-    """What a block is called with for one batch, besides its hidden states."""
+    """One batch on its way: its hidden states, and what each block is called with besides."""
 
     hidden: Float[Tensor, "1 tokens hidden"]
-    rest: dict[str, object]
+    rest: list[dict[str, object]]
 
 
 @dataclass
@@ -51,7 +48,7 @@ class Block:
             watch = _Watch(self.layers)
             with watch:
                 for run in self.runs:
-                    self.module(run.hidden, **run.rest)
+                    self.module(run.hidden, **run.rest[self.index])
             self._moments = watch.means()
         return self._moments
 
@@ -63,7 +60,7 @@ class Block:
     def advance(self) -> None:
         """Runs the block with its present weights: its outputs are the next block's hidden states."""
         for run in self.runs:
-            found = self.module(run.hidden, **run.rest)
+            found = self.module(run.hidden, **run.rest[self.index])
             run.hidden = found[0] if isinstance(found, tuple) else found
         self._moments = None
 
@@ -112,7 +109,7 @@ def walk(model: PreTrainedModel, batches: Sequence[Batch], layers: Collection[st
     """
     model.eval()
     prefix, blocks = layer_list(model)
-    runs = [_at_the_blocks(model, blocks[0], batch) for batch in batches]
+    runs = [_at_the_blocks(model, blocks, batch) for batch in batches]
     for index, module in enumerate(blocks):
         start = f"{prefix}.{index}."
         linear = {f"{start}{name}": layer for name, layer in module.named_modules()
@@ -122,21 +119,10 @@ def walk(model: PreTrainedModel, batches: Sequence[Batch], layers: Collection[st
         block.advance()
 
 
-def _at_the_blocks(model: PreTrainedModel, first: nn.Module, batch: Batch) -> _Run:
-    """What the first block is called with for a batch."""
-    found: list[_Run] = []
-
-    def caught(module: nn.Module, given: tuple, named: dict[str, object]) -> None:
-        named = dict(named)
-        hidden = given[0] if given else named.pop("hidden_states")
-        found.append(_Run(hidden, named))
-        raise _ReachedTheBlocks
-
-    hook = first.register_forward_pre_hook(caught, with_kwargs=True)
-    try:
+def _at_the_blocks(model: PreTrainedModel, blocks: nn.ModuleList, batch: Batch) -> _Run:
+    """The hidden states that the first block is called with, and the other arguments of every block: families give their
+    layers different masks and rotary tables."""
+    with bypassed(blocks) as recorders:
         model.base_model(**batch.model_inputs)
-    except _ReachedTheBlocks:
-        pass
-    finally:
-        hook.remove()
-    return found[0]
+    (hidden, _), = recorders[0].calls
+    return _Run(hidden, [named for recorder in recorders for _, named in recorder.calls])

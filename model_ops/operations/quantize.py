@@ -13,6 +13,7 @@ stays float are on its list of exceptions.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,9 @@ import torch
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
 from model_ops.calibration.rows import calibration_documents
+from model_ops.decoding.runner import decoding_dtype
 from model_ops.errors import ModelError
+from model_ops.families.table import PACKED
 from model_ops.job import Job
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
@@ -34,7 +37,7 @@ from model_ops.quantization.compressed_tensors_config import announce
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.scheme import Scheme
 from model_ops.tensor_files import TORCH_NAMES, Layout, TensorFileError, TensorHeader, read_directory, write_stream
-from model_ops.training.packing import to_batches
+from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 """Dtypes of weights that can be quantized."""
@@ -60,13 +63,16 @@ def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme, progress: Pr
         raise ModelError("method gptq needs a dataset to calibrate with: give one, or set quantize.method to rtn")
     documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
                                       settings.seed, job.inputs.get("served"))
-    model = load_model(source).requires_grad_(False)
+    parameters = sum(math.prod(header.shape) for header in headers.values())
+    model = load_model(source, dtype=decoding_dtype(training_device(), parameters)).requires_grad_(False)
+    # a family that carries a state along a row is shown one conversation at a time
+    batch_tokens = MICRO_BATCH_TOKENS if config["model_type"] in PACKED else 1
 
     def after_block(done: int, total: int) -> None:
         progress.report("calibrate", done, total, "blocks")
         progress.stop_if_requested()
 
-    batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents)]
+    batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents, batch_tokens)]
     found = calibrated_weights(model, layers.linear, scheme.load_layer(), batches, job.output / ".work" / "blocks", after_block)
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
     if found.errors:

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
 from model_ops.losses.linear_cross_entropy import token_nll
+from model_ops.models.bypass import Bypass
 from model_ops.models.shallower import layer_list, layers_fit
 from model_ops.training.documents import Document
 from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
@@ -41,23 +41,6 @@ class LayerSearch:
     loss: float
     removed: list[Removed]
     kept: list[int]
-
-
-class _Bypass(nn.Module):
-    """A layer that returns its input; other attributes are those of the layer it stands for."""
-
-    def __init__(self, layer: nn.Module):
-        super().__init__()
-        object.__setattr__(self, "_layer", layer)
-
-    def __getattr__(self, name: str):
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(object.__getattribute__(self, "_layer"), name)
-
-    def forward(self, hidden_states: Tensor, *_, **__) -> Tensor:
-        return hidden_states
 
 
 @torch.no_grad()
@@ -91,14 +74,14 @@ def least_important(model: PreTrainedModel, documents: Sequence[Document], remov
                 raise ModelError(f"{type(model).__name__} cannot lose another layer after {len(removed)}, because its family "
                                  "fixes the places of layers of different shapes: keep more layers, or choose_layers: even")
             for layer in candidates:
-                layers[layer] = _Bypass(originals[layer])
+                layers[layer] = Bypass(originals[layer])
                 found.append((_loss(model, batches, precision), layer))
                 layers[layer] = originals[layer]
                 done += 1
                 if after_layer is not None:
                     after_layer(done, total)
             loss, layer = min(found)
-            layers[layer] = _Bypass(originals[layer])
+            layers[layer] = Bypass(originals[layer])
             left.remove(layer)
             removed.append(Removed(layer, loss))
     finally:

@@ -13,8 +13,11 @@ from transformers import AutoModelForCausalLM
 from model_ops.calibration import calibrated_weights as calibrated
 from model_ops.calibration.walk import walk
 from model_ops.errors import ModelError
+from model_ops.families.table import FAMILIES, PACKED
 from model_ops.job import Job
 from model_ops.models.model_directory import load_model
+from model_ops.models.shallower import layer_list
+from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
 from model_ops.operations.quantize_settings import QuantizeSettings
@@ -126,6 +129,26 @@ def test_the_walk_sees_what_layers_read_with_earlier_blocks_changed():
         again(**batch.model_inputs)
     x = torch.cat(reads)
     torch.testing.assert_close(seen["model.layers.1.mlp.down_proj"], x.T @ x / len(x), rtol=1e-4, atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_walking_the_blocks_is_the_model_s_own_forward(family):
+    model = tiny_family(family, attention="packed")
+    rows = to_batches([Document(f"r{i}", np.random.default_rng(i).integers(3, 60, 33), np.ones(33, bool)) for i in range(3)],
+                      64 if family in PACKED else 1)
+    last, wanted = layer_list(model)[1][-1], []
+    hook = last.register_forward_hook(lambda module, given, found: wanted.append(found[0] if isinstance(found, tuple) else found))
+    for batch in rows:
+        model(**batch.model_inputs)
+    hook.remove()
+    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and ".layers." in name]
+    seen = set()
+    for block in walk(model, rows, linear):
+        seen |= {name for name, moment in block.moments().items() if torch.isfinite(moment).all() and moment.abs().sum() > 0}
+    for run, own in zip(block.runs, wanted, strict=True):
+        torch.testing.assert_close(run.hidden.view_as(own), own, rtol=1e-4, atol=1e-5)
+    assert seen == set(linear)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,194 @@
+"""A student of half the house model's layers: plain fine-tuning, distillation, and steps that it answers itself.
+
+    python -m benchmarks.student                # 2 idle cores, three quarters of an hour
+    python -m benchmarks.student --quick        # a few steps: the figures mean nothing
+
+Teacher ../shared/models/house (10 layers, 10M). Rows are its own answers (data/house_onpolicy.jsonl, three workloads), so the
+teacher is what the text was drawn from. Every training of a seed has the same steps and the same rows in the same order. Sides:
+
+- sft: cross-entropy of the answers. distilled: forward KL. Both with the layers that importance keeps.
+- even: as distilled, with evenly spaced layers.
+- on_policy: reverse KL at the student's own samples, in every step. then_on_policy: forward KL, then that in the second half.
+
+bits_per_byte: of held-out answers. own_kl: KL(student || teacher) in nats a token along answers that the student samples to
+held-out prompts (T = 1): how far from the teacher it is where it goes by itself.
+
+advantage_kept: (bits of sft - bits of distilled) / (bits of sft - bits of the teacher). importance_gain: the same share of even
+against distilled. on_policy_gain: 1 - own_kl of then_on_policy / the smaller own_kl of distilled and on_policy. Each as [mean,
+smallest, largest] over the seeds. cached_ratio: tokens/s of distillation from the cached teacher over the online one, in pairs;
+bytes_per_token of the cache; cached_loss: bits per byte of the cached one less those of the online one, by seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from benchmarks.drafter_peers import mean_and_range
+from benchmarks.house import House
+from benchmarks.record import record
+from model_ops.models.end_of_text import end_of_text_ids
+from model_ops.models.model_directory import load_model, load_tokenizer
+from model_ops.models.shallower import evenly_spaced, make_student
+from model_ops.objectives.distillation import Divergence, distillation_loss
+from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, StudentSampler, answered
+from model_ops.objectives.on_policy_settings import OnPolicySettings
+from model_ops.objectives.sft import next_token_loss
+from model_ops.objectives.teacher_cache import TeacherCache
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.progress import Progress
+from model_ops.speculators.hidden_states import AnswerRow, read_answers
+from model_ops.training.documents import Document, Documents
+from model_ops.training.layer_importance import least_important
+from model_ops.training.likelihood import held_out_loss
+from model_ops.training.packing import PackedPlan, to_batches
+from model_ops.training.trainer import train
+
+PROJECT = Path(__file__).resolve().parent.parent
+MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS = 1_024, 4_096, 8_192
+LEARNING_RATE = 2e-3
+SEEDS = (0, 1, 2)
+ON_POLICY = OnPolicySettings(share=1.0, after=0.5, max_new_tokens=128)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to train the student. of_rows: None for plain fine-tuning. sampled: settings of steps that it answers."""
+
+    of_rows: Divergence | None
+    layers: str = "importance"
+    sampled: OnPolicySettings | None = None
+    cached: bool = False
+
+
+SIDES = {
+    "sft": Side(None),
+    "distilled": Side(Divergence()),
+    "even": Side(Divergence(), layers="even"),
+    "on_policy": Side(Divergence(), sampled=ON_POLICY.model_copy(update={"after": 0.0})),
+    "then_on_policy": Side(Divergence(), sampled=ON_POLICY),
+    "cached": Side(Divergence(), cached=True),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.student", description=__doc__.splitlines()[0])
+    parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=160, help="optimizer steps of every training")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--quick", action="store_true", help="a few steps of one seed: the figures mean nothing")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    steps, seeds = (3, 1) if given.quick else (given.steps, given.seeds)
+    with tempfile.TemporaryDirectory(prefix="student-") as scratch:
+        bench = Bench(given.shared, Path(scratch), steps, SEEDS[:seeds], prompts=4 if given.quick else 96)
+        record("student", bench.figures(), keep=not given.quick)
+
+
+def documents_of(rows: Sequence[AnswerRow]) -> Documents:
+    """Prompts and answers as documents whose targets are the answers."""
+    return Documents.gather(Document(row.row_id, np.array(row.ids, np.int32), np.arange(len(row.ids)) >= row.prompt_tokens)
+                            for row in rows)
+
+
+class Bench:
+    """Everything of one run of the benchmark."""
+
+    def __init__(self, shared: Path, folder: Path, steps: int, seeds: Sequence[int], prompts: int):
+        house = House(shared, folder / "house")
+        self.target, self.folder, self.steps, self.seeds = house.target, folder, steps, seeds
+        self.tokenizer, self.ends = load_tokenizer(house.target), end_of_text_ids(house.target)
+        self.rows = documents_of(house.rows())
+        held_out = read_answers(house.answers() / "validation.parquet", MAX_LENGTH)[0]
+        self.held_out, self.prompts = documents_of(held_out), held_out[:prompts]
+        self.bytes = sum(len(self.tokenizer.decode(row.ids[row.prompt_tokens:]).encode()) for row in held_out)
+        self.teacher = load_model(house.target, dtype=torch.float32).requires_grad_(False)
+        depth = self.teacher.config.num_hidden_layers
+        measured, held = [], 0
+        for index in range(len(self.rows)):
+            if held < MEASURED_TOKENS:
+                measured.append(self.rows[index])
+                held += len(measured[-1])
+        self.search = least_important(self.teacher, measured, depth - depth // 2, "bfloat16")
+        self.layers = {"importance": self.search.kept, "even": evenly_spaced(depth, depth // 2)}
+
+    def figures(self) -> dict[str, Any]:
+        """Trains and measures every side with every seed."""
+        teacher_bits = self.bits_per_byte(self.teacher)
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
+        for seed in self.seeds:
+            for name, side in SIDES.items():
+                found[name].append(self.side(f"{name}-{seed}", side, seed))
+                print(name, seed, found[name][-1], flush=True)
+        of = {name: {what: [each[what] for each in seeds] for what in seeds[0]} for name, seeds in found.items()}
+        bits, own = ({name: each[what] for name, each in of.items()} for what in ("bits_per_byte", "own_kl"))
+        seeds = range(len(self.seeds))
+
+        def share(better: str, worse: str) -> list[float]:
+            return mean_and_range([(bits[worse][i] - bits[better][i]) / (bits[worse][i] - teacher_bits) for i in seeds])
+
+        return {
+            "advantage_kept": share("distilled", "sft"), "importance_gain": share("distilled", "even"),
+            "on_policy_gain": mean_and_range([1 - own["then_on_policy"][i] / min(own["distilled"][i], own["on_policy"][i])
+                                              for i in seeds]),
+            "cached_ratio": mean_and_range([of["cached"]["tokens_per_s"][i] / of["distilled"]["tokens_per_s"][i]
+                                            for i in seeds]),
+            "bytes_per_token": self.bytes_per_token,
+            "cached_loss": [round(bits["cached"][i] - bits["distilled"][i], 4) for i in seeds],
+            "teacher_bits": round(teacher_bits, 4), "sides": of, "layers": self.layers,
+            "loss_after_removal": [round(gone.loss, 3) for gone in self.search.removed], "steps": self.steps,
+            "tokens_per_step": TOKENS_PER_STEP, "held_out_rows": len(self.held_out), "prompts": len(self.prompts),
+        }
+
+    def side(self, name: str, side: Side, seed: int) -> dict[str, float]:
+        """Trains a student and measures it."""
+        settings = StudentSettings(steps=self.steps, learning_rate=LEARNING_RATE, tokens_per_step=TOKENS_PER_STEP,
+                                   max_length=MAX_LENGTH, seed=seed, warmup_share=0.05, choose_layers="even").resolved()
+        student = make_student(self.teacher, self.layers[side.layers]).requires_grad_(True)
+        plan, loss = PackedPlan(self.rows, settings), next_token_loss
+        work = self.folder / name
+        if side.of_rows is not None:
+            loss = distillation_loss(None if side.cached else self.teacher, side.of_rows,
+                                     None if side.sampled is None else Divergence(beta=side.sampled.beta))
+        if side.cached:
+            plan.streams = TeacherCache.write(work / "teacher", self.teacher, self.rows, settings.top_k, 1.0, "bfloat16")
+            self.bytes_per_token = plan.streams.bytes_per_target
+        if side.sampled is not None:
+            plan = OnPolicyPlan(plan, StudentSampler(student, self.ends, side.sampled), side.sampled, MAX_LENGTH)
+        result = train(student, plan, loss, settings, work / ".work", Progress(), "student")
+        shutil.rmtree(work, ignore_errors=True)
+        return {"bits_per_byte": round(self.bits_per_byte(student), 4), "own_kl": round(self.own_kl(student), 4),
+                "tokens_per_s": round(result.tokens_per_second, 1)}
+
+    def bits_per_byte(self, model: PreTrainedModel) -> float:
+        """Of the held-out answers."""
+        rows = held_out_loss(model, self.held_out, precision="bfloat16")
+        return sum(row.nll_sum for row in rows) / math.log(2) / self.bytes
+
+    @torch.no_grad()
+    def own_kl(self, student: PreTrainedModel) -> float:
+        """KL(student || teacher) in nats a token along the student's own answers to held-out prompts."""
+        sampler = StudentSampler(student, self.ends, ON_POLICY)
+        prompts = [row.ids[:row.prompt_tokens] for row in self.prompts]
+        answers = sampler(prompts, [row.row_id for row in self.prompts], 0)
+        documents = [answered(row.row_id, np.array(prompt), answer)
+                     for row, prompt, answer in zip(self.prompts, prompts, answers, strict=True)]
+        loss = distillation_loss(self.teacher, Divergence(), Divergence(beta=1.0))
+        student.eval()
+        told = [loss(student, batch).metrics["sampled_kl"] for batch in to_batches(documents, 4_096, SampledBatch)]
+        return sum(float(each.sum) for each in told) / sum(float(each.count) for each in told)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Stands in for a block of a model: returns the hidden states that it is given.
+
+    blocks[3] = Bypass(blocks[3])                  # an nn.ModuleList
+    with bypassed(blocks) as recorders:            # all of them; the blocks are back afterwards
+        model(**inputs)
+    recorders[3].calls                             # [(hidden states, other arguments), ...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+
+class Bypass(nn.Module):
+    """The stand-in. Attributes that it does not have are those of the block, since some models read them (attention_type)."""
+
+    def __init__(self, block: nn.Module):
+        super().__init__()
+        object.__setattr__(self, "_block", block)  # no submodule: its weights are not this module's
+
+    def __getattr__(self, name: str):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(object.__getattribute__(self, "_block"), name)
+
+    def forward(self, hidden_states: Tensor, **_: object) -> Tensor:
+        return hidden_states
+
+
+class Recorder(Bypass):
+    """A bypass that remembers what it was called with."""
+
+    def __init__(self, block: nn.Module):
+        super().__init__(block)
+        self.calls: list[tuple[Tensor, dict[str, object]]] = []
+
+    def forward(self, hidden_states: Tensor, **named: object) -> Tensor:
+        self.calls.append((hidden_states, named))
+        return hidden_states
+
+
+@contextmanager
+def bypassed(blocks: nn.ModuleList) -> Iterator[list[Recorder]]:
+    """Every block bypassed and recorded."""
+    own, recorders = list(blocks), [Recorder(block) for block in blocks]
+    try:
+        for index, recorder in enumerate(recorders):
+            blocks[index] = recorder
+        yield recorders
+    finally:
+        for index, block in enumerate(own):
+            blocks[index] = block
