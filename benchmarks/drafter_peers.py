@@ -37,7 +37,6 @@ of three workloads, T = 0 and 1) over the peer's, less 1, with its 95 % interval
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import os
@@ -63,6 +62,7 @@ from benchmarks.drafter_peer_formats import (
     write_rows,
 )
 from benchmarks.house import MAX_LENGTH, WORKLOADS, House, K
+from benchmarks.peer_environment import environment
 from benchmarks.record import record
 from model_ops.decoding.acceptance import AcceptanceRow, paired_gain, summarize
 from model_ops.decoding.incremental import FINAL
@@ -152,27 +152,12 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     size = dict(QUICK if given.quick else FULL)
     size["steps"] = given.steps or size["steps"]
-    pythons = {peer: environment(given.peers.resolve() / peer, peer) for peer in PEERS if given.only in (None, peer)}
+    chosen = [peer for peer in PEERS if given.only in (None, peer)]
+    pythons = {peer: environment(given.peers.resolve() / peer, peer, PEERS[peer]) for peer in chosen}
     with tempfile.TemporaryDirectory(prefix="drafter-peers-") as scratch:
         house = House(given.shared, given.folder or Path(scratch) / "house")
         bench = Bench(house, Path(scratch), size, pythons, given.threads)
         record("drafter_peers", bench.figures(), keep=not (given.quick or given.only))
-
-
-def environment(home: Path, peer: str) -> Path:
-    """The interpreter of a peer's environment; made where it is missing (minutes). Raises SystemExit where pip cannot."""
-    requirements = Path(__file__).with_name(f"requirements-{peer}.txt")
-    ready = home / f"ready-{hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]}"
-    python = home / "bin" / "python"
-    if not ready.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        for what in (["-r", requirements], ["--no-deps", *PEERS[peer]]):
-            done = subprocess.run([*pip, *what], capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(f"{peer} could not be installed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-        ready.touch()
-    return python
 
 
 def rows_for(rows: list[AnswerRow], tokens: int) -> list[AnswerRow]:

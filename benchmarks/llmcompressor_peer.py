@@ -1,0 +1,53 @@
+"""llm-compressor quantizing a model on a CPU, in the peer's own environment.
+
+    PEERS/llmcompressor/bin/python benchmarks/llmcompressor_peer.py JOB.json RESULT.json
+
+Knows nothing of this project: benchmarks.quantize_peers starts it. What runs is `oneshot` as its examples call it:
+GPTQModifier with its own defaults (static act-order, damping, blocks), head left out, sequential pipeline.
+
+JOB: threads, model, rows (jsonl of token ids), scheme (W4A16 or W8A8), output. RESULT: version, seconds (loading to saving,
+without imports), peak_mb.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text())
+    import torch
+
+    torch.set_num_threads(job["threads"])
+    from datasets import Dataset
+    from llmcompressor import oneshot
+    from llmcompressor.modifiers.gptq import GPTQModifier
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    rows = [json.loads(line) for line in Path(job["rows"]).read_text().splitlines()]
+    began = time.perf_counter()
+    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype="auto")
+    tokenizer = AutoTokenizer.from_pretrained(job["model"])
+    dataset = Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
+    recipe = [GPTQModifier(targets="Linear", scheme=job["scheme"], ignore=["lm_head"])]
+    oneshot(model=model, dataset=dataset, recipe=recipe, max_seq_length=job["max_length"], num_calibration_samples=len(rows),
+            shuffle_calibration_samples=False)
+    model.save_pretrained(job["output"], save_compressed=True)
+    tokenizer.save_pretrained(job["output"])
+    seconds = time.perf_counter() - began
+    Path(sys.argv[2]).write_text(json.dumps({
+        "version": importlib.metadata.version("llmcompressor"), "seconds": seconds, "peak_mb": peak_mb()}))
+
+
+def peak_mb() -> float:
+    """The largest resident size of this process."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 2**10
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Our quantization of a model with given calibration rows, in a process of its own: the side of the comparison with peers.
+
+    python -m benchmarks.our_quantizer JOB.json RESULT.json
+
+JOB: threads, model, rows (jsonl of token ids), scheme, method, output. RESULT: seconds (loading to saving, without imports),
+peak_mb, output_error and output_error_rounded where GPTQ ran.
+"""
+
+from __future__ import annotations
+
+from model_ops.torch_environment import set_torch_environment
+
+set_torch_environment()
+
+import json  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from benchmarks.llmcompressor_peer import peak_mb  # noqa: E402
+from model_ops.calibration.calibrated_weights import calibrated_weights  # noqa: E402
+from model_ops.models.model_directory import load_model, read_config  # noqa: E402
+from model_ops.operations.quantize import quantize_directory  # noqa: E402
+from model_ops.progress import Progress  # noqa: E402
+from model_ops.quantization.block_layers import block_layers, model_of_config  # noqa: E402
+from model_ops.quantization.registry import SCHEMES  # noqa: E402
+from model_ops.training.documents import Document  # noqa: E402
+from model_ops.training.packing import to_batches  # noqa: E402
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(job["threads"])
+    source, output, scheme = Path(job["model"]), Path(job["output"]), SCHEMES[job["scheme"]]
+    rows = [json.loads(line) for line in Path(job["rows"]).read_text().splitlines()]
+    began, found, told = time.perf_counter(), None, {}
+    if job["method"] == "gptq":
+        documents = [Document(str(number), np.array(row), np.ones(len(row), bool)) for number, row in enumerate(rows)]
+        model = load_model(source).requires_grad_(False)
+        layers = block_layers(model_of_config(read_config(source)))
+        found = calibrated_weights(model, layers.linear, scheme.load_layer(), to_batches(documents), output / ".work")
+        told = {"output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
+                "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
+    quantize_directory(source, output, Progress(), scheme, calibrated=found)
+    seconds = time.perf_counter() - began
+    Path(sys.argv[2]).write_text(json.dumps({"seconds": seconds, "peak_mb": peak_mb(), **told}))
+
+
+if __name__ == "__main__":
+    main()
