@@ -80,6 +80,11 @@ def gains(r: Result) -> list[str]:
     return [n for name in names for n in (percent(r("lk_gain_t1", name)), *interval(*r("lk_gain_t1_interval", name)))]
 
 
+def head_gains(r: Result, peer: str, side: str) -> list[str]:
+    """Gain in acceptance length with its interval, at T = 0 and 1."""
+    return [x for middle, low, high in r(peer, "tau_gain", side).values() for x in (percent(middle), *interval(low, high))]
+
+
 def workload_gains(r: Result) -> list[str]:
     numbers = []
     for name in ("math", "airline", "code"):
@@ -97,6 +102,7 @@ def queries(r: Result) -> int:
     return r("file", "reader_queries") + r("s3", "reader_queries")
 
 
+DRAFTER_PEERS = ("speculators", "specforge")
 Claim = tuple[str, str, str, Callable[[Result], list[str]]]
 CLAIMS: list[Claim] = [
     (PAGE, "records read =", "demo", lambda r: [f"{r('rows', 'read'):,}", f"{r('rows', 'kept'):,}",
@@ -171,8 +177,15 @@ CLAIMS: list[Claim] = [
     (PAGE, "Tau at T = 0; 1 after 250", "drafter_losses", lambda r: losses(r, *((d, "lk_lambda") for d in ("eagle3", "mlp_speculator", "medusa")))),
     (PAGE, "Tau at T = 0; 1 without", "drafter_losses", lambda r: losses(r, ("ngram", "untrained"), ("suffix", "untrained"))),
     (PAGE, "LK-lambda over KL", "drafter_losses", gains),
-    (PAGE, "Tokens/s of EAGLE-3 training", "drafter_peers", lambda r: [tenth(r(peer, "speed_ratio")) for peer in ("speculators", "specforge")]),
-    (PAGE, "Peak memory", "drafter_peers", lambda r: [hundredth(r(peer, "memory_ratio")) for peer in ("speculators", "specforge")]),
+    (PAGE, "Tokens/s of EAGLE-3 training", "drafter_peers", lambda r: [
+        *(tenth(x) for peer in DRAFTER_PEERS for x in r(peer, "speed_ratio"))]),
+    (PAGE, "Peak memory of the same", "drafter_peers", lambda r: [
+        *(hundredth(x) for peer in DRAFTER_PEERS for x in r(peer, "memory_ratio"))]),
+    (PAGE, "Tau of the heads", "drafter_peers", lambda r: head_gains(r, "speculators", "ours")),
+    (PAGE, "The same against specforge", "drafter_peers", lambda r: head_gains(r, "specforge", "ours")),
+    *((PAGE, start, "drafter_peers", lambda r, side=side: [x for peer in DRAFTER_PEERS for x in head_gains(r, peer, side)])
+      for start, side in (("Tau with LK-lambda", "lk_lambda"), ("Tau from the peer's", "ours_peer_start"),
+                          ("Tau with EAGLE-3 and AdamW", "ours_adamw"))),
     (PAGE, "Tau of a drafter trained for", "drafter_workload", lambda r: [*workload_gains(r), percent(r("gain"))]),
     (PAGE, "What that drafter loses", "drafter_workload", lambda r: [percent(r("loss_elsewhere"), 0, False)]),
     (PAGE, "Traffic shifts", "drafter_drift", lambda r: [*(hundredth(x) for t in ("t0", "t1") for x in r("tau_shares", t)), "150",
@@ -187,7 +200,10 @@ CLAIMS: list[Claim] = [
         *repeated(r, f"ratio_{size}", tenth), *repeated(r, f"cpu_ratio_{size}", tenth),
         *repeated(r, f"memory_ratio_{size}", hundredth))]),
     (README, "Does a killed training", "resume", lambda r: [str(r("kills"))] if r("identical") else []),
-    (README, "EAGLE-3 training", "drafter_peers", lambda r: [tenth(r(peer, "speed_ratio")) for peer in ("speculators", "specforge")]),
+    (README, "EAGLE-3 training", "drafter_peers", lambda r: [
+        *(tenth(x) for peer in DRAFTER_PEERS for x in r(peer, "speed_ratio")),
+        *(hundredth(x) for peer in DRAFTER_PEERS for x in r(peer, "memory_ratio")),
+        "0", *head_gains(r, "speculators", "ours")[:3], *head_gains(r, "specforge", "ours")[:3]]),
     (README, "Does vLLM 0.32", "drafter_served", lambda r: [str(r("prompts"))] * 2 if r("greedy_identical") else []),
     (README, "What does a drafter gain", "drafter_speed", lambda r: [speed(r, "wide", 1)[0], "0", speed(r, "wide", 8)[0], "8"]),
     (README, "What is a drafter for one's", "drafter_workload", workload_gains),
