@@ -138,5 +138,11 @@ def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
             read = recipe.policy.read_by(spec.key.path[-1], name)
             if read is not None:
                 yield dep if read == name else dg.AssetDep(dg.AssetKey([recipe.workload, read]))
-        elif name not in recipe.disabled:
+        elif name not in recipe.disabled | _unread(spec.key.path[-1], recipe):
             yield dep
+
+
+def _unread(stage: str, recipe: Recipe) -> set[str]:
+    """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with."""
+    calibrates = recipe.quantize.resolved().method == "gptq"
+    return {"sft_dataset", "served_answers"} if stage == "quantized_model" and not calibrates else set()

@@ -92,7 +92,8 @@ def said(folder, more):
     ("sft: {learning_rate: .inf}", "sft.learning_rate: it holds .inf; give a number above 0 and at most 1"),
     ("sft: {gradient_clip: .nan}", "sft.gradient_clip: it holds .nan; give a number above 0"),
     ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
-    ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give w8a8"),
+    ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give one of fp8, w4a16, w4a16_g32, "
+     "w4a16_g64, w8a8; did you mean w8a8?"),
     ("sft: {optimizer: adam}", "sft.optimizer: it holds 'adam'; give one of adamw, adamw_8bit, muon; did you mean adamw?"),
     ("preference: {enabled: true}", "preference.enabled: it holds true, but this version does not have the stage; leave it out"),
     ("automation: {retrain: {cron: 99 3 * * *}}", "automation.retrain.cron: the minute of a cron schedule is 0 to 59, not 99; "

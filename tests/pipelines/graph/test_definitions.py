@@ -223,6 +223,13 @@ def test_a_student_that_drafts_is_read_by_the_drafter_and_by_no_stage_before_wha
     assert "student_model" in found["evaluation_report"]
 
 
+def test_int4_weights_are_rounded_for_the_training_conversations(tmp_path):
+    found = edges(load(tmp_path, "quantize: {scheme: w4a16}\n"))
+    assert found["quantized_model"] == GRAPH["quantized_model"] | {"sft_dataset", "served_answers"}
+    found = edges(load(tmp_path, "quantize: {scheme: w4a16, method: rtn}\n"))
+    assert found["quantized_model"] == GRAPH["quantized_model"]
+
+
 def test_a_base_whose_own_layer_drafts_is_read_by_the_drafter(tmp_path):
     (tmp_path / "mimo").mkdir()
     found = edges(load(tmp_path, "speculator: {architecture: mtp}\n", base="./mimo"))
