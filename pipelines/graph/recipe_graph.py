@@ -138,7 +138,7 @@ def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
             read = recipe.policy.read_by(spec.key.path[-1], name)
             if read is not None:
                 yield dep if read == name else dg.AssetDep(dg.AssetKey([recipe.workload, read]))
-        elif name not in recipe.disabled | _unread(spec.key.path[-1], recipe):
+        elif name not in recipe.disabled and name not in _unread(spec.key.path[-1], recipe):
             yield dep
 
 
