@@ -15,6 +15,7 @@ from resources.releasing.endpoints import Endpoint
 from resources.releasing.gates import Compared, check_gates
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.parts import superseded
+from resources.releasing.quantized_bits import served_bits
 from resources.releasing.release import ReleaseSettings, read_release, recheck, write_release
 from resources.releasing.subject import subject_of
 from resources.releasing.summary import summarise
@@ -44,7 +45,8 @@ def release_candidate(
     evaluation = workshop.current("dataset", "evaluation_report")
     serving = ARCHITECTURES[speculator_settings.architecture].serving
     champion = champion_to_beat(workshop.lake, workshop.workload, target)
-    gates = check_gates(release_settings.gates, Compared.of(
+    bounds = release_settings.gates.for_weights_of(served_bits(workshop.directory(target)))
+    gates = check_gates(bounds, Compared.of(
         json.loads((workshop.directory(evaluation) / "report.json").read_text()),
         champion=champion.release if champion else None, champion_problem=champion.problem if champion else "",
         student="student_model" in policy.stages, drafter=serving.architecture if drafter else None,
@@ -59,7 +61,7 @@ def release_candidate(
 
     manifest = workshop.build(
         "release", "release", op="release", sources=SOURCES,
-        config=release_settings.gates.model_dump() | {
+        config=bounds.model_dump() | {
             "serving": asdict(serving) if drafter else None, "champion": champion.release if champion else None},
         inputs=[item.as_input() for item in (target, drafter, evaluation) if item is not None], work=work,
     )

@@ -18,18 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from transformers import PreTrainedModel
 
 from model_ops.errors import ModelError
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import PAIRED, Measurement
 from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
+from model_ops.evaluation.scored_model import scored_model
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
-from model_ops.models.model_directory import load_model, load_tokenizer, training_device
+from model_ops.models.model_directory import load_tokenizer
 from model_ops.progress import Progress
-from model_ops.quantization.quantized_model import is_quantized, load_quantized
 from model_ops.training.conversations import read_documents
 from model_ops.training.documents import Document
 from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
@@ -120,7 +118,7 @@ def _scored(job: Job, settings: EvaluateSettings, name: str, chosen: set[str],
                          "with a model that has a chat template of assistant turns")
     kept = finished(job, f"likelihood-{name}", lambda: [
         [row.row_id, row.nll_sum, row.tokens]
-        for row in held_out_loss(_model(directory), documents, progress=progress, phase=f"held-out loss: {name}")])
+        for row in held_out_loss(scored_model(directory), documents, progress=progress, phase=f"held-out loss: {name}")])
     return [RowLoss(*row) for row in kept], {each.row_id for each in documents if len(each) >= settings.max_length}
 
 
@@ -151,12 +149,3 @@ def _write(losses: dict[str, list[RowLoss]], path: Path) -> None:
     table = pa.Table.from_pylist([{"model": name, **asdict(row)} for name, rows in losses.items() for row in rows],
                                  schema=pa.schema(columns))
     pq.write_table(table, path)
-
-
-def _model(directory: Path) -> PreTrainedModel:
-    """The model in float32 on the training device, for packed rows; the layers of a quantized one compute what a server
-    computes."""
-    device = training_device()
-    if is_quantized(directory):
-        return load_quantized(directory, torch.float32, "packed").to(device)
-    return load_model(directory, attention="packed", device=device)

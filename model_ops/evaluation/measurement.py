@@ -13,9 +13,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-What = Literal["loss", "loss_increase", "recovery", "acceptance_length", "acceptance_gain", "accuracy", "accuracy_gain"]
+What = Literal["loss", "loss_increase", "recovery", "divergence", "agreement", "acceptance_length", "acceptance_gain",
+               "accuracy", "accuracy_gain", "accuracy_kept"]
 
 HELD_OUT = "held-out sessions"
+LONG_CONTEXT = "long context"
+"""Test rows joined to contexts as long as evaluation reads."""
+ALL_SUITES = "all suites"
 AS_LOGGED = "as logged"
 """Sampling of every prompt by the parameters of its logged request."""
 GREEDY = "greedy"
@@ -27,9 +31,11 @@ OVER_PROMPTS = "bootstrap over prompts, 2,000 resamples"
 class Measurement(BaseModel):
     """One number of the report.
 
-    what: loss and loss_increase in nats per token; recovery = exp(against's loss - of's loss); acceptance_length in tokens per
+    what: loss and loss_increase in nats per token; recovery = exp(against's loss - of's loss); divergence, KL(against || of) in
+    nats per token; agreement, the share of tokens at which both have the same likeliest token; acceptance_length in tokens per
     target forward; acceptance_gain, the relative difference of two acceptance lengths; accuracy, a mean score from 0 to 1;
-    accuracy_gain, the difference of two, or for a judge the share of wins minus the share of losses.
+    accuracy_gain, the difference of two, or for a judge the share of wins minus the share of losses; accuracy_kept, their
+    ratio.
     of, against: roles of the evaluation's inputs (`target` is the served model), or drafters. on: `held-out sessions`, or the
     name of a suite. sampling: how answers were sampled; "" for likelihoods. low, high: the 95 % interval; None if unknown.
     n: how many `counted` the number is taken over.

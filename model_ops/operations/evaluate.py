@@ -21,8 +21,9 @@ from typing import Any
 
 from model_ops.errors import ModelError
 from model_ops.evaluation.acceptances import Acceptances, acceptances
+from model_ops.evaluation.against_reference import AgainstReference, against_reference
 from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
-from model_ops.evaluation.measurement import Measurement
+from model_ops.evaluation.measurement import HELD_OUT, Measurement
 from model_ops.evaluation.plots import plot_acceptance, plot_groups, plot_losses
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.tasks.scores import TaskScores, task_scores
@@ -40,9 +41,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     refuse_drafters_that_do_not_fit(job, settings)
     job.output.mkdir(parents=True, exist_ok=True)
     losses = likelihoods(job, settings, progress)
+    changed = against_reference(job, settings, progress)
     drafts = acceptances(job, settings, progress)
     scores = task_scores(job, settings, progress)
-    report = _report(settings, losses, drafts, scores)
+    report = _report(settings, losses, changed, drafts, scores)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -70,14 +72,16 @@ def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> Non
             raise ModelError(f"{small} has another tokenizer than the target; give a model of the target's own family")
 
 
-def _report(settings: EvaluateSettings, losses: Likelihoods, drafts: Acceptances, scores: TaskScores) -> dict[str, Any]:
+def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstReference, drafts: Acceptances,
+            scores: TaskScores) -> dict[str, Any]:
     """The content of report.json."""
-    found = [*losses.measurements, *drafts.measurements, *scores.measurements]
+    found = [*losses.measurements, *changed.measurements, *drafts.measurements, *scores.measurements]
     return {
         "settings": settings.model_dump(mode="json"),
         "measurements": [each.model_dump() for each in found],
-        "not_measured": {**losses.not_measured, **drafts.not_measured, **scores.not_measured},
+        "not_measured": {**losses.not_measured, **changed.not_measured, **drafts.not_measured, **scores.not_measured},
         "models": losses.models, "same_directory": losses.same_directory, "test_rows": losses.test_rows,
+        "against_reference": changed.summary,
         "acceptance": drafts.summaries, "greedy_identical_share": drafts.identical, **drafts.counts,
         "lookups": {name: asdict(each) for name, each in drafts.lookups.items()},
         "parameters_left_out": drafts.left_out, "tasks": scores.suites,
@@ -93,7 +97,10 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
         elif found.what == "loss_increase" and found.against != "reference":
             numbers[f"loss_increase_{found.of}_{found.against}"] = found.value
         elif found.what == "recovery":
-            numbers.update({"recovery": found.value, **_ends("recovery", found)})
+            name = "recovery" if found.on == HELD_OUT else "recovery_long_context"
+            numbers.update({name: found.value, **_ends(name, found)})
+        elif found.what in ("divergence", "agreement"):
+            numbers[f"{found.what}_{found.of}_{found.against}"] = found.value
         elif found.what in ("accuracy", "accuracy_gain"):
             against = f"_over_{found.against}" if found.against else ""
             numbers[f"{found.what}_{found.on}_{found.of}{against}_{found.sampling}"] = found.value

@@ -32,8 +32,9 @@ class GateResult(BaseModel):
 
     wanted: the bound, and `bound` its direction; judged_by: which end of the interval must meet it. low, high: the 95 %
     interval; None if the report has none. rows: how many `counted` (rows, prompts, items) it was measured on; None if unknown.
-    of, against, on, sampling: what was compared, as in a Measurement. reason: why it was not measured. nothing_to_compare: the
-    gate holds because there is nothing to compare with. Results of earlier versions have only the fields without a default.
+    of, against, on, sampling: what was compared, as in a Measurement. reason: why it was not measured. remark: what helps
+    to mend it if it is missed. nothing_to_compare: the gate holds because there is nothing to compare with. Results of earlier
+    versions have only the fields without a default.
     """
 
     name: str
@@ -53,6 +54,7 @@ class GateResult(BaseModel):
     unit: str = ""
     counted: str = "rows"
     reason: str = ""
+    remark: str = ""
     nothing_to_compare: bool = False
 
     @field_validator("measured", "low", "high")
@@ -119,7 +121,7 @@ def missed(gate: GateResult) -> str | None:
     if not holds or not gate.passed:
         end = ENDS[gate.judged_by]
         wanted = f", where {end} must be {gate.wanted_text}" if end else f" where {gate.wanted_text} is wanted"
-        return f"gate {gate.name}: {gate.figures}{wanted}"
+        return f"gate {gate.name}: {gate.figures}{wanted}{f'; {gate.remark}' if gate.remark else ''}"
     return None
 
 

@@ -12,8 +12,18 @@ class Gates(BaseModel):
 
     recovery: float | None = Field(
         0.99, gt=0, le=1, description="Lowest recovery of the served model, exp(reference loss - served loss) per answer "
-        "token. A value beyond 1 by more than its noise fails as well. null: no gate",
+        "token. A value beyond 1 by more than its noise fails as well. With 4-bit weights the default is 0.98. null: "
+        "no gate",
     )
+    recovery_long_context: float | None = Field(
+        0.98, gt=0, le=1, description="The same on test rows that are joined to long contexts; too few rows to fill any are "
+        "nothing to compare. null: no gate")
+    accuracy_kept: float | None = Field(
+        0.99, gt=0, le=1, description="Lowest share of its unquantized form's score that the served model keeps, mean of the "
+        "evaluation suites. It is missed where the whole 95 % interval is below. With 4-bit weights the default is 0.98. "
+        "null: no gate")
+    accuracy_kept_each: float | None = Field(
+        0.95, gt=0, le=1, description="The same of each suite by itself. null: no gate")
     loss_above_base: float | None = Field(
         0.02, ge=0, description="Most nats per answer token by which the served model's held-out loss may exceed the base "
         "model's (upper end of the 95 % interval). null: no gate")
@@ -35,3 +45,15 @@ class Gates(BaseModel):
     acceptance_gain: float | None = Field(
         0.0, ge=-1, description="Least relative gain of the drafter's acceptance length over the better of n-gram and suffix "
         "lookup, which need no training, at their own best draft lengths (lower end of the 95 % interval). null: no gate")
+
+    def for_weights_of(self, bits: int) -> Gates:
+        """With the bounds of these weights where the recipe names none: rounding to 4 bits costs more than rounding to 8."""
+        if bits > FEW_BITS:
+            return self
+        left_out = BY_FEW_BITS.keys() - self.model_fields_set
+        return self.model_copy(update={name: BY_FEW_BITS[name] for name in left_out})
+
+
+FEW_BITS = 4
+BY_FEW_BITS = {"recovery": 0.98, "accuracy_kept": 0.98}
+"""Bounds of weights of FEW_BITS bits or fewer."""

@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import AS_LOGGED, GREEDY, Measurement, at_temperature, find
+from model_ops.evaluation.measurement import (
+    ALL_SUITES,
+    AS_LOGGED,
+    GREEDY,
+    HELD_OUT,
+    LONG_CONTEXT,
+    Measurement,
+    at_temperature,
+    find,
+)
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.gate_settings import Gates
 
@@ -29,7 +38,7 @@ class Compared:
     suites: evaluation suites that were to be asked. champion: its release; None if no other model was served yet.
     champion_problem: why it could not be compared with.
     student: whether the served model went through distillation. drafter: architecture of the release's drafter; None for none.
-    temperature: of acceptance in reports without `as logged`.
+    temperature: of acceptance in reports without `as logged`. costliest: which block's quantization costs most, in words.
     """
 
     measurements: Sequence[Measurement]
@@ -40,11 +49,27 @@ class Compared:
     student: bool = False
     drafter: str | None = None
     temperature: float = 1.0
+    costliest: str = ""
 
     @classmethod
     def of(cls, report: Mapping[str, Any], **known: Any) -> Compared:
         """From the content of a report.json, also of an earlier version."""
-        return cls(measurements_of(dict(report)), report.get("not_measured", {}), tuple(report.get("tasks", {})), **known)
+        blocks = report.get("against_reference", {}).get("blocks", [])
+        return cls(measurements_of(dict(report)), report.get("not_measured", {}), tuple(report.get("tasks", {})),
+                   costliest=_costliest(blocks), **known)
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the report compares the served model with an unquantized form."""
+        return find(self.measurements, "divergence", against="reference") is not None
+
+
+def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """`of the model's blocks, number 7 costs most: ...`; "" if blocks were not measured."""
+    if not blocks:
+        return ""
+    return (f"of the model's blocks, number {blocks[0]['block']} costs most: with its unquantized weights the divergence is "
+            f"{blocks[0]['cost']:.3g} nats per token lower")
 
 
 def check_gates(gates: Gates, compared: Compared) -> list[GateResult]:
@@ -55,8 +80,37 @@ def check_gates(gates: Gates, compared: Compared) -> list[GateResult]:
 
 def _recovery(gates: Gates, compared: Compared) -> Iterator[GateResult]:
     if gates.recovery is not None:
-        found = find(compared.measurements, "recovery")
-        yield _gate("recovery", gates.recovery, found, compared, "loss of reference")
+        found = find(compared.measurements, "recovery", on=HELD_OUT)
+        yield _gate("recovery", gates.recovery, found, compared, "loss of reference", remark=compared.costliest)
+    if not compared.quantized:
+        return
+    if (bound := gates.recovery_long_context) is not None:
+        name, found = "recovery_long_context", find(compared.measurements, "recovery", on=LONG_CONTEXT)
+        yield (_gate(name, bound, found, compared, remark=compared.costliest) if found
+               else _nothing(name, bound, compared.not_measured.get(LONG_CONTEXT, NOT_IN_REPORT)))
+    yield from _kept(gates, compared)
+
+
+def _kept(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+    """The share of its unquantized form's score that the served model keeps: mean of the suites, and of each."""
+    found = [each for each in compared.measurements if each.what == "accuracy_kept"]
+    sampled = [each for each in found if each.sampling != GREEDY]
+    by_suite = {each.on: each for each in sampled or found}
+    bounds = {ALL_SUITES: ("accuracy_kept", gates.accuracy_kept),
+              **{suite: (f"accuracy_kept_each/{suite}", gates.accuracy_kept_each) for suite in compared.suites}}
+    for suite, (name, bound) in bounds.items():
+        if bound is None or not compared.suites:
+            continue
+        why = compared.not_measured.get(f"accuracy kept on {suite}")
+        if suite not in by_suite and why is not None:
+            yield _nothing(name, bound, why)
+        elif suite in by_suite or suite == ALL_SUITES:
+            yield _gate(name, bound, by_suite.get(suite), compared, "tasks of reference", "tasks of target", judged_by="high",
+                        remark=compared.costliest)
+
+
+def _nothing(name: str, wanted: float, reason: str) -> GateResult:
+    return GateResult(name=name, wanted=wanted, measured=None, passed=True, nothing_to_compare=True, reason=reason)
 
 
 def _losses(gates: Gates, compared: Compared) -> Iterator[GateResult]:

@@ -20,7 +20,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from model_ops.atomic_files import write_text
 from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import Measurement, at_temperature, find
+from model_ops.evaluation.measurement import HELD_OUT, Measurement, at_temperature, find
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
@@ -30,6 +30,10 @@ from resources.releasing.gate_result import GateResult, missed
 from resources.stages import model_chain, stage
 
 TEMPLATES = Path(__file__).with_name("templates")
+BLOCKS_SHOWN = 5
+COMPARED_WITH_UNQUANTIZED = (("recovery", "recovery", ""), ("divergence", "divergence", " nats/token"),
+                             ("agreement", "agreement", ""), ("accuracy_kept", "score kept", ""))
+"""Measurement, its title, its unit."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ class Summary:
 
     def sections(self) -> list[Section]:
         found = [self._gates()] if self.gates else []
-        found += [self._rows(), self._models(), *([self._tasks()] if self.evaluation.get("tasks") else [])]
+        found += [self._rows(), self._models(), *self._quantization()]
+        found += [self._tasks()] if self.evaluation.get("tasks") else []
         return found + ([self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else [])
 
     @property
@@ -74,7 +79,7 @@ class Summary:
         """Writes report.md and report.html; returns figures for the manifest."""
         for name in ("report.md", "report.html"):
             write_text(output / name, _render(f"{name}.j2", self))
-        recovery = find(self.measurements, "recovery")
+        recovery = find(self.measurements, "recovery", on=HELD_OUT)
         return {"rows_read": self.records.read, "rows_kept": self.records.kept,
                 **({"recovery": recovery.value} if recovery else {})}
 
@@ -128,16 +133,34 @@ class Summary:
             self._recovery_note(),
         )
 
+    def _quantization(self) -> list[Section]:
+        """What quantization changed, and the rows that it changed most; nothing where the served model is not quantized."""
+        rows = [[title, found.on, f"{found.value:.4f}{unit}",
+                 "" if found.low is None else f"{found.low:.4f} to {found.high:.4f}", f"{found.n:,} {found.counted}"]
+                for what, title, unit in COMPARED_WITH_UNQUANTIZED
+                for found in self.measurements if found.what == what and found.against == "reference"]
+        if len(rows) < 2:
+            return []
+        parts = self.evaluation.get("against_reference", {})
+        found = [Section("Served model against its unquantized form", ["what", "on", "measured", "95 % interval", "of"], rows,
+                         "Recovery is exp of reference loss minus served loss per assistant token; 1 is lossless. Divergence "
+                         "is KL(unquantized || served) at assistant tokens, agreement the share of them at which both have the "
+                         "same likeliest token.")]
+        if parts.get("worst_rows"):
+            found.append(Section(
+                "Rows that quantization changed most", ["row", "divergence (nats/token)", "tokens"],
+                [[row["row_id"], f"{row['divergence']:.4f}", f"{row['tokens']:,}"] for row in parts["worst_rows"]],
+                "Test rows by id: millrace show finds their text."))
+        if parts.get("blocks"):
+            found.append(Section(
+                "Blocks by the cost of their quantization", ["block", "divergence that is gone with its unquantized weights"],
+                [[str(block["block"]), f"{block['cost']:.4f}"] for block in parts["blocks"][:BLOCKS_SHOWN]]))
+        return found
+
     def _recovery_note(self) -> str:
         same = self.evaluation["same_directory"]
-        if same["target"] == same.get("reference"):
-            return "The served model is not quantized, so there is no loss by quantization to recover from."
-        found = find(self.measurements, "recovery")
-        if found is None:
-            return ""
-        interval = "" if found.low is None else f", 95 % interval {found.low:.4f} to {found.high:.4f}"
-        return (f"Recovery of the served model: {found.value:.4f}{interval} (exp of reference loss minus served loss per "
-                "assistant token; 1 is lossless).")
+        unquantized = same["target"] == same.get("reference")
+        return "The served model is not quantized, so there is no loss by quantization to recover from." if unquantized else ""
 
     def _drafting(self) -> Section:
         rows = [

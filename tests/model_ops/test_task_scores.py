@@ -109,3 +109,27 @@ def test_suites_with_a_judge(tmp_path, monkeypatch):
                                    b'{"choices": [{"message": {"content": "{\\"better\\": \\"C\\"}"}}]}'])
 def test_a_reply_that_is_no_preference(reply):
     assert read_preference(reply) is None
+
+
+def test_what_the_served_model_keeps_of_its_unquantized_form(tmp_path, monkeypatch):
+    """Of 20 items that the unquantized model answers right, int8 loses one; of the other suite nothing is right before."""
+    answering(monkeypatch, {"target": lambda each: "good" if each.item_id != "7" else "bad", "reference": lambda each: "good",
+                            "base": lambda each: "bad"})
+    items = [*(item("exact", n, kind="exact", answer="good") for n in range(20)),
+             *(item("none", n, kind="exact", answer="other") for n in range(5))]
+    made, settings = job(tmp_path, items)
+    (tmp_path / "reference").mkdir()
+    made.inputs["reference"] = tmp_path / "reference"
+    found = task_scores(made, settings, Progress())
+    kept = find(found.measurements, "accuracy_kept", on="exact", against="reference", sampling="greedy")
+    assert kept.value == pytest.approx(0.95) and kept.low < 0.95 < kept.high and kept.n == 20
+    assert find(found.measurements, "accuracy_kept", on="all suites").value == pytest.approx(0.95)
+    assert find(found.measurements, "accuracy_gain", on="exact", against="reference").value == pytest.approx(-0.05)
+    assert found.not_measured == {"accuracy kept on none": "the unquantized model answers no item right"}
+
+
+def test_an_unquantized_model_is_asked_once_and_keeps_everything(tmp_path, monkeypatch):
+    answering(monkeypatch, {"target": lambda each: "good", "base": lambda each: "good"})
+    made, settings = job(tmp_path, [item("exact", 1, kind="exact", answer="good")])
+    made.inputs["reference"] = tmp_path / "target"
+    assert find(task_scores(made, settings, Progress()).measurements, "accuracy_kept") is None

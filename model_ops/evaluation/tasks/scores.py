@@ -1,4 +1,4 @@
-"""Scores of the served model, its base and the champion on the items of `evals`, and their paired differences.
+"""Scores of the served model, its unquantized form, its base and the champion on the items of `evals`, and their differences.
 
     found = task_scores(job, settings, progress)       # reads tasks/tasks.jsonl; writes task_scores.parquet
 
@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 
 from model_ops.errors import ModelError
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import Measurement
+from model_ops.evaluation.measurement import ALL_SUITES, Measurement
 from model_ops.evaluation.score_interval import mean_interval
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
+from model_ops.evaluation.tasks.accuracy_kept import AccuracyKept
 from model_ops.evaluation.tasks.answers import Answers, answer_items, key_of
 from model_ops.evaluation.tasks.item import Item
 from model_ops.evaluation.tasks.kinds import SCORERS, read_items
@@ -29,7 +30,7 @@ from model_ops.evaluation.tasks.unit_tests import program_of
 from model_ops.job import Job
 from model_ops.progress import Progress
 
-ASKED = ("target", "base", "champion")
+ASKED = ("target", "reference", "base", "champion")
 OVER_ITEMS = "bootstrap over items, 2,000 resamples; Student's t below 20 items; rule of three if all are equal"
 SCHEMA = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("model", pa.string()), ("against", pa.string()),
                     ("sampling", pa.string()), ("score", pa.float64())])
@@ -74,6 +75,8 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     same = {role for role, given in answers.items() if given is answers.get("target")}
     for suite in chosen:
         _measure(found, suite, [row for row in rows if row["suite"] == suite], same, settings.seed)
+    if "reference" in answers and "reference" not in same:
+        _measure_kept(found, [row for row in rows if not row["against"]], settings.seed)
     return found
 
 
@@ -176,6 +179,23 @@ def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], same: se
         found.measurements.append(Measurement(
             what="accuracy_gain", of="target", against=model, sampling=sampling, value=float(np.mean(gains)), low=low,
             high=high, n=len(gains), unit="share", **shared | {"method": "paired " + OVER_ITEMS}))
+
+
+def _measure_kept(found: TaskScores, rows: list[dict[str, Any]], seed: int) -> None:
+    """Adds the share of the reference's score that the target keeps, by suite and over all suites."""
+    scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for row in rows:
+        of_suite = scores.setdefault(row["sampling"], {}).setdefault(row["suite"], {"target": {}, "reference": {}})
+        of_suite.setdefault(row["model"], {})[row["item_id"]] = row["score"]
+    for sampling, by_suite in scores.items():
+        kept = AccuracyKept({suite: (of["target"], of["reference"]) for suite, of in by_suite.items()}, seed)
+        for on, ratio in [*((suite, kept.of(suite)) for suite in by_suite), (ALL_SUITES, kept.average())]:
+            if ratio is None:
+                found.not_measured[f"accuracy kept on {on}"] = "the unquantized model answers no item right"
+                continue
+            found.measurements.append(Measurement(
+                what="accuracy_kept", of="target", against="reference", on=on, sampling=sampling, value=ratio.value,
+                low=ratio.low, high=ratio.high, n=ratio.items, counted="items", unit="ratio", method="paired " + OVER_ITEMS))
 
 
 def _file_name(suite: str) -> str:

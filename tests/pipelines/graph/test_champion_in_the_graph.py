@@ -46,6 +46,7 @@ class Launcher:
 def model(registry, name, weights):
     draft = registry.draft("model", name, name, ("model_ops/job.py",), {"weights": weights}, [])
     (draft.directory / "model.txt").write_text(weights)
+    (draft.directory / "config.json").write_text("{}")
     return registry.finish(draft, {})
 
 

@@ -9,6 +9,7 @@ from resources.lake import Lake
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.gate_settings import Gates
 from resources.releasing.gates import Compared, check_gates
+from resources.releasing.quantized_bits import served_bits
 from resources.releasing.release import recheck
 
 OFF = dict.fromkeys(Gates.model_fields)
@@ -147,3 +148,69 @@ def test_the_refusal_beyond_1_names_a_remedy_that_can_help():
     assert result.rows == 5
     assert result.why.endswith("run the recipe again, and if it stays so, "
                              "add test rows (5 now) or set release.gates.recovery to null")
+
+
+QUANTIZED = measured("divergence", against="reference", value=0.01, low=0.009, high=0.011)
+
+
+def kept(on="calls", value=0.9, low=0.8, high=0.97, **fields):
+    return measured("accuracy_kept", against="reference", on=on, value=value, low=low, high=high, n=40, counted="items",
+                    unit="ratio", **fields)
+
+
+def test_a_score_that_quantization_costs():
+    found = [QUANTIZED, kept("all suites", 0.96, 0.93, 0.985), kept("calls"), kept("maths", 0.9, 0.84, 0.94)]
+    given = {each.name: each for each in check_gates(only(accuracy_kept=0.99, accuracy_kept_each=0.95),
+                                                     Compared(found, suites=("calls", "maths")))}
+    assert {name: each.passed for name, each in given.items()} == {
+        "accuracy_kept": False, "accuracy_kept_each/calls": True, "accuracy_kept_each/maths": False}
+    assert "0.8400 to 0.9400" in given["accuracy_kept_each/maths"].why
+    assert "the upper end of its interval must be at least 0.95" in given["accuracy_kept_each/maths"].why
+
+
+def test_sampled_scores_are_read_before_greedy_ones():
+    found = [QUANTIZED, kept(sampling="greedy", value=0.5, high=0.6), kept(sampling="sampled")]
+    results = check_gates(only(accuracy_kept_each=0.95), Compared(found, suites=("calls",)))
+    assert [each.measured for each in results] == [0.9]
+
+
+def test_suites_without_a_right_answer_have_nothing_to_keep():
+    why = {"accuracy kept on all suites": "the unquantized model answers no item right"}
+    result = gate(only(accuracy_kept=0.99), QUANTIZED, suites=("calls",), not_measured=why)
+    assert result.passed and result.why == "nothing to compare: the unquantized model answers no item right"
+    asked = gate(only(accuracy_kept=0.99), QUANTIZED, suites=("calls",), not_measured={"tasks of reference": "no template"})
+    assert not asked.passed and "no template" in asked.why
+
+
+def test_long_contexts_are_a_gate_of_their_own():
+    long = measured("recovery", against="reference", on="long context", value=0.95, low=0.94, high=0.96, counted="contexts")
+    held_out = measured("recovery", against="reference", value=0.999, low=0.998, high=1.0, unit="ratio")
+    both = {each.name: each.passed for each in check_gates(
+        only(recovery=0.99, recovery_long_context=0.98), Compared([QUANTIZED, long, held_out]))}
+    assert both == {"recovery": True, "recovery_long_context": False}
+    short = gate(only(recovery_long_context=0.98), QUANTIZED, not_measured={"long context": "the test rows are too short"})
+    assert short.passed and "too short" in short.why
+    assert check_gates(only(recovery_long_context=0.98), Compared([])) == [], "nothing is quantized"
+
+
+def test_a_missed_recovery_names_the_block_that_costs_most():
+    report = {"measurements": [measured("recovery", against="reference", value=0.9, low=0.89, high=0.91, unit="ratio").model_dump()],
+              "against_reference": {"blocks": [{"block": 7, "cost": 0.0612}, {"block": 0, "cost": 0.01}]}}
+    [result] = check_gates(only(recovery=0.99), Compared.of(report))
+    assert missed(result).endswith("of the model's blocks, number 7 costs most: with its unquantized weights the divergence is "
+                                   "0.0612 nats per token lower")
+
+
+def test_four_bits_have_their_own_bounds_unless_the_recipe_names_some():
+    assert Gates().for_weights_of(8) == Gates() and Gates().for_weights_of(16).recovery == 0.99
+    assert (Gates().for_weights_of(4).recovery, Gates().for_weights_of(4).accuracy_kept) == (0.98, 0.98)
+    given = Gates(recovery=0.995, accuracy_kept=None).for_weights_of(4)
+    assert (given.recovery, given.accuracy_kept) == (0.995, None)
+
+
+def test_bits_are_those_of_the_lowest_group(tmp_path):
+    groups = {name: {"weights": {"num_bits": bits}} for name, bits in (("group_0", 8), ("group_1", 4))}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": {"config_groups": groups}}))
+    assert served_bits(tmp_path) == 4
+    (tmp_path / "config.json").write_text("{}")
+    assert served_bits(tmp_path) == 16

@@ -1,0 +1,250 @@
+"""What quantization changed: the served model's distributions against those of its unquantized form, long contexts, and which
+block costs most.
+
+    found = against_reference(job, settings, progress)
+    found.measurements        # divergence, agreement, recovery on LONG_CONTEXT
+    found.worst_rows          # the test rows whose answers diverge most, by id
+    found.blocks              # what each block's quantization costs; measured where the whole costs COSTLY nats a token
+
+divergence: KL(reference || target) in nats per answer token, over the reference's TOP_K likeliest tokens and one bucket for all
+others, which is at most the divergence over the vocabulary. agreement: the share of answer tokens at which both have the same
+likeliest token. The recovery of a model on rows of ordinary length can hide what rounding does to long ones (arXiv 2505.20276),
+so test rows are joined to contexts as long as `max_length` allows, and only the second half of each counts.
+
+One model is in memory at a time; both, where blocks are measured.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from model_ops.batch import IGNORED
+from model_ops.errors import ModelError
+from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.measurement import HELD_OUT, LONG_CONTEXT, PAIRED, Measurement
+from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
+from model_ops.evaluation.scored_model import scored_model
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.job import Job
+from model_ops.losses.chunked_head import Head
+from model_ops.losses.linear_cross_entropy import last_hidden
+from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.models.shallower import layer_list
+from model_ops.objectives.divergences import generalised_jsd
+from model_ops.objectives.teacher_cache import ROWS_AT_ONCE, CachedBatch, TeacherCache, with_tail
+from model_ops.progress import Progress
+from model_ops.training.conversations import read_documents
+from model_ops.training.documents import Document
+from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
+from model_ops.training.packing import to_batches
+from model_ops.training.validation import first_documents
+
+TOP_K = 128
+MEASURED_TOKENS, BLOCK_TOKENS = 32_768, 4_096
+"""Most tokens of test rows that distributions are compared on; the same for each block."""
+LONG_CONTEXTS, FEWEST_LONG = 8, 2
+WORST_ROWS = 10
+COSTLY = 0.005
+"""Divergence in nats a token from which blocks are measured: half of what the gate of 0.99 lets a loss grow."""
+
+
+@dataclass(frozen=True)
+class RowDivergence:
+    """Sums over a row's answer tokens. divergence in nats; agreed: tokens whose likeliest token is the reference's."""
+
+    row_id: str
+    divergence: float
+    agreed: int
+    tokens: int
+
+
+@dataclass
+class AgainstReference:
+    """worst_rows: row_id, divergence in nats a token, tokens. blocks: block, and the divergence that is gone when the block has
+    its unquantized weights, in nats a token."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    not_measured: dict[str, str] = field(default_factory=dict)
+    worst_rows: list[dict[str, Any]] = field(default_factory=list)
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """For the report."""
+        return {"worst_rows": self.worst_rows, "blocks": self.blocks}
+
+
+def against_reference(job: Job, settings: EvaluateSettings, progress: Progress) -> AgainstReference:
+    """Compares target and reference; nothing where they are one directory, or where there is no reference."""
+    found = AgainstReference()
+    if "reference" not in job.inputs or job.inputs["reference"].resolve() == job.inputs["target"].resolve():
+        return found
+    try:
+        documents, long = _documents(job, settings)
+        parts = finished(job, "against-reference", lambda: _measured(job, settings, documents, long, progress))
+    except ModelError as error:
+        found.not_measured["divergence of target against reference"] = str(error)
+        return found
+    rows = [RowDivergence(*row) for row in parts["rows"]]
+    found.measurements += _of_rows(rows, settings.seed)
+    worst = sorted((row for row in rows if row.tokens),
+                   key=lambda row: -row.divergence / row.tokens)[:WORST_ROWS]
+    found.worst_rows = [{"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens}
+                        for row in worst]
+    found.blocks = parts["blocks"]
+    before, after = ([RowLoss(*row) for row in each] for each in parts["long"])
+    if before:
+        found.measurements.append(_recovery_of_long(before, after, settings.seed))
+    else:
+        found.not_measured[LONG_CONTEXT] = (f"the test rows are too short for {FEWEST_LONG} contexts of "
+                                            f"{longest(job, settings)} tokens; add test rows, or lower evaluation.max_length")
+    return found
+
+
+def _documents(job: Job, settings: EvaluateSettings) -> tuple[list[Document], list[Document]]:
+    """(test rows to compare distributions on, long contexts), both a seeded choice."""
+    tokenizer = load_tokenizer(job.inputs["target"])
+    if load_tokenizer(job.inputs["reference"]).get_vocab() != tokenizer.get_vocab():
+        raise ModelError("target and reference have different tokenizers, so no distribution of one is that of the other: give "
+                         "the target's own unquantized form")
+    read, _ = read_documents(job.inputs["dataset"], "test", tokenizer, settings.max_length)
+    shuffled = sorted((document for document in read if document.target_tokens), key=lambda document: document.row_id)
+    random.Random(settings.seed).shuffle(shuffled)
+    return first_documents(shuffled, MEASURED_TOKENS), long_contexts(shuffled, longest(job, settings))
+
+
+def longest(job: Job, settings: EvaluateSettings) -> int:
+    """Tokens of a long context: as many as evaluation reads, at most the target's positions."""
+    return min(settings.max_length, read_config(job.inputs["target"]).get("max_position_embeddings") or settings.max_length)
+
+
+def long_contexts(documents: Sequence[Document], length: int, most: int = LONG_CONTEXTS) -> list[Document]:
+    """Documents of `length` tokens, each of several joined ones; targets of the first half do not count. None if the documents
+    fill fewer than FEWEST_LONG."""
+    found: list[Document] = []
+    ids, targets, held = [], [], 0
+    for document in documents:
+        trunk = document.segments[0].length  # branches continue a trunk, and cannot be joined to something else
+        ids.append(document.input_ids[:trunk])
+        targets.append(document.targets[:trunk])
+        held += trunk
+        if held >= length:
+            counted = np.concatenate(targets)[:length]
+            counted[:length // 2] = False
+            if counted.any():
+                found.append(Document(f"long-{len(found)}", np.concatenate(ids)[:length], counted))
+            ids, targets, held = [], [], 0
+        if len(found) == most:
+            break
+    return found if len(found) >= FEWEST_LONG else []
+
+
+def _measured(job: Job, settings: EvaluateSettings, documents: list[Document], long: list[Document],
+              progress: Progress) -> dict[str, Any]:
+    """Rows, losses of long contexts of (reference, target), and blocks, as JSON values."""
+    folder = job.output / ".work" / "reference"
+    losses = []
+    reference = scored_model(job.inputs["reference"])
+    cache = TeacherCache.write(folder, reference, documents, TOP_K, 1.0, "float32",
+                               after_batch=_reports(progress, "distributions of the reference"))
+    losses.append(_losses(reference, long))
+    del reference
+    taught = [cache.added_to(document, index) for index, document in enumerate(documents)]
+    target = scored_model(job.inputs["target"])
+    rows = row_divergences(target, taught)
+    losses.append(_losses(target, long))
+    blocks = []
+    if _mean(rows) >= COSTLY:
+        blocks = block_costs(target, job.inputs["reference"], first_documents(taught, BLOCK_TOKENS), progress)
+    return {"rows": [list(asdict(row).values()) for row in rows], "long": losses, "blocks": blocks}
+
+
+def _losses(model: nn.Module, documents: list[Document]) -> list[list[Any]]:
+    return [list(asdict(row).values()) for row in held_out_loss(model, documents)] if documents else []
+
+
+def _reports(progress: Progress, phase: str):
+    def after_batch(done: int, total: int) -> None:
+        progress.report(phase, done, total, "tokens")
+        progress.stop_if_requested()
+
+    return after_batch
+
+
+@torch.no_grad()
+def row_divergences(model: nn.Module, documents: Sequence[Document]) -> list[RowDivergence]:
+    """KL(reference || model) of each row. documents: with the reference's cached distributions (TeacherCache.added_to); a row
+    may have several."""
+    model.eval()
+    head, device = Head.of(model), next(model.parameters()).device
+    found = {document.row_id: RowDivergence(document.row_id, 0.0, 0, 0) for document in documents}
+    for batch in to_batches(documents, kind=CachedBatch):
+        batch = batch.to(device)
+        kept = (batch.labels != IGNORED).nonzero()[:, 0]
+        lengths = torch.tensor(batch.document_lengths, device=device)
+        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[kept]
+        states, values, agreed = last_hidden(model, batch)[kept], [], []
+        for first in range(0, len(kept), ROWS_AT_ONCE):
+            where = kept[first:first + ROWS_AT_ONCE]
+            log_q = torch.log_softmax(head.logits(states[first:first + ROWS_AT_ONCE]).float(), -1)
+            likely = batch.teacher_ids[where]
+            bucket_p, bucket_q = with_tail(batch.teacher_logs[where].float()), with_tail(log_q.gather(1, likely))
+            values.append(generalised_jsd(bucket_p, bucket_q, 0.0, gradient_wanted=False)[0])
+            agreed.append(log_q.argmax(-1) == likely[:, 0])
+        if not values:
+            continue
+        sums = torch.zeros(len(lengths), dtype=torch.float64, device=device).index_add_(0, owner, torch.cat(values).double())
+        same = torch.zeros(len(lengths), dtype=torch.float64, device=device).index_add_(0, owner, torch.cat(agreed).double())
+        counts = torch.bincount(owner, minlength=len(lengths))
+        for row_id, each in zip(batch.row_ids, zip(sums.tolist(), same.tolist(), counts.tolist(), strict=True), strict=True):
+            before = found[row_id]
+            found[row_id] = RowDivergence(row_id, before.divergence + each[0], before.agreed + round(each[1]),
+                                          before.tokens + each[2])
+    return list(found.values())
+
+
+def block_costs(target: nn.Module, reference: Path, documents: Sequence[Document],
+                progress: Progress) -> list[dict[str, Any]]:
+    """For each block, the costliest first: the divergence in nats a token that is gone when it has its unquantized weights."""
+    float_blocks = layer_list(scored_model(reference))[1]
+    blocks, whole = layer_list(target)[1], _mean(row_divergences(target, documents))
+    found = []
+    for index, exact in enumerate(float_blocks):
+        progress.report("blocks", index, len(blocks), "blocks")
+        progress.stop_if_requested()
+        quantized, blocks[index] = blocks[index], exact
+        found.append({"block": index, "cost": whole - _mean(row_divergences(target, documents))})
+        blocks[index] = quantized
+    return sorted(found, key=lambda each: -each["cost"])
+
+
+def _mean(rows: Sequence[RowDivergence]) -> float:
+    return sum(row.divergence for row in rows) / max(1, sum(row.tokens for row in rows))
+
+
+def _of_rows(rows: list[RowDivergence], seed: int) -> list[Measurement]:
+    """Divergence and agreement, with intervals over rows."""
+    shared = {"of": "target", "against": "reference", "on": HELD_OUT, "n": len(rows), "counted": "rows", "method": PAIRED}
+    nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
+    found = []
+    for what, unit, sums in (("divergence", "nats per token", [row.divergence for row in rows]),
+                             ("agreement", "share", [float(row.agreed) for row in rows])):
+        own = [RowLoss(row.row_id, value, row.tokens) for row, value in zip(rows, sums, strict=True)]
+        low, high = loss_increase_interval(nothing, own, seed) or (None, None)
+        found.append(Measurement(what=what, value=mean_loss(own), low=low, high=high, unit=unit, **shared))
+    return found
+
+
+def _recovery_of_long(before: list[RowLoss], after: list[RowLoss], seed: int) -> Measurement:
+    low, high = recovery_interval(before, after, seed) or (None, None)
+    return Measurement(what="recovery", of="target", against="reference", on=LONG_CONTEXT, n=len(before), counted="contexts",
+                       value=math.exp(mean_loss(before) - mean_loss(after)), low=low, high=high, unit="ratio", method=PAIRED)
