@@ -15,8 +15,7 @@ held-out prompts (T = 1): how far from the teacher it is where it goes by itself
 
 advantage_kept: (bits of sft - bits of distilled) / (bits of sft - bits of the teacher). importance_gain: the same share of even
 against distilled. on_policy_gain: 1 - own_kl of then_on_policy / the smaller own_kl of distilled and on_policy. Each as [mean,
-smallest, largest] over the seeds. cached_ratio: tokens/s of distillation from the cached teacher over the online one, in pairs;
-bytes_per_token of the cache; cached_loss: bits per byte of the cached one less those of the online one, by seed.
+smallest, largest] over the seeds.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, StudentSampler, answered
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
-from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.progress import Progress
 from model_ops.speculators.hidden_states import AnswerRow, read_answers
@@ -68,7 +66,6 @@ class Side:
     of_rows: Divergence | None
     layers: str = "importance"
     sampled: OnPolicySettings | None = None
-    cached: bool = False
 
 
 SIDES = {
@@ -77,7 +74,6 @@ SIDES = {
     "even": Side(Divergence(), layers="even"),
     "on_policy": Side(Divergence(), sampled=ON_POLICY.model_copy(update={"after": 0.0})),
     "then_on_policy": Side(Divergence(), sampled=ON_POLICY),
-    "cached": Side(Divergence(), cached=True),
 }
 
 
@@ -142,10 +138,6 @@ class Bench:
             "advantage_kept": share("distilled", "sft"), "importance_gain": share("distilled", "even"),
             "on_policy_gain": mean_and_range([1 - own["then_on_policy"][i] / min(own["distilled"][i], own["on_policy"][i])
                                               for i in seeds]),
-            "cached_ratio": mean_and_range([of["cached"]["tokens_per_s"][i] / of["distilled"]["tokens_per_s"][i]
-                                            for i in seeds]),
-            "bytes_per_token": self.bytes_per_token,
-            "cached_loss": [round(bits["cached"][i] - bits["distilled"][i], 4) for i in seeds],
             "teacher_bits": round(teacher_bits, 4), "sides": of, "layers": self.layers,
             "loss_after_removal": [round(gone.loss, 3) for gone in self.search.removed], "steps": self.steps,
             "tokens_per_step": TOKENS_PER_STEP, "held_out_rows": len(self.held_out), "prompts": len(self.prompts),
@@ -153,23 +145,24 @@ class Bench:
 
     def side(self, name: str, side: Side, seed: int) -> dict[str, float]:
         """Trains a student and measures it."""
-        settings = StudentSettings(steps=self.steps, learning_rate=LEARNING_RATE, tokens_per_step=TOKENS_PER_STEP,
-                                   max_length=MAX_LENGTH, seed=seed, warmup_share=0.05, choose_layers="even").resolved()
+        settings = self.settings(seed)
         student = make_student(self.teacher, self.layers[side.layers]).requires_grad_(True)
         plan, loss = PackedPlan(self.rows, settings), next_token_loss
         work = self.folder / name
         if side.of_rows is not None:
-            loss = distillation_loss(None if side.cached else self.teacher, side.of_rows,
+            loss = distillation_loss(self.teacher, side.of_rows,
                                      None if side.sampled is None else Divergence(beta=side.sampled.beta))
-        if side.cached:
-            plan.streams = TeacherCache.write(work / "teacher", self.teacher, self.rows, settings.top_k, 1.0, "bfloat16")
-            self.bytes_per_token = plan.streams.bytes_per_target
         if side.sampled is not None:
             plan = OnPolicyPlan(plan, StudentSampler(student, self.ends, side.sampled), side.sampled, MAX_LENGTH)
         result = train(student, plan, loss, settings, work / ".work", Progress(), "student")
         shutil.rmtree(work, ignore_errors=True)
         return {"bits_per_byte": round(self.bits_per_byte(student), 4), "own_kl": round(self.own_kl(student), 4),
                 "tokens_per_s": round(result.tokens_per_second, 1)}
+
+    def settings(self, seed: int) -> StudentSettings:
+        """Of every training."""
+        return StudentSettings(steps=self.steps, learning_rate=LEARNING_RATE, tokens_per_step=TOKENS_PER_STEP,
+                               max_length=MAX_LENGTH, seed=seed, warmup_share=0.05, choose_layers="even").resolved()
 
     def bits_per_byte(self, model: PreTrainedModel) -> float:
         """Of the held-out answers."""

@@ -16,14 +16,17 @@ from model_ops.speculators.registry import ARCHITECTURES
 from resources.releasing.serving_scripts import speculative_config
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
 
-SAME_TAU = 0.08
+SAME_TAU = {0.0: 0.2, 1.0: 0.08}
+"""Relative difference of acceptance lengths, by temperature. Greedily the toy repeats one token to the end, and a draft that
+bfloat16 decides is then accepted in all rounds of an answer or in none: one of 40 answers moves the mean by 5 %."""
 """Relative; two samples of about 600 rounds each differ by about 3 % (one standard deviation)."""
 
 
 def assert_served_as_decoded(parts, directory, measured):
     for run, temperature in zip(measured, (0.0, 1.0), strict=True):
         acceptance = run.acceptance
-        assert acceptance.tau == pytest.approx(offline_tau(parts.target, directory, parts.prompts, temperature), rel=SAME_TAU)
+        decoded = offline_tau(parts.target, directory, parts.prompts, temperature)
+        assert acceptance.tau == pytest.approx(decoded, rel=SAME_TAU[temperature])
         assert sum(acceptance.accepted_at) == acceptance.accepted and len(acceptance.accepted_at) == K
         assert acceptance.drafted == K * acceptance.drafts
 
