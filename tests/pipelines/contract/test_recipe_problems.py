@@ -103,6 +103,11 @@ def said(folder, more):
     ("tiny: {kv_heads: 3}", "tiny: kv_heads 3 is not a divisor of heads 4; give a divisor"),
     ("release: {gates: {acceptance_length: 4.5}}", "release.gates.acceptance_length: 4.5 cannot be reached: 3 drafted tokens give "
      "at most 4 a verification; give less, or raise speculator.num_speculative_tokens"),
+    ("release: {serve_on: vllm/b200}", "quantize.scheme: vllm/b200 does not load scheme w8a8: choose w4a16, w4a16_g64, w4a16_g32 "
+     "or fp8 (w8a8 is loaded by vllm on GPU from 7.5 to below 10.0, x86 CPU; sglang on GPU from 8.0 to below 10.0, x86 CPU with "
+     "AMX; transformers on any GPU, x86 CPU)"),
+    ("release: {serve_on: vllm}", "release.serve_on: 'vllm' is no server and device: give one of vllm, sglang, transformers, a "
+     "slash, and cpu, cpu-amx, a device such as h100, or sm and a compute capability such as sm80"),
     ("last_day: 2026-06-01\nfirst_day: 2026-06-02", "last_day: 2026-06-01 is before first_day 2026-06-02; change one of them"),
 ])
 def test_each_problem_is_one_sentence(tmp_path, more, expected):
