@@ -1,4 +1,4 @@
-"""quantized_model: the weights that servers load: int8, int4 or FP8, compressed-tensors layout."""
+"""quantized_model: the weights that servers load: int8, int4, FP8 or FP4, compressed-tensors layout."""
 
 import dagster as dg
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
@@ -34,6 +35,7 @@ from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.progress import Progress
 from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
 from model_ops.quantization.compressed_tensors_config import announce
+from model_ops.quantization.fused_layers import fused_layers
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.scheme import Scheme
 from model_ops.tensor_files import TORCH_NAMES, Layout, TensorFileError, TensorHeader, read_directory, write_stream
@@ -41,6 +43,7 @@ from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 """Dtypes of weights that can be quantized."""
+NOT_FINITE = "holds values that are not finite; train the model again"
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
@@ -162,7 +165,28 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
     missing = [layer for layer in layers.matrices if f"{layer}.weight" not in headers]
     if missing:
         raise ModelError(f"{source} lacks {missing[0]}.weight, which its config.json requires; copy the model again")
+    for joined in fused_layers(layers.matrices):
+        for layer in joined[:-1]:
+            if layers.matrices[layer][0] % scheme.output_block:
+                raise ModelError(f"{source}: {layer} has {layers.matrices[layer][0]} outputs, no multiple of the "
+                                 f"{scheme.output_block} that share a scale, and servers join it with {joined[-1]}: choose "
+                                 "scheme fp8")
     return layout
+
+
+def _largest(headers: dict[str, TensorHeader], layers: BlockLayers) -> dict[str, float]:
+    """The largest absolute weight of each layer and those that servers join with it."""
+    found = {}
+    for joined in fused_layers(layers.matrices):
+        largest = max(_weight(headers[f"{layer}.weight"]).abs().max().item() for layer in joined)
+        found |= dict.fromkeys(joined, largest)
+    return found
+
+
+def _weight(header: TensorHeader) -> Tensor:
+    """A stored float matrix as float32."""
+    dtype = getattr(torch, TORCH_NAMES[header.dtype])
+    return torch.frombuffer(bytearray(header.read()), dtype=dtype).view(header.shape).to(training_device()).float()
 
 
 def _layer(name: str) -> str | None:
@@ -178,16 +202,17 @@ def _stored_as(weight: str, part: str) -> str:
 def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, errors: list[float],
                        progress: Progress, calibrated: Calibrated | None) -> Iterator[tuple[str, bytes]]:
     layer, device = scheme.load_layer(), training_device()
+    largest = _largest(headers, layers) if scheme.shares_range else {}
     for done, (name, header) in enumerate(headers.items(), start=1):
-        data = header.read()
         if _layer(name) in layers.matrices:
-            dtype = getattr(torch, TORCH_NAMES[header.dtype])
-            weight = torch.frombuffer(bytearray(data), dtype=dtype).view(header.shape).to(device).float()
+            weight = _weight(header)
             if not torch.isfinite(weight).all():
-                raise ModelError(f"{header.file}: {name} holds values that are not finite; train the model again")
+                raise ModelError(f"{header.file}: {name} {NOT_FINITE}")
             if calibrated is not None and _layer(name) in calibrated.files:
                 stored = {part: tensor.to(device) for part, tensor in
                           calibrated.stored(_layer(name), list(scheme.stored(*header.shape))).items()}
+            elif scheme.shares_range:
+                stored = layer.encode(weight, largest[_layer(name)])
             else:
                 stored = layer.encode(weight)
             error = (layer.decode(stored) - weight).norm() / weight.norm().clamp(min=1e-12)
@@ -195,6 +220,6 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
             for part, tensor in stored.items():
                 yield _stored_as(name, part), tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
         else:
-            yield name, data
+            yield name, header.read()
         progress.stop_if_requested()
         progress.report("quantize", done, len(headers), "tensors")

@@ -16,8 +16,10 @@ class QuantizeSettings(Settings):
     enabled: bool = Field(True, description="false: the model is served as it was trained, without quantization")
     scheme: Literal[tuple(SCHEMES)] = Field(
         "w8a8", description="w8a8: int8 weights per output channel, int8 activations per token. w4a16: int4 weights, a scale "
-        "for each 128 inputs of a channel (w4a16_g64, w4a16_g32: 64, 32). fp8: float8 weights per channel, float8 activations "
-        "per token")
+        "for each 128 inputs of a channel (w4a16_g64, w4a16_g32: 64, 32). w8a16: int8 weights in groups of "
+        "128 (w8a16_channel: per channel). fp8: float8 weights per channel, float8 activations per token. fp8_block: float8 "
+        "weights in blocks of 128 x 128, activations in groups of 128. nvfp4a16, mxfp4, mxfp4a16: float4 weights in groups of 16 "
+        "or 32; mxfp4 rounds activations as well")
     method: Literal["gptq", "rtn"] | None = Field(
         None, description="gptq: weights are rounded one column after another, and later columns make up for the error on "
         "calibration rows (int4 only). rtn: each is rounded to the nearest. Left out: gptq for int4, rtn for all others")

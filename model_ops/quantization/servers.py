@@ -92,9 +92,38 @@ SUPPORT: dict[str, dict[str, Support]] = {
     "w4a16_g64": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "w4a16_g32": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "fp8": {
-        "vllm": Support(75, f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs ChannelWiseTorchFP8ScaledMMLinearKernel",
+        "vllm": Support(75, f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs ChannelWiseTorchFP8...Kernel",
                         "any", activations_from=89, seen=True),
         "sglang": Support(80, f"sglang: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin)", activations_from=89),
+        "transformers": _TRANSFORMERS,
+    },
+    "fp8_block": {
+        "vllm": Support(75, f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs CPUFp8W8A8BlockScaledMMKernel", "amx",
+                        activations_from=89),
+        "sglang": Support(89, f"sglang: {_CT}w8a8_fp8.py; its weight-only path has no blocks"),
+        "transformers": _TRANSFORMERS,
+    },
+    "mxfp4": {
+        "vllm": Support(80, f"vllm: {_CT}w4a4_mxfp4.py; no kernel for CPUs", activations_from=100),
+        "transformers": _TRANSFORMERS,
+    },
+    "mxfp4a16": {
+        "vllm": Support(80, f"vllm: {_CT}w4a4_mxfp4.py, which from 10.0 rounds activations all the same", below=100),
+        "transformers": _TRANSFORMERS,
+    },
+    "nvfp4a16": {
+        "vllm": Support(75, f"vllm: {_CT}w4a4_nvfp4.py (Marlin); no kernel for CPUs"),
+        "sglang": Support(80, f"sglang: {_CT}w4a16_nvfp4.py (Marlin)"),
+        "transformers": _TRANSFORMERS,
+    },
+    "w8a16": {
+        "vllm": Support(75, f"vllm: {_CT}wNa16.py (Marlin: uint8b128); CPUWNA16LinearKernel takes 4 bits only"),
+        "sglang": _SGLANG_WNA16,
+        "transformers": _TRANSFORMERS,
+    },
+    "w8a16_channel": {
+        "vllm": Support(75, f"vllm: {_CT}wNa16.py (Marlin: uint8b128); CPUWNA16LinearKernel takes 4 bits only"),
+        "sglang": _SGLANG_WNA16,
         "transformers": _TRANSFORMERS,
     },
 }
