@@ -180,6 +180,14 @@ def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[
             elif tensor.dtype != dtype:
                 problems.append(Problem(tensor.file.name, f"tensor {stored} is {tensor.dtype}, the quantized layout asks "
                                                           f"{dtype}"))
+    if quantization.cache:
+        for layer in {name.rpartition(".")[0].rpartition(".")[0] for name in matrices
+                      if name.endswith((".k_proj.weight", ".qkv_proj.weight"))}:
+            for part in ("k_scale", "v_scale"):
+                shapes[f"{layer}.{part}"] = (1,)
+                values = float_values(tensors[f"{layer}.{part}"]) if f"{layer}.{part}" in tensors else None
+                if values is not None and not (np.isfinite(values).all() and (values > 0).all()):
+                    problems.append(Problem(tensors[f"{layer}.{part}"].file.name, f"tensor {layer}.{part} must be positive"))
     return shapes, problems
 
 

@@ -48,6 +48,10 @@ class Precision:
                    size if strategy in ("group", "tensor_group") else None, tuple(block) if block else None)
 
 
+FP8_CACHE = Precision(8, "float", "tensor")
+"""Keys and values as float8, each with one scale for a layer, fixed before."""
+
+
 @dataclass(frozen=True)
 class Scheme:
     """One way to quantize the Linear layers of a model's blocks.
@@ -73,14 +77,15 @@ class Scheme:
 
     def recognises(self, config: Any) -> bool:
         """Whether a quantization_config describes this scheme: one group of layers, same weights, activations and format,
-        no transforms, no sparsity, no quantized KV cache."""
+        no transforms, no sparsity, no other quantized KV cache than FP8_CACHE."""
         try:
             (group,) = config["config_groups"].values()
             return (config.get("quant_method") == "compressed-tensors"
                     and (group.get("format") or config.get("format")) == self.format
                     and Precision.read(group["weights"]) == self.weights
                     and Precision.read(group.get("input_activations")) == self.activations
-                    and group.get("output_activations") is None and config.get("kv_cache_scheme") is None
+                    and group.get("output_activations") is None
+                    and Precision.read(config.get("kv_cache_scheme")) in (None, FP8_CACHE)
                     and not (config.get("transform_config") or {}).get("config_groups")
                     and (config.get("sparsity_config") or {}).get("format", "dense") == "dense")
         except (KeyError, TypeError, ValueError, AttributeError):

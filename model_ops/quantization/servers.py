@@ -130,6 +130,15 @@ SUPPORT: dict[str, dict[str, Support]] = {
 """Scheme -> server -> support. A server that is not named does not load the scheme."""
 
 
+CACHE = {
+    "vllm": Support(89, "vllm: attention/attention.py (a kv_cache_scheme sets fp8), kv_cache.py; on CPUs v1/attention/backends/"
+                    "cpu_attn.py, which needs AVX-512", "any", seen=True),
+    "sglang": Support(89, "sglang: compressed_tensors/compressed_tensors.py (CompressedTensorsKVCacheMethod)"),
+    "transformers": Support(ANY_GPU, "transformers: compressed_tensors' modeling/kvcache.py, in floats", "any", seen=True),
+}
+"""Server -> where it stores keys and values as float8 e4m3 with calibrated scales (`quantize.kv_cache: fp8`)."""
+
+
 def parse_place(text: str) -> Place:
     """`SERVER/DEVICE`: vllm/cpu, vllm/cpu-amx, sglang/h100, vllm/sm80. Raises PlaceError."""
     server, _, device = text.strip().lower().partition("/")
@@ -172,12 +181,21 @@ def why_not(scheme: str, place: Place) -> str | None:
     return f"{place} does not load scheme {scheme}: {remedy} ({scheme} is loaded by {others})"
 
 
+def cache_why_not(place: Place) -> str | None:
+    """One sentence if the place has no FP8 key-value cache; None if it has."""
+    if place.server in CACHE and CACHE[place.server].loads(place):
+        return None
+    others = "; ".join(f"{server} on {found.where()}" for server, found in CACHE.items())
+    return f"{place} has no FP8 cache of keys and values: leave quantize.kv_cache out (it is read by {others})"
+
+
 def markdown() -> str:
     """The table of docs/quantization.md."""
     lines = [f"| `scheme` | {' | '.join(f'{server} {VERSIONS[server]}' for server in SERVERS)} |",
              "|---" * (len(SERVERS) + 1) + "|"]
     for scheme, servers in SUPPORT.items():
         lines.append(f"| `{scheme}` | {' | '.join(_cell(servers.get(server)) for server in SERVERS)} |")
+    lines.append(f"| `kv_cache: fp8` | {' | '.join(_cell(CACHE.get(server)) for server in SERVERS)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from model_ops.quantization.servers import parse_place, why_not
+from model_ops.quantization.servers import cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
@@ -34,9 +34,11 @@ def _what_is_made(recipe: RecipeFields) -> Broken:
 
 def _what_is_served(recipe: RecipeFields) -> Broken:
     if recipe.quantize.enabled and recipe.release.serve_on is not None:
-        refused = why_not(recipe.quantize.scheme, parse_place(recipe.release.serve_on))
-        if refused:
+        place = parse_place(recipe.release.serve_on)
+        if refused := why_not(recipe.quantize.scheme, place):
             yield "quantize.scheme", refused
+        if recipe.quantize.kv_cache and (refused := cache_why_not(place)):
+            yield "quantize.kv_cache", refused
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:

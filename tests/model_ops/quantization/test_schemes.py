@@ -180,7 +180,8 @@ def test_layers_that_a_config_leaves_out_stay_floats(source, tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    {"format": "pack-quantized"}, {"quant_method": "gptq"}, {"kv_cache_scheme": {"num_bits": 8, "type": "float"}},
+    {"format": "pack-quantized"}, {"quant_method": "gptq"}, {"kv_cache_scheme": {"num_bits": 8, "type": "int"}},
+    {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "attn_head"}},
     {"transform_config": {"config_groups": {"u": {}}}}, {"sparsity_config": {"format": "sparse-24-bitmask"}},
     {"config_groups": {}}, {"config_groups": {"a": WRITTEN_BY_HAND["config_groups"]["group_0"],
                                               "b": WRITTEN_BY_HAND["config_groups"]["group_0"]}}])

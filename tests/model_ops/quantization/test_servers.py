@@ -6,6 +6,7 @@ import pytest
 
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.servers import (
+    CACHE,
     SERVERS,
     SUPPORT,
     PlaceError,
@@ -19,7 +20,7 @@ from model_ops.quantization.servers import (
 
 def test_every_scheme_has_a_row_with_a_source_for_each_server():
     assert set(SUPPORT) == set(SCHEMES)
-    for servers in SUPPORT.values():
+    for servers in (*SUPPORT.values(), CACHE):
         assert servers and set(servers) <= set(SERVERS)
         assert all(found.source.startswith(f"{server}: ") for server, found in servers.items())
         assert all(found.cpu is not None for found in servers.values() if found.seen)

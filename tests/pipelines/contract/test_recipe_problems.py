@@ -106,6 +106,9 @@ def said(folder, more):
     ("release: {serve_on: vllm/b200}", "quantize.scheme: vllm/b200 does not load scheme w8a8: choose w4a16, w4a16_g64, w4a16_g32, "
      "fp8, fp8_block, mxfp4, nvfp4a16, w8a16 or w8a16_channel (w8a8 is loaded by vllm on GPU from 7.5 to below 10.0, x86 CPU; sglang on GPU from 8.0 to below 10.0, x86 CPU with "
      "AMX; transformers on any GPU, x86 CPU)"),
+    ("quantize: {scheme: w4a16, kv_cache: fp8}\nrelease: {serve_on: vllm/a100}", "quantize.kv_cache: vllm/a100 has no FP8 cache of "
+     "keys and values: leave quantize.kv_cache out (it is read by vllm on GPU from 8.9, x86 CPU; sglang on GPU from 8.9; "
+     "transformers on any GPU, x86 CPU)"),
     ("release: {serve_on: vllm}", "release.serve_on: 'vllm' is no server and device: give one of vllm, sglang, transformers, a "
      "slash, and cpu, cpu-amx, a device such as h100, or sm and a compute capability such as sm80"),
     ("last_day: 2026-06-01\nfirst_day: 2026-06-02", "last_day: 2026-06-01 is before first_day 2026-06-02; change one of them"),
