@@ -1,4 +1,4 @@
-"""quantized_model: the weights that servers load: int8, int4 or FP8, compressed-tensors layout."""
+"""quantized_model: the weights that servers load: int8, int4, FP8 or FP4, compressed-tensors layout."""
 
 import dagster as dg
 
@@ -30,7 +30,7 @@ def quantized_model(
     """
     model = workshop.current("model", policy.source_of("quantized_model"))
     inputs = {"model": model}
-    if quantize_settings.resolved().method == "gptq":
+    if quantize_settings.reads_rows:
         inputs |= {"dataset": workshop.current("dataset", "sft_dataset"),
                    "served": workshop.current("dataset", "served_answers")}
     manifest = workshop.train("quantized_model", "quantize", quantize_settings, inputs, context)

@@ -31,6 +31,8 @@ class Device:
     bandwidth_tb_s: float | None = None
     per_node: int = 8
     """Devices of one node, joined by a fast link; the inner mesh axes stay within a node."""
+    capability: int | None = None
+    """NVIDIA's compute capability, times ten."""
 
     @property
     def is_cpu(self) -> bool:
@@ -38,21 +40,21 @@ class Device:
 
 
 DEVICES = {device.name.lower(): device for device in (
-    Device("B200", 178.4, 2250, 7.7),
-    Device("H200", 139.8, 989, 4.8),
-    Device("GH200", 94.5, 989, 4.0, 1),
-    Device("H100", 79.2, 989, 3.35),
-    Device("H100-PCIe", 79.2, 756, 2.0),
-    Device("A100", 79.2, 312, 2.04),
-    Device("A100-40", 39.4, 312, 1.56),
-    Device("L40S", 44.4, 362, 0.86),
-    Device("L4", 22.0, 121, 0.30),
-    Device("A10", 22.0, 125, 0.60),
-    Device("A6000", 47.4, 155, 0.77),
-    Device("RTX6000Ada", 47.4, 364, 0.96),
-    Device("RTX5090", 31.4, 210, 1.79),
-    Device("RTX4090", 23.5, 165, 1.01),
-    Device("RTX3090", 23.6, 71, 0.94),
+    Device("B200", 178.4, 2250, 7.7, capability=100),
+    Device("H200", 139.8, 989, 4.8, capability=90),
+    Device("GH200", 94.5, 989, 4.0, 1, capability=90),
+    Device("H100", 79.2, 989, 3.35, capability=90),
+    Device("H100-PCIe", 79.2, 756, 2.0, capability=90),
+    Device("A100", 79.2, 312, 2.04, capability=80),
+    Device("A100-40", 39.4, 312, 1.56, capability=80),
+    Device("L40S", 44.4, 362, 0.86, capability=89),
+    Device("L4", 22.0, 121, 0.30, capability=89),
+    Device("A10", 22.0, 125, 0.60, capability=86),
+    Device("A6000", 47.4, 155, 0.77, capability=86),
+    Device("RTX6000Ada", 47.4, 364, 0.96, capability=89),
+    Device("RTX5090", 31.4, 210, 1.79, capability=120),
+    Device("RTX4090", 23.5, 165, 1.01, capability=89),
+    Device("RTX3090", 23.6, 71, 0.94, capability=86),
     Device("MI300X", 191.7, 1307, 5.3),
     Device("MI325X", 255.7, 1307, 6.0),
 )}

@@ -74,6 +74,7 @@ class Runner(Protocol):
 
 def new_runner(model: nn.Module) -> Runner:
     """The fastest exact way to decode a model that was loaded with attention "sdpa" or "eager"; takes the model over."""
-    if runs_fast(model.config):
+    rounds_cache = getattr(model, "rounds_cache", False)  # by hooks of the attention modules, which fused products never call
+    if runs_fast(model.config) and not rounds_cache:
         return IncrementalModel(model)
     return RaggedModel(model) if keeps_apart(model) else StatefulModel(model)

@@ -12,16 +12,20 @@ stays float are on its list of exceptions.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from model_ops.atomic_files import renamed_when_complete
+from model_ops.calibration.cache_scales import cache_scales
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
 from model_ops.calibration.rows import calibration_documents
 from model_ops.decoding.runner import decoding_dtype
@@ -34,6 +38,8 @@ from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.progress import Progress
 from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
 from model_ops.quantization.compressed_tensors_config import announce
+from model_ops.quantization.fused_layers import fused_layers
+from model_ops.quantization.kv_cache import SCALES, cache_layers
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.scheme import Scheme
 from model_ops.tensor_files import TORCH_NAMES, Layout, TensorFileError, TensorHeader, read_directory, write_stream
@@ -41,26 +47,31 @@ from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 """Dtypes of weights that can be quantized."""
+CacheScales = dict[str, tuple[float, float]]
+NOT_FINITE = "holds values that are not finite; train the model again"
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
     source, scheme = job.inputs["model"], SCHEMES[settings.scheme]
-    if settings.method == "rtn":
+    if not settings.reads_rows:
         return quantize_directory(source, job.output, progress, scheme, settings.mtp_layer)
-    found, told = calibrate(job, settings, scheme, progress)
-    return {**quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, found), **told}
+    found, cache, told = calibrate(job, settings, scheme, progress)
+    return {**quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, found, cache), **told}
 
 
-def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme, progress: Progress) -> tuple[Calibrated, dict[str, Any]]:
-    """The codes of the model's Linear layers, and the numbers to report. Raises ModelError before weights are read if the
-    directory cannot be quantized or no row can calibrate."""
+def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme,
+              progress: Progress) -> tuple[Calibrated | None, CacheScales | None, dict[str, Any]]:
+    """The codes of the model's Linear layers (method gptq), the scales of its cache (kv_cache), and the numbers to report.
+    Raises ModelError before weights are read if the directory cannot be quantized or no row can calibrate."""
     source = job.inputs["model"]
     config, headers, layers = _read(source)
     _output_layout(source, headers, layers, scheme, config["model_type"])
     if "dataset" not in job.inputs:
-        raise ModelError("method gptq needs a dataset to calibrate with: give one, or set quantize.method to rtn")
+        raise ModelError("method gptq and kv_cache need a dataset to calibrate with: give one, or set quantize.method to rtn "
+                         "and leave quantize.kv_cache out")
+    cached = cache_layers(layers.matrices) if settings.kv_cache else []
     documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
                                       settings.seed, job.inputs.get("served"))
     parameters = sum(math.prod(header.shape) for header in headers.values())
@@ -73,26 +84,34 @@ def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme, progress: Pr
         progress.stop_if_requested()
 
     batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents, batch_tokens)]
-    found = calibrated_weights(model, layers.linear, scheme.load_layer(), batches, job.output / ".work" / "blocks", after_block)
+    cache = cache_scales(model, cached, batches) if cached else None
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
+    if settings.resolved().method != "gptq":
+        return None, cache, told
+    found = calibrated_weights(model, layers.linear, scheme.load_layer(), batches, job.output / ".work" / "blocks", after_block)
     if found.errors:
         worst = max(found.errors, key=lambda error: error.calibrated)
         told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
                  "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                  "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
-    return found, told
+    return found, cache, told
 
 
 def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme = SCHEMES["w8a8"],
-                       mtp_layer: bool = False, calibrated: Calibrated | None = None) -> dict[str, Any]:
+                       mtp_layer: bool = False, calibrated: Calibrated | None = None,
+                       cache: CacheScales | None = None) -> dict[str, Any]:
     """Writes the quantized copy of a model directory. mtp_layer: config.json says, too, that a multi-token-prediction layer
-    that is served with this model is not quantized. calibrated: the stored tensors of some layers; others are rounded.
+    that is served with this model is not quantized. calibrated: the stored tensors of some layers; others are rounded. cache:
+    attention module -> scales of its keys and values in an FP8 cache (None: the cache is not quantized).
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.
     """
     config, headers, layers = _read(source)
     layout = _output_layout(source, headers, layers, scheme, config["model_type"])
+    scales = {f"{layer}.{part}": scale for layer, pair in (cache or {}).items()
+              for part, scale in zip(SCALES, pair, strict=True)}
+    layout |= dict.fromkeys(scales, ("F32", (1,)))
     output.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
         keep = path.is_file() and not path.name.endswith((".safetensors", ".safetensors.index.json"))
@@ -100,9 +119,11 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
             shutil.copyfile(path, output / path.name)
     errors: list[float] = []
     with renamed_when_complete(output / "model.safetensors") as temporary:
-        written = write_stream(temporary, layout, _quantized_tensors(headers, layers, scheme, errors, progress, calibrated))
+        encoded = _quantized_tensors(headers, layers, scheme, errors, progress, calibrated)
+        written = write_stream(temporary, layout, itertools.chain(encoded, (
+            (name, struct.pack("<f", scale)) for name, scale in scales.items())))
     (output / "config.json").write_text(json.dumps(config, indent=2))
-    announce(scheme, output, ["lm_head", *layers.kept, *([unquantized_layer(config)] if mtp_layer else [])])
+    announce(scheme, output, ["lm_head", *layers.kept, *([unquantized_layer(config)] if mtp_layer else [])], bool(scales))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     return {
         "bytes_before": before,
@@ -162,7 +183,28 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
     missing = [layer for layer in layers.matrices if f"{layer}.weight" not in headers]
     if missing:
         raise ModelError(f"{source} lacks {missing[0]}.weight, which its config.json requires; copy the model again")
+    for joined in fused_layers(layers.matrices):
+        for layer in joined[:-1]:
+            if layers.matrices[layer][0] % scheme.output_block:
+                raise ModelError(f"{source}: {layer} has {layers.matrices[layer][0]} outputs, no multiple of the "
+                                 f"{scheme.output_block} that share a scale, and servers join it with {joined[-1]}: choose "
+                                 "scheme fp8")
     return layout
+
+
+def _largest(headers: dict[str, TensorHeader], layers: BlockLayers) -> dict[str, float]:
+    """The largest absolute weight of each layer and those that servers join with it."""
+    found = {}
+    for joined in fused_layers(layers.matrices):
+        largest = max(_weight(headers[f"{layer}.weight"]).abs().max().item() for layer in joined)
+        found |= dict.fromkeys(joined, largest)
+    return found
+
+
+def _weight(header: TensorHeader) -> Tensor:
+    """A stored float matrix as float32."""
+    dtype = getattr(torch, TORCH_NAMES[header.dtype])
+    return torch.frombuffer(bytearray(header.read()), dtype=dtype).view(header.shape).to(training_device()).float()
 
 
 def _layer(name: str) -> str | None:
@@ -178,16 +220,17 @@ def _stored_as(weight: str, part: str) -> str:
 def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, errors: list[float],
                        progress: Progress, calibrated: Calibrated | None) -> Iterator[tuple[str, bytes]]:
     layer, device = scheme.load_layer(), training_device()
+    largest = _largest(headers, layers) if scheme.shares_range else {}
     for done, (name, header) in enumerate(headers.items(), start=1):
-        data = header.read()
         if _layer(name) in layers.matrices:
-            dtype = getattr(torch, TORCH_NAMES[header.dtype])
-            weight = torch.frombuffer(bytearray(data), dtype=dtype).view(header.shape).to(device).float()
+            weight = _weight(header)
             if not torch.isfinite(weight).all():
-                raise ModelError(f"{header.file}: {name} holds values that are not finite; train the model again")
+                raise ModelError(f"{header.file}: {name} {NOT_FINITE}")
             if calibrated is not None and _layer(name) in calibrated.files:
                 stored = {part: tensor.to(device) for part, tensor in
                           calibrated.stored(_layer(name), list(scheme.stored(*header.shape))).items()}
+            elif scheme.shares_range:
+                stored = layer.encode(weight, largest[_layer(name)])
             else:
                 stored = layer.encode(weight)
             error = (layer.decode(stored) - weight).norm() / weight.norm().clamp(min=1e-12)
@@ -195,6 +238,6 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
             for part, tensor in stored.items():
                 yield _stored_as(name, part), tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
         else:
-            yield name, data
+            yield name, header.read()
         progress.stop_if_requested()
         progress.report("quantize", done, len(headers), "tensors")

@@ -16,14 +16,21 @@ class QuantizeSettings(Settings):
     enabled: bool = Field(True, description="false: the model is served as it was trained, without quantization")
     scheme: Literal[tuple(SCHEMES)] = Field(
         "w8a8", description="w8a8: int8 weights per output channel, int8 activations per token. w4a16: int4 weights, a scale "
-        "for each 128 inputs of a channel (w4a16_g64, w4a16_g32: 64, 32). fp8: float8 weights per channel, float8 activations "
-        "per token")
+        "for each 128 inputs of a channel (w4a16_g64, w4a16_g32: 64, 32). w8a16: int8 weights in groups of "
+        "128 (w8a16_channel: per channel). fp8: float8 weights per channel, float8 activations per token. fp8_block: float8 "
+        "weights in blocks of 128 x 128, activations in groups of 128. nvfp4a16, mxfp4, mxfp4a16: float4 weights in groups of "
+        "16 or 32; mxfp4 rounds activations as well")
     method: Literal["gptq", "rtn"] | None = Field(
         None, description="gptq: weights are rounded one column after another, and later columns make up for the error on "
         "calibration rows (int4 only). rtn: each is rounded to the nearest. Left out: gptq for int4, rtn for all others")
-    calibration_rows: int = Field(256, ge=1, le=1_000_000, description="gptq: training conversations that layers are shown")
-    calibration_length: int = Field(2_048, ge=16, le=2**24, description="gptq: tokens after which such a conversation is cut")
-    seed: Seed = Field(0, description="gptq: seed of the choice of conversations")
+    kv_cache: Literal["fp8"] | None = Field(
+        None, description="fp8: servers cache keys and values as float8, with a scale for each layer from calibration rows. "
+        "Left out: 16 bits")
+    calibration_rows: int = Field(
+        256, ge=1, le=1_000_000, description="gptq, kv_cache: training conversations that layers are shown")
+    calibration_length: int = Field(
+        2_048, ge=16, le=2**24, description="gptq, kv_cache: tokens after which such a conversation is cut")
+    seed: Seed = Field(0, description="gptq, kv_cache: seed of the choice of conversations")
     mtp_layer: bool = Field(
         False, description="config.json tells servers that the multi-token-prediction layer is not quantized. A "
         "recipe with speculator.architecture mtp sets it; leave it out")
@@ -35,6 +42,11 @@ class QuantizeSettings(Settings):
             raise ValueError(f"method is gptq, but scheme {self.scheme} rounds to nearest: leave method out, or choose one of "
                              f"{able}")
         return self
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether the operation calibrates with rows of a dataset."""
+        return self.resolved().method == "gptq" or self.kv_cache is not None
 
     def resolved(self):
         """The settings with `method` filled by the scheme."""

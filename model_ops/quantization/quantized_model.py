@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from model_ops.errors import ModelError
 from model_ops.families.loading import attention_with_cache, stays_float32
 from model_ops.quantization.block_layers import BlockLayers, block_layers
+from model_ops.quantization.kv_cache import SCALES, cache_layers, round_cache
 from model_ops.quantization.quantized_experts import QuantizedExpert, QuantizedExperts
 from model_ops.quantization.quantized_linear import QuantizedLinear
 from model_ops.quantization.registry import Quantization, quantization_of
@@ -57,9 +58,23 @@ def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention:
             raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}: "
                              "quantize the model again")
     model.load_state_dict(state, strict=False, assign=True)
+    if quantization.cache:
+        round_cache(model, _cache_scales(found, state, directory))
     model.tie_weights()
     _materialize_computed(model, config)
     return model.eval().requires_grad_(False)
+
+
+def _cache_scales(found: BlockLayers, state: dict[str, Tensor], directory: Path) -> dict[str, tuple[float, float]]:
+    """Attention module -> scales of its keys and values."""
+    scales = {}
+    for name in cache_layers(found.matrices):
+        missing = [part for part in SCALES if f"{name}.{part}" not in state]
+        if missing:
+            raise ModelError(f"{directory}: {name}.{missing[0]} is missing, which the kv_cache_scheme of its config.json asks "
+                             "for: quantize the model again")
+        scales[name] = tuple(state[f"{name}.{part}"].float().item() for part in SCALES)
+    return scales
 
 
 def _quantization(directory: Path) -> Quantization:
@@ -123,6 +138,8 @@ def _read(model: nn.Module, directory: Path, dtype: torch.dtype, layers: dict[st
                 name = names.get(stored) or f"{names.get(layer, layer)}.{part}"
                 layer = name.rpartition(".")[0]
                 tensor, wanted = tensors.get_tensor(stored), torch.float32 if stays_float32(model, name) else dtype
+                if part in SCALES:
+                    wanted = torch.float32
                 if layer in layers and part in layers[layer].parts:
                     wanted = getattr(layers[layer], part).dtype
                 if tensor.is_floating_point() != wanted.is_floating_point:

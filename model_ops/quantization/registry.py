@@ -28,6 +28,8 @@ class Quantization:
     scheme: Scheme
     targets: tuple[str, ...]
     ignore: tuple[str, ...]
+    cache: bool = False
+    """Whether keys and values are cached as float8 (`model_ops.quantization.kv_cache`)."""
 
     def covers(self, layer: str) -> bool:
         """Whether a Linear layer is quantized, by its name. Targets and exceptions are read as compressed-tensors does:
@@ -48,7 +50,7 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
                          f"compressed-tensors layout: {known}")
     (group,) = found["config_groups"].values()
     return Quantization(scheme, _patterns(group.get("targets") or ["Linear"], "targets"),
-                        _patterns(found.get("ignore") or [], "ignore"))
+                        _patterns(found.get("ignore") or [], "ignore"), found.get("kv_cache_scheme") is not None)
 
 
 def _patterns(listed: Any, key: str) -> tuple[str, ...]:

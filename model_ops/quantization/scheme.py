@@ -8,7 +8,7 @@ Importing this module imports no torch; `load_layer` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from model_ops.tensor_files import Layout
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 class Precision:
     """How the numbers of one tensor are stored: the fields of compressed-tensors' QuantizationArgs that change results.
 
-    strategy: what shares a scale (tensor, channel, group, block, token). dynamic: scales are computed as values arrive.
+    strategy: what shares a scale (tensor, channel, group, tensor_group, block, token). dynamic: scales are computed as values
+    arrive. block_structure: rows and columns of a block. scale_dtype: what the library has to be told to write; the format of
+    the weights implies it, so that it tells no schemes apart.
     """
 
     num_bits: int
@@ -30,6 +32,8 @@ class Precision:
     symmetric: bool = True
     dynamic: bool | str = False
     group_size: int | None = None
+    block_structure: tuple[int, int] | None = None
+    scale_dtype: str | None = field(default=None, compare=False)
 
     @classmethod
     def read(cls, args: Mapping[str, Any] | None) -> Precision | None:
@@ -38,8 +42,14 @@ class Precision:
             return None
         size = args.get("group_size")
         strategy = args.get("strategy") or ("tensor" if size is None else "group" if size > 0 else "channel")
+        block = args.get("block_structure")
         return cls(args.get("num_bits", 8), str(args.get("type", "int")).lower(), str(strategy).lower(),
-                   args.get("symmetric", True), args.get("dynamic", False), size if strategy == "group" else None)
+                   args.get("symmetric", True), args.get("dynamic", False),
+                   size if strategy in ("group", "tensor_group") else None, tuple(block) if block else None)
+
+
+FP8_CACHE = Precision(8, "float", "tensor")
+"""Keys and values as float8, each with one scale for a layer, fixed before."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,9 @@ class Scheme:
     name: in recipes (`quantize.scheme`). title: for messages. format: how compressed-tensors stores the weights.
     stored: (out_features, in_features) -> the tensors of one layer. load_layer: imports the layer that encodes a weight and
     computes what a server computes. calibrated: whether the codes of weights are chosen by what layers read (GPTQ); the layer
-    then has `encode_for`.
+    then has `encode_for`. shares_range: layers that servers join into one (`fused_layers`) must have one global scale; the
+    layer's `encode` then takes the largest absolute weight of them. output_block: layers that servers join, all but the last,
+    must have a multiple of this number of outputs.
     """
 
     name: str
@@ -60,17 +72,20 @@ class Scheme:
     stored: Callable[[int, int], Layout]
     load_layer: Callable[[], type[QuantizedLinear]]
     calibrated: bool = False
+    shares_range: bool = False
+    output_block: int = 1
 
     def recognises(self, config: Any) -> bool:
         """Whether a quantization_config describes this scheme: one group of layers, same weights, activations and format,
-        no transforms, no sparsity, no quantized KV cache."""
+        no transforms, no sparsity, no other quantized KV cache than FP8_CACHE."""
         try:
             (group,) = config["config_groups"].values()
             return (config.get("quant_method") == "compressed-tensors"
                     and (group.get("format") or config.get("format")) == self.format
                     and Precision.read(group["weights"]) == self.weights
                     and Precision.read(group.get("input_activations")) == self.activations
-                    and group.get("output_activations") is None and config.get("kv_cache_scheme") is None
+                    and group.get("output_activations") is None
+                    and Precision.read(config.get("kv_cache_scheme")) in (None, FP8_CACHE)
                     and not (config.get("transform_config") or {}).get("config_groups")
                     and (config.get("sparsity_config") or {}).get("format", "dense") == "dense")
         except (KeyError, TypeError, ValueError, AttributeError):

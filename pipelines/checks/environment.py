@@ -18,6 +18,7 @@ import urllib3
 from model_ops.devices import DRIVER_NAMES, parse_devices
 from model_ops.endpoint_settings import EndpointSettings
 from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
+from model_ops.quantization.servers import keeps_activations, parse_place
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.contract.recipe import Recipe
 from pipelines.planning.training_plan import METHODS
@@ -95,6 +96,18 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
         return [warning(check, f"{settings.base_url} serves {', '.join(served[:5]) or 'nothing'}, not {settings.model}",
                         f"correct {where}.model")]
     return [ok(check, f"{settings.base_url} serves {settings.model}")]
+
+
+def check_serving(recipe: Recipe) -> list[Finding]:
+    """Whether the server computes what the evaluation measures. A scheme that it does not load is a problem of the recipe."""
+    if recipe.release.serve_on is None or not recipe.quantize.enabled:
+        return []
+    place, scheme = parse_place(recipe.release.serve_on), recipe.quantize.scheme
+    if keeps_activations(scheme, place):
+        return [warning("serving", f"{place} loads the weights of scheme {scheme} and leaves activations in 16 bits: the "
+                        "evaluation, which quantizes them, understates the endpoint", "leave it so, or choose a scheme without "
+                        "quantized activations, such as w4a16")]
+    return [ok("serving", f"{place} loads scheme {scheme}")]
 
 
 def check_person(recipe: Recipe) -> list[Finding]:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from model_ops.quantization.servers import cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
@@ -17,6 +18,7 @@ Broken = Iterator[tuple[str | Place, str]]
 def broken_rules(recipe: RecipeFields) -> Broken:
     """Checks the rules between keys; needs nothing but the recipe."""
     yield from _what_is_made(recipe)
+    yield from _what_is_served(recipe)
     yield from _what_drafts(recipe)
     yield from _what_is_trained(recipe)
     yield from _the_data(recipe)
@@ -28,6 +30,15 @@ def _what_is_made(recipe: RecipeFields) -> Broken:
         yield f"{switches[0]}.enabled", (
             f"{', '.join(switches[:-1])} and {switches[-1]} are all switched off, so no model would be made; enable one of "
             "them. To build the datasets only, leave one on and run with --select +sft_dataset")
+
+
+def _what_is_served(recipe: RecipeFields) -> Broken:
+    if recipe.quantize.enabled and recipe.release.serve_on is not None:
+        place = parse_place(recipe.release.serve_on)
+        if refused := why_not(recipe.quantize.scheme, place):
+            yield "quantize.scheme", refused
+        if recipe.quantize.kv_cache and (refused := cache_why_not(place)):
+            yield "quantize.kv_cache", refused
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:

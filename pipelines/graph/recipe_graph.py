@@ -144,5 +144,4 @@ def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
 
 def _unread(stage: str, recipe: Recipe) -> set[str]:
     """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with."""
-    calibrates = recipe.quantize.resolved().method == "gptq"
-    return {"sft_dataset", "served_answers"} if stage == "quantized_model" and not calibrates else set()
+    return {"sft_dataset", "served_answers"} if stage == "quantized_model" and not recipe.quantize.reads_rows else set()

@@ -216,7 +216,7 @@ def test_settings_and_missing_rows_are_refused_with_the_remedy(place, tmp_path):
     given = job(place, tmp_path / "out")
     given.inputs["model"] = tmp_path / "model"
     del given.inputs["dataset"]
-    with pytest.raises(ModelError, match="needs a dataset to calibrate with"):
+    with pytest.raises(ModelError, match="need a dataset to calibrate with"):
         quantize.run(given, Progress())
 
 

@@ -88,7 +88,7 @@ def test_a_layer_holds_what_its_scheme_stores_and_decodes_what_it_encodes(name):
     layer = kind(128, 12, True, torch.float32, scheme.stored(12, 128))
     layer.load_state_dict({**encoded, "bias": torch.ones(12)}, strict=True)
     assert {part: tensor.dtype for part, tensor in encoded.items()} == {part: getattr(layer, part).dtype for part in layer.parts}
-    error = {"int": {8: 0.02, 4: 0.14}, "float": {8: 0.04}}[scheme.weights.type][scheme.weights.num_bits]
+    error = {"int": {8: 0.02, 4: 0.14}, "float": {8: 0.04, 4: 0.15}}[scheme.weights.type][scheme.weights.num_bits]
     assert (kind.decode(encoded) - weight).norm() < error * weight.norm()
     hidden = torch.randn(5, 128, generator=torch.Generator().manual_seed(2))
     wanted = F.linear(hidden, weight, torch.ones(12))
@@ -110,7 +110,8 @@ def test_layers_over_one_input_become_one(name):
     torch.testing.assert_close(torch.cat([layer(hidden) for layer in layers], dim=-1), wanted)
 
 
-PRESETS = {"w8a8": "W8A8", "w4a16": "W4A16", "fp8": "FP8_DYNAMIC"}
+PRESETS = {"w8a8": "W8A8", "w4a16": "W4A16", "fp8": "FP8_DYNAMIC", "fp8_block": "FP8_BLOCK", "w8a16": "W8A16",
+           "nvfp4a16": "NVFP4A16", "mxfp4": "MXFP4", "mxfp4a16": "MXFP4A16"}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -120,15 +121,21 @@ def test_a_scheme_is_the_library_s_preset(name):
     assert Precision.read(preset["input_activations"]) == SCHEMES[name].activations
 
 
-@pytest.mark.parametrize("name", ["fp8", "w4a16_g32"])
+@pytest.mark.parametrize("name", SCHEMES)
 def test_transformers_reads_what_is_written(name, tmp_path):
-    tiny_model(layers=2, tied=False, intermediate_size=64).save_pretrained(tmp_path / "source")
+    """Equal, in bfloat16 for floats of four bits, which the library does not dequantize in float32. With a scale for each token,
+    a rounding of activations that falls to the other side changes a product by a step."""
+    tiny_model(layers=2, tied=False, hidden_size=128, intermediate_size=256, head_dim=32, num_key_value_heads=4,
+               initializer_range=0.1).save_pretrained(tmp_path / "source")
     quantize_directory(tmp_path / "source", tmp_path / "q", Progress(), SCHEMES[name])
-    ids = torch.arange(3, 20)[None]
+    config = json.loads((tmp_path / "q/config.json").read_text())
+    assert quantization_of(config).scheme is SCHEMES[name] and verify_weights(config, read_directory(tmp_path / "q")) == []
+    ids, dtype = torch.arange(3, 20)[None], torch.bfloat16 if "fp4" in name else torch.float32
     with torch.no_grad():
-        ours = load_quantized(tmp_path / "q", torch.float32)(ids).logits
-        theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "q", dtype=torch.float32)(ids).logits
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4 if name == "w4a16_g32" else 0.05 * float(theirs.abs().max()))
+        ours = load_quantized(tmp_path / "q", dtype)(ids).logits.float()
+        theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "q", dtype=dtype)(ids).logits.float()
+    apart = 0.05 if name in ("w8a8", "fp8") else 1e-4
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=apart * float(theirs.abs().max()))
 
 
 def test_the_library_reads_the_config_of_a_quantized_directory(source, tmp_path):
@@ -173,7 +180,8 @@ def test_layers_that_a_config_leaves_out_stay_floats(source, tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    {"format": "pack-quantized"}, {"quant_method": "gptq"}, {"kv_cache_scheme": {"num_bits": 8, "type": "float"}},
+    {"format": "pack-quantized"}, {"quant_method": "gptq"}, {"kv_cache_scheme": {"num_bits": 8, "type": "int"}},
+    {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "attn_head"}},
     {"transform_config": {"config_groups": {"u": {}}}}, {"sparsity_config": {"format": "sparse-24-bitmask"}},
     {"config_groups": {}}, {"config_groups": {"a": WRITTEN_BY_HAND["config_groups"]["group_0"],
                                               "b": WRITTEN_BY_HAND["config_groups"]["group_0"]}}])

@@ -129,6 +129,15 @@ def test_nobody_to_approve(tmp_path, monkeypatch):
     assert "MILLRACE_USER" in bad(found(tmp_path), "warning")["approval"]
 
 
+def test_a_device_that_leaves_activations_in_16_bits(tmp_path):
+    def serving(device):
+        return found(tmp_path, quantize={"scheme": "fp8"}, release={"serve_on": f"vllm/{device}"})["serving"][0][:2]
+
+    assert serving("h100") == ("ok", "vllm/h100 loads scheme fp8 -> ")
+    state, message = serving("a100")
+    assert state == "warning" and "leaves activations in 16 bits" in message
+
+
 def test_a_student_deeper_than_its_teacher_from_the_hub(tmp_path):
     """The recipe itself refuses it for tiny and for a directory; what lies in the hub's cache is known only here."""
     recipe = load_recipe(write(tmp_path, base_model="owner/model", student={"layers": 12}))

@@ -1,0 +1,34 @@
+"""nvfp4a16: weights as floats of four bits, a float8 scale for each 16 inputs and a float32 scale for the tensor; activations
+stay in bfloat16."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from model_ops.errors import ModelError
+from model_ops.quantization.scheme import Precision, Scheme
+from model_ops.tensor_files import Layout
+
+if TYPE_CHECKING:
+    from model_ops.quantization.quantized_linear import QuantizedLinear
+
+GROUP = 16
+
+
+def _stored(out_features: int, in_features: int) -> Layout:
+    if in_features % GROUP:
+        raise ModelError(f"a layer has {in_features} inputs, no multiple of the {GROUP} that share a scale: choose scheme w8a8")
+    return {"weight_packed": ("U8", (out_features, in_features // 2)),
+            "weight_scale": ("F8_E4M3", (out_features, in_features // GROUP)), "weight_global_scale": ("F32", (1,))}
+
+
+def _load_layer() -> type[QuantizedLinear]:
+    from model_ops.quantization.nvfp4_linear import Nvfp4WeightLinear
+
+    return Nvfp4WeightLinear
+
+
+NVFP4A16 = Scheme(
+    name="nvfp4a16", title="NVFP4 weights", format="nvfp4-pack-quantized",
+    weights=Precision(4, "float", "tensor_group", group_size=GROUP, scale_dtype="torch.float8_e4m3fn"), activations=None,
+    stored=_stored, load_layer=_load_layer, shares_range=True)

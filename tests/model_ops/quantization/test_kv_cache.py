@@ -1,0 +1,148 @@
+"""FP8 key-value cache: scales from calibration rows, the config and names that servers read, and a model that rounds as they do."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from compressed_tensors.quantization import QuantizationConfig
+from safetensors.torch import load_file, save_file
+from test_gptq import batches, job, place  # noqa: F401
+from tiny_models import tiny_model, write_target
+from transformers import AutoModelForCausalLM
+from transformers.cache_utils import DynamicCache
+
+from model_ops.calibration.cache_scales import cache_scales
+from model_ops.decoding.runner import new_runner
+from model_ops.errors import ModelError
+from model_ops.families.table import FAMILIES, PACKED
+from model_ops.models.tiny_families import tiny_model as tiny_family
+from model_ops.models.verify_model import verify_weights
+from model_ops.operations import quantize
+from model_ops.progress import Progress
+from model_ops.quantization.block_layers import block_layers
+from model_ops.quantization.kv_cache import cache_layers, round_cache, round_fp8
+from model_ops.quantization.quantized_model import load_quantized
+from model_ops.quantization.registry import quantization_of
+from model_ops.tensor_files import read_directory
+from model_ops.training.documents import Document
+from model_ops.training.packing import to_batches
+
+LAYERS = [f"model.layers.{index}.self_attn" for index in range(3)]
+
+
+def cached(model, ids):
+    """Keys and values that transformers caches: [(keys, values)] by layer."""
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(ids, past_key_values=cache, use_cache=True)
+    return [(layer.keys, layer.values) for layer in cache.layers]
+
+
+def test_scales_are_the_largest_keys_and_values_that_are_cached():
+    model, rows = tiny_model(layers=3), batches()
+    model.set_attn_implementation("packed")
+    found = cache_scales(model, LAYERS, rows)
+    model.set_attn_implementation("sdpa")
+    largest = np.zeros((3, 2))
+    for batch in rows:
+        start = 0
+        for length in batch.model_inputs["document_lengths"]:
+            ids = batch.model_inputs["input_ids"][:, start:start + length]
+            largest = np.maximum(largest, [[each.abs().max().item() for each in pair] for pair in cached(model, ids)])
+            start += length
+    np.testing.assert_allclose([found[name] for name in LAYERS], largest / 448, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_family_is_calibrated_or_refused(family):
+    model = tiny_family(family, attention="packed")
+    names = block_layers(model).matrices
+    if not any(name.endswith(("k_proj", "qkv_proj")) for name in names):
+        assert family == "deepseek_v3"
+        with pytest.raises(ModelError, match="no layer caches keys and values by heads"):
+            cache_layers(names)
+        return
+    rows = to_batches([Document("r", np.random.default_rng(0).integers(3, 60, 33), np.ones(33, bool))],
+                      64 if family in PACKED else 1)
+    found = cache_scales(model, cache_layers(names), rows)
+    assert found and all(0 < scale < 10 for pair in found.values() for scale in pair)
+
+
+def test_rounding_is_a_cast_to_float8_and_back():
+    values = torch.randn(4, 100, generator=torch.Generator().manual_seed(0))
+    wanted = ((values / 0.01).clamp(-448, 448).to(torch.float8_e4m3fn).float() * 0.01)
+    assert torch.equal(round_fp8(values, 0.01), wanted) and float(round_fp8(torch.tensor([99.0]), 0.01)) == pytest.approx(4.48)
+
+
+@pytest.fixture(scope="module")
+def quantized(place, tmp_path_factory):  # noqa: F811
+    root = tmp_path_factory.mktemp("cache")
+    write_target(root / "model", layers=3, vocab_size=300, intermediate_size=64)
+    given = job(place, root / "out", scheme="w8a16_channel", kv_cache="fp8")
+    given.inputs["model"] = root / "model"
+    metrics = quantize.run(given, Progress())
+    assert metrics["calibration_rows"] == 20 and metrics["tensors_quantized"] == 21 and "output_error" not in metrics
+    return root / "out"
+
+
+def test_config_and_tensors_are_what_servers_read(quantized):
+    config = json.loads((quantized / "config.json").read_text())
+    found = QuantizationConfig(**config["quantization_config"]).kv_cache_scheme
+    assert (found.num_bits, found.type, found.strategy, found.symmetric, found.dynamic) == (8, "float", "tensor", True, False)
+    assert quantization_of(config).scheme.name == "w8a16_channel" and quantization_of(config).cache
+    headers = read_directory(quantized)
+    for name in LAYERS:
+        assert (headers[f"{name}.k_scale"].dtype, headers[f"{name}.v_scale"].shape) == ("F32", (1,))
+    assert verify_weights(config, headers) == []
+
+
+def test_transformers_computes_the_same_and_float_keys_do_not(quantized):
+    ids = torch.arange(5, 40)[None]
+    theirs = AutoModelForCausalLM.from_pretrained(quantized, dtype=torch.float32)
+    ours = load_quantized(quantized, torch.float32)
+    with torch.no_grad():
+        wanted, found = theirs(ids).logits, ours(ids).logits
+    torch.testing.assert_close(found, wanted, rtol=0, atol=2e-3 * float(wanted.abs().max()))
+    for (keys, values), (their_keys, their_values) in zip(cached(ours, ids)[:1], cached(theirs, ids)[:1], strict=True):
+        torch.testing.assert_close(keys, their_keys, rtol=0, atol=1e-5)
+        torch.testing.assert_close(values, their_values, rtol=0, atol=1e-5)
+        assert len(keys.unique()) < 256
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma2", "phi3", "lfm2"])
+def test_whole_rows_and_cached_decoding_round_alike(family):
+    """The cache is rounded whether a model is called without one, decodes step by step, or attends to packed documents."""
+    model = tiny_family(family, attention="eager")
+    layers = cache_layers(block_layers(model).matrices)
+    ids = torch.randint(3, 60, (1, 24), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        plain = model(ids, use_cache=False).logits
+        round_cache(model, dict.fromkeys(layers, (0.01, 0.01)))
+        whole = model(ids, use_cache=False).logits
+        runner = new_runner(model)
+        cache, steps = runner.new_cache(rows=1), []
+        for part in ids.split([10, 1, 1, 12], dim=1):
+            hidden, _ = runner.forward(part, cache)
+            steps.append(runner.logits(hidden))
+            cache.advance(part.shape[1])
+    torch.testing.assert_close(torch.cat(steps, 1), whole.float(), rtol=1e-4, atol=1e-4)
+    assert (whole - plain).abs().max() > 1e-3
+
+
+def test_a_lost_scale_is_named(quantized, tmp_path):
+    tensors = load_file(quantized / "model.safetensors")
+    (tmp_path / "config.json").write_text((quantized / "config.json").read_text())
+    save_file({**tensors, f"{LAYERS[1]}.k_scale": torch.tensor([-1.0])}, tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert "layers.1.self_attn.k_scale must be positive" in str(verify_weights(config, read_directory(tmp_path))[0])
+    save_file({name: value for name, value in tensors.items() if name != f"{LAYERS[2]}.v_scale"}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=r"layers\.2\.self_attn\.v_scale is missing"):
+        load_quantized(tmp_path)
+
+
+def test_a_cache_needs_rows(place, tmp_path):  # noqa: F811
+    given = job(place, tmp_path / "out", scheme="w8a8", kv_cache="fp8")
+    del given.inputs["dataset"]
+    with pytest.raises(ModelError, match="kv_cache need a dataset to calibrate with"):
+        quantize.run(given, Progress())
