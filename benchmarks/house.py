@@ -167,16 +167,18 @@ def mixed(prompts: dict[str, list[Prompt]], count: int) -> list[Prompt]:
 
 
 def _answers(folder: Path, shared: Path, rows: int | None, workload: str | None) -> None:
+    """A row is held out by its place among all rows, whichever of them are asked for."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = (shared / "data" / "house_onpolicy.jsonl").read_text().splitlines()
-    said = [(f"house-{place}", row) for place, row in enumerate(map(json.loads, lines)) if workload in (None, row["workload"])]
+    said = [(f"house-{place}", row) for place, row in enumerate(map(json.loads, lines))]
     random.Random(1).shuffle(said)
+    held_out = {row_id for place, (row_id, _) in enumerate(said) if place % VALIDATION_EVERY == 0}
     records = [{"row_id": row_id, "session_id": row_id, "prompt_shape": row["workload"], "workload": row["workload"],
                 "prompt_token_ids": row["prompt"], "answer_token_ids": row["answer"],
                 "finish_reason": "stop" if row["answer"][-1:] == [2] else "length", "temperature": 1.0}
-               for row_id, row in said[:rows]]
-    _write([row for place, row in enumerate(records) if place % VALIDATION_EVERY], folder / "train.parquet")
-    _write([row for place, row in enumerate(records) if place % VALIDATION_EVERY == 0], folder / "validation.parquet")
+               for row_id, row in [each for each in said if workload in (None, each[1]["workload"])][:rows]]
+    _write([row for row in records if row["row_id"] not in held_out], folder / "train.parquet")
+    _write([row for row in records if row["row_id"] in held_out], folder / "validation.parquet")
 
 
 def _write(records: Sequence[dict[str, Any]], path: Path) -> None:

@@ -1,0 +1,83 @@
+"""Quantization-aware distillation: trains a model's matrices so that, rounded, they say what the float model does.
+
+    found, told = distil_rounding(job, settings, scheme, layers, progress)      # Calibrated, metrics
+
+Teacher is the model itself, unrounded; the student has its weights, rounded in every forward pass as the scheme stores them,
+activations included (model_ops.quantization.straight_through). Minimised is KL(float || rounded) at assistant tokens of the
+training rows. Only matrices that are rounded are trained, so embeddings, norms and the head stay those of the model, and the
+codes are exactly those that the last step computed with. Experts that are stored as matrices of their own are not trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from model_ops.atomic_files import renamed_when_complete
+from model_ops.calibration.calibrated_weights import Calibrated
+from model_ops.calibration.distil_rounding_settings import DistilRoundingSettings
+from model_ops.errors import ModelError
+from model_ops.job import Job
+from model_ops.loss import Loss
+from model_ops.models.model_directory import load_model, training_device
+from model_ops.objectives.distillation import Divergence, distillation_loss
+from model_ops.parallel.world import World
+from model_ops.progress import Progress
+from model_ops.quantization.block_layers import BlockLayers
+from model_ops.quantization.scheme import Scheme
+from model_ops.quantization.straight_through import compute_rounded
+from model_ops.training.chats import read_chats
+from model_ops.training.documents import Document
+from model_ops.training.packing import PackedPlan, to_batches
+from model_ops.training.trainer import train
+from model_ops.training.validation import first_documents
+
+MEASURED_TOKENS = 8_192
+"""Tokens of held-out rows on which the divergence is measured before and after."""
+
+
+def distil_rounding(job: Job, settings: DistilRoundingSettings, scheme: Scheme, layers: BlockLayers,
+                    progress: Progress) -> tuple[Calibrated, dict[str, Any]]:
+    """Trains, and returns the stored tensors of every layer with metrics: divergence on held-out rows before and after.
+
+    Raises ModelError if the dataset has no row for this model.
+    """
+    settings, source = settings.resolved(), job.input("model")
+    if "dataset" not in job.inputs:
+        raise ModelError("quantize.distil needs a dataset to train on: give one, or set quantize.distil.enabled to false")
+    chats = read_chats(job.input("dataset"), source, settings, job.inputs.get("served"))
+    device = training_device()
+    teacher = load_model(source, device=device).requires_grad_(False)
+    student = load_model(source, device=device).requires_grad_(False)
+    rounded = compute_rounded(student, layers.linear.values(), scheme)
+    for layer in rounded.values():
+        layer.weight.requires_grad_(True)
+    loss = distillation_loss(teacher, Divergence(settings.temperature))
+    held_out = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
+    before = divergence(student, loss, held_out, settings.precision)
+    result = train(student, PackedPlan(chats.documents, settings), loss, settings, job.output / ".work", progress,
+                   "distil rounding", world=World.alone(device))
+    after = divergence(student, loss, held_out, settings.precision)
+    file = job.output / ".work" / "rounded.safetensors"
+    stored = {f"{layer}.{part}": tensor.cpu().contiguous() for layer, module in layers.linear.items()
+              for part, tensor in rounded[module].encoded().items()}
+    with renamed_when_complete(file) as temporary:
+        save_file(stored, temporary)
+    told = {**result.metrics(chats.counts), "divergence_before": before, "divergence_after": after}
+    return Calibrated(dict.fromkeys(layers.linear, file), []), told
+
+
+@torch.no_grad()
+def divergence(model: nn.Module, loss: Loss, documents: Sequence[Document], precision: str) -> float:
+    """KL(float || rounded) in nats per assistant token of some documents; nan if they have none."""
+    model.eval()
+    device, total, count = next(model.parameters()).device, 0.0, 0.0
+    for batch in to_batches(documents):
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            kl = loss(model, batch.to(device)).metrics["kl"]
+        total, count = total + float(kl.sum), count + float(kl.count)
+    return total / count if count else float("nan")

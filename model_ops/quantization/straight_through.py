@@ -1,0 +1,64 @@
+"""Linear layers that compute with rounded weights and learn as if they did not ("straight-through", Bengio et al., arXiv
+1308.3432).
+
+    compute_rounded(model, ["model.layers.0.mlp.up_proj"], scheme)      # in place; parameters keep their names
+
+Forward is what the scheme's own layer computes, activations included. Backward takes rounding for the identity: the gradient by
+the inputs is that of the rounded weights, the gradient by the weights that of the unrounded inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model_ops.quantization.quantized_linear import QuantizedLinear
+from model_ops.quantization.scheme import Scheme
+
+
+class RoundedLinear(nn.Linear):
+    """A Linear layer whose weight is rounded in each forward. It shares weight and bias with the layer that it stands for."""
+
+    def __init__(self, layer: nn.Linear, scheme: Scheme):
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.weight, self.bias, self.scheme = layer.weight, layer.bias, scheme
+        self.kind = scheme.load_layer()
+
+    def encoded(self) -> dict[str, Tensor]:
+        """The stored tensors of the present weight."""
+        return self.kind.encode(self.weight.detach().float())
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        with torch.no_grad():
+            stored = self.encoded()
+            change = self.kind.decode(stored).to(self.weight.dtype) - self.weight
+        output = F.linear(hidden, self.weight + change, self.bias)
+        if self.scheme.activations is None:
+            return output
+        with torch.no_grad():
+            change = self._served(stored, output.dtype)(hidden.to(output.dtype)) - output
+        return output + change
+
+    def _served(self, stored: dict[str, Tensor], dtype: torch.dtype) -> QuantizedLinear:
+        """The scheme's layer with these tensors."""
+        layout = self.scheme.stored(self.out_features, self.in_features)
+        with torch.device("meta"):
+            layer = self.kind(self.in_features, self.out_features, self.bias is not None, dtype, layout)
+        for part, tensor in stored.items():
+            setattr(layer, part, tensor)
+        layer.bias = None if self.bias is None else self.bias.to(dtype)
+        return layer
+
+
+def compute_rounded(model: nn.Module, modules: Iterable[str], scheme: Scheme) -> dict[str, RoundedLinear]:
+    """Replaces Linear modules by rounded ones. Returns these by name."""
+    found = {}
+    for name in modules:
+        parent, _, child = name.rpartition(".")
+        found[name] = RoundedLinear(model.get_submodule(name), scheme)
+        setattr(model.get_submodule(parent), child, found[name])
+    return found
