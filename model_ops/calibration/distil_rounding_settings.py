@@ -13,8 +13,8 @@ class DistilRoundingSettings(TrainingSettings):
     """Trains the matrices that are rounded, so that the rounded model says what the float one does."""
 
     enabled: bool = Field(
-        False, description="true: the matrices are trained before they are rounded to nearest, with rounding in every forward pass, "
-        "to say what the float model does")
+        False, description="true: the matrices are trained before they are rounded to nearest, with rounding in every forward "
+        "pass, to say what the float model does")
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

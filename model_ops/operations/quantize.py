@@ -4,10 +4,11 @@
 
 The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With method gptq
 the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in calibration rows
-(`model_ops.calibration`). Every Linear layer of the blocks is encoded, and every expert that is stored as matrices of its own
-(`model_ops.quantization.block_layers`), these always to the nearest. Embeddings, norms, biases, routers and lm_head stay as
-they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of it; routers and what else
-stays float are on its list of exceptions.
+(`model_ops.calibration`). With `distil` its matrices are trained first, to say rounded what the float model says
+(`model_ops.calibration.distil_rounding`). Every Linear layer of the blocks is encoded, and every expert that is stored as
+matrices of its own (`model_ops.quantization.block_layers`), these always to the nearest. Embeddings, norms, biases, routers and
+lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of it; routers
+and what else stays float are on its list of exceptions.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch import Tensor
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.calibration.cache_scales import cache_scales
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
+from model_ops.calibration.distil_rounding import distil_rounding
 from model_ops.calibration.rows import calibration_documents
 from model_ops.decoding.runner import decoding_dtype
 from model_ops.errors import ModelError
@@ -57,7 +59,14 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     source, scheme = job.inputs["model"], SCHEMES[settings.scheme]
     if not settings.reads_rows:
         return quantize_directory(source, job.output, progress, scheme, settings.mtp_layer)
-    found, cache, told = calibrate(job, settings, scheme, progress)
+    found, cache, told = None, None, {}
+    if settings.method == "gptq" or settings.kv_cache:
+        found, cache, told = calibrate(job, settings, scheme, progress)
+    if settings.distil.enabled:
+        config, headers, layers = _read(source)
+        _output_layout(source, headers, layers, scheme, config["model_type"])
+        found, numbers = distil_rounding(job, settings.distil, scheme, layers, progress)
+        told |= numbers
     return {**quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, found, cache), **told}
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from model_ops.calibration.distil_rounding_settings import DistilRoundingSettings
 from model_ops.quantization.registry import SCHEMES
 from model_ops.settings import Seed, Settings
 
@@ -31,6 +32,8 @@ class QuantizeSettings(Settings):
     calibration_length: int = Field(
         2_048, ge=16, le=2**24, description="gptq, kv_cache: tokens after which such a conversation is cut")
     seed: Seed = Field(0, description="gptq, kv_cache: seed of the choice of conversations")
+    distil: DistilRoundingSettings = Field(
+        default_factory=DistilRoundingSettings, description="Training of the matrices before they are rounded. Left out: none")
     mtp_layer: bool = Field(
         False, description="config.json tells servers that the multi-token-prediction layer is not quantized. A "
         "recipe with speculator.architecture mtp sets it; leave it out")
@@ -43,11 +46,22 @@ class QuantizeSettings(Settings):
                              f"{able}")
         return self
 
+    @model_validator(mode="after")
+    def _trained_weights_are_rounded_to_nearest(self):
+        if self.distil.enabled and self.method == "gptq":
+            raise ValueError("distil trains weights for rounding to nearest, and method gptq rounds in another way: leave "
+                             "method out, or set distil.enabled to false")
+        if self.distil.enabled and SCHEMES[self.scheme].shares_range:
+            raise ValueError(f"distil trains each matrix by itself, and matrices of scheme {self.scheme} share a scale: choose "
+                             "mxfp4a16 or w4a16, or set distil.enabled to false")
+        return self
+
     @property
     def reads_rows(self) -> bool:
-        """Whether the operation calibrates with rows of a dataset."""
-        return self.resolved().method == "gptq" or self.kv_cache is not None
+        """Whether the operation looks at rows of a dataset."""
+        return self.resolved().method == "gptq" or self.kv_cache is not None or self.distil.enabled
 
     def resolved(self):
         """The settings with `method` filled by the scheme."""
-        return self.model_copy(update={"method": self.method or ("gptq" if SCHEMES[self.scheme].calibrated else "rtn")})
+        calibrated = SCHEMES[self.scheme].calibrated and not self.distil.enabled
+        return self.model_copy(update={"method": self.method or ("gptq" if calibrated else "rtn")})

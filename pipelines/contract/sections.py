@@ -93,6 +93,11 @@ student: {layers: 0.5, label_weight: 0.3, epochs: 2}
             "compares the schemes.", """\
 quantize: {enabled: false}
 """),
+    Section("quantize.distil", "quantize.distil", "Off by default. It takes the [training keys](#training-keys) as well.", """\
+quantize:
+  scheme: w4a16
+  distil: {enabled: true, epochs: 1}
+"""),
     Section("speculator", "speculator", "`speculator: {enabled: false}` switches the stage off. It takes the "
             "[training keys](#training-keys) as well. Each architecture has keys of its own; a key of another one is "
             "refused. [speculators.md](speculators.md) compares the architectures.", """\
