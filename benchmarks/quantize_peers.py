@@ -4,8 +4,8 @@
     python -m benchmarks.quantize_peers --peers FOLDER --quick
 
 FOLDER of --peers gets the peer's environment, made where it is missing (requirements-llmcompressor.txt). Model: the house
-model. Calibration: the same 256 conversations (its own answers, cut at 512 tokens) for both, as token ids. Each process is
-alone, on the same number of threads; time runs from loading the model to the saved directory, without imports. Both
+model. Calibration: the same 256 of GSM8K's training questions with answers for both, as token ids; held out are 300 test
+questions. Each process is alone, on the same number of threads; time runs from loading the model to the saved directory, without imports. Both
 directories are read by our layers, which compute what servers compute.
 
 w4a16: GPTQ with groups of 128 on both sides. w8a8: round to nearest here, GPTQ there. rounded: our int4 without calibration.
@@ -33,14 +33,14 @@ from benchmarks.drafter_peers import mean_and_range
 from benchmarks.house import House
 from benchmarks.peer_environment import environment
 from benchmarks.record import record
-from benchmarks.student import documents_of
-from model_ops.models.model_directory import load_model
+from benchmarks.sft_material import gsm8k
+from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.speculators.hidden_states import read_answers
+from model_ops.training.conversations import tokenize
 from model_ops.training.likelihood import held_out_loss, mean_loss
 
 PROJECT = Path(__file__).resolve().parent.parent
-ROWS, MAX_LENGTH, RUNS = 256, 512, 3
+ROWS, MAX_LENGTH, RUNS, HELD_OUT = 256, 512, 3, 300
 SIDES = {"w4a16": ("gptq", "W4A16"), "w8a8": ("rtn", "W8A8")}
 """Scheme -> our method, and the peer's name of the scheme."""
 
@@ -64,12 +64,14 @@ class Bench:
     """Everything of one run of the benchmark."""
 
     def __init__(self, shared: Path, folder: Path, python: Path, threads: int, rows: int, runs: int):
-        house = House(shared, folder / "house")
-        self.model, self.folder, self.python, self.threads, self.runs = house.target, folder, python, threads, runs
-        chosen = random.Random(0).sample(house.rows(), rows)
+        self.model = House(shared, folder / "house").target
+        self.folder, self.python, self.threads, self.runs = folder, python, threads, runs
+        tokenizer = load_tokenizer(self.model)
+        train, _ = tokenize(gsm8k(shared, "train"), tokenizer, MAX_LENGTH)
         self.rows = folder / "rows.jsonl"
-        self.rows.write_text("".join(json.dumps(row.ids[:MAX_LENGTH]) + "\n" for row in chosen))
-        self.held_out = documents_of(read_answers(house.answers() / "validation.parquet", 1_024)[0])
+        self.rows.write_text("".join(json.dumps(document.input_ids.tolist()) + "\n"
+                                     for document in random.Random(0).sample(train, rows)))
+        self.held_out = tokenize(gsm8k(shared, "test", HELD_OUT), tokenizer, MAX_LENGTH)[0]
 
     def figures(self) -> dict[str, Any]:
         """Quantizes and measures with every scheme."""

@@ -3,14 +3,14 @@
     python -m benchmarks.student                # 2 idle cores, three quarters of an hour
     python -m benchmarks.student --quick        # a few steps: the figures mean nothing
 
-Teacher ../shared/models/house (10 layers, 10M). Rows are its own answers (data/house_onpolicy.jsonl, three workloads), so the
-teacher is what the text was drawn from. Every training of a seed has the same steps and the same rows in the same order. Sides:
+Teacher ../shared/models/house (10 layers, 10M). Rows are GSM8K's training questions with their answers, which the teacher was
+trained on; held out are test questions. Every training of a seed has the same steps and the same rows in the same order. Sides:
 
 - sft: cross-entropy of the answers. distilled: forward KL. Both with the layers that importance keeps.
 - even: as distilled, with evenly spaced layers.
 - on_policy: reverse KL at the student's own samples, in every step. then_on_policy: forward KL, then that in the second half.
 
-bits_per_byte: of held-out answers. own_kl: KL(student || teacher) in nats a token along answers that the student samples to
+bits_per_byte: of held-out answers, end of turn included. own_kl: KL(student || teacher) in nats a token along answers that the student samples to
 held-out prompts (T = 1): how far from the teacher it is where it goes by itself.
 
 advantage_kept: (bits of sft - bits of distilled) / (bits of sft - bits of the teacher). importance_gain: the same share of even
@@ -36,6 +36,7 @@ from transformers import PreTrainedModel
 from benchmarks.drafter_peers import mean_and_range
 from benchmarks.house import House
 from benchmarks.record import record
+from benchmarks.sft_material import gsm8k
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.shallower import evenly_spaced, make_student
@@ -45,15 +46,16 @@ from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.progress import Progress
-from model_ops.speculators.hidden_states import AnswerRow, read_answers
-from model_ops.training.documents import Document, Documents
+from model_ops.training.conversations import tokenize
+from model_ops.training.documents import Documents
 from model_ops.training.layer_importance import least_important
 from model_ops.training.likelihood import held_out_loss
 from model_ops.training.packing import PackedPlan, to_batches
 from model_ops.training.trainer import train
+from model_ops.training.validation import first_documents
 
 PROJECT = Path(__file__).resolve().parent.parent
-MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS = 1_024, 4_096, 8_192
+MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS, HELD_OUT = 1_024, 4_096, 8_192, 300
 LEARNING_RATE = 2e-3
 SEEDS = (0, 1, 2)
 ON_POLICY = OnPolicySettings(share=1.0, after=0.5, max_new_tokens=128)
@@ -92,30 +94,21 @@ def main() -> None:
         record("student", bench.figures(), keep=not given.quick)
 
 
-def documents_of(rows: Sequence[AnswerRow]) -> Documents:
-    """Prompts and answers as documents whose targets are the answers."""
-    return Documents.gather(Document(row.row_id, np.array(row.ids, np.int32), np.arange(len(row.ids)) >= row.prompt_tokens)
-                            for row in rows)
-
-
 class Bench:
     """Everything of one run of the benchmark."""
 
     def __init__(self, shared: Path, folder: Path, steps: int, seeds: Sequence[int], prompts: int):
-        house = House(shared, folder / "house")
-        self.target, self.folder, self.steps, self.seeds = house.target, folder, steps, seeds
-        self.tokenizer, self.ends = load_tokenizer(house.target), end_of_text_ids(house.target)
-        self.rows = documents_of(house.rows())
-        held_out = read_answers(house.answers() / "validation.parquet", MAX_LENGTH)[0]
-        self.held_out, self.prompts = documents_of(held_out), held_out[:prompts]
-        self.bytes = sum(len(self.tokenizer.decode(row.ids[row.prompt_tokens:]).encode()) for row in held_out)
-        self.teacher = load_model(house.target, dtype=torch.float32).requires_grad_(False)
+        target = House(shared, folder / "house").target
+        self.folder, self.steps, self.seeds = folder, steps, seeds
+        self.tokenizer, self.ends = load_tokenizer(target), end_of_text_ids(target)
+        self.rows = Documents.gather(tokenize(gsm8k(shared, "train"), self.tokenizer, MAX_LENGTH)[0])
+        self.held_out = Documents.gather(tokenize(gsm8k(shared, "test", HELD_OUT), self.tokenizer, MAX_LENGTH)[0])
+        self.bytes = sum(len(self.tokenizer.decode(document.input_ids[document.targets]).encode()) for document in self.held_out)
+        self.prompts = [(document.row_id, document.input_ids[:int(document.targets.argmax())].tolist())
+                        for document in self.held_out[:prompts]]
+        self.teacher = load_model(target, dtype=torch.float32).requires_grad_(False)
         depth = self.teacher.config.num_hidden_layers
-        measured, held = [], 0
-        for index in range(len(self.rows)):
-            if held < MEASURED_TOKENS:
-                measured.append(self.rows[index])
-                held += len(measured[-1])
+        measured = first_documents(self.rows, MEASURED_TOKENS)
         self.search = least_important(self.teacher, measured, depth - depth // 2, "bfloat16")
         self.layers = {"importance": self.search.kept, "even": evenly_spaced(depth, depth // 2)}
 
@@ -173,10 +166,9 @@ class Bench:
     def own_kl(self, student: PreTrainedModel) -> float:
         """KL(student || teacher) in nats a token along the student's own answers to held-out prompts."""
         sampler = StudentSampler(student, self.ends, ON_POLICY)
-        prompts = [row.ids[:row.prompt_tokens] for row in self.prompts]
-        answers = sampler(prompts, [row.row_id for row in self.prompts], 0)
-        documents = [answered(row.row_id, np.array(prompt), answer)
-                     for row, prompt, answer in zip(self.prompts, prompts, answers, strict=True)]
+        answers = sampler([prompt for _, prompt in self.prompts], [row_id for row_id, _ in self.prompts], 0)
+        documents = [answered(row_id, np.array(prompt), answer)
+                     for (row_id, prompt), answer in zip(self.prompts, answers, strict=True)]
         loss = distillation_loss(self.teacher, Divergence(), Divergence(beta=1.0))
         student.eval()
         told = [loss(student, batch).metrics["sampled_kl"] for batch in to_batches(documents, 4_096, SampledBatch)]
