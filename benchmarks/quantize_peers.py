@@ -5,8 +5,8 @@
 
 FOLDER of --peers gets the peer's environment, made where it is missing (requirements-llmcompressor.txt). Model: the house
 model. Calibration: the same 256 of GSM8K's training questions with answers for both, as token ids; held out are 300 test
-questions. Each process is alone, on the same number of threads; time runs from loading the model to the saved directory, without imports. Both
-directories are read by our layers, which compute what servers compute.
+questions. Each process is alone, on the same number of threads; time runs from loading the model to the saved directory, without
+imports. Both directories are read by our layers, which compute what servers compute.
 
 w4a16: GPTQ with groups of 128 on both sides. w8a8: round to nearest here, GPTQ there. rounded: our int4 without calibration.
 

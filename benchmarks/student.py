@@ -10,8 +10,8 @@ trained on; held out are test questions. Every training of a seed has the same s
 - even: as distilled, with evenly spaced layers.
 - on_policy: reverse KL at the student's own samples, in every step. then_on_policy: forward KL, then that in the second half.
 
-bits_per_byte: of held-out answers, end of turn included. own_kl: KL(student || teacher) in nats a token along answers that the student samples to
-held-out prompts (T = 1): how far from the teacher it is where it goes by itself.
+bits_per_byte: of held-out answers, end of turn included. own_kl: KL(student || teacher) in nats a token along answers that the
+student samples to held-out prompts (T = 1): how far from the teacher it is where it goes by itself.
 
 advantage_kept: (bits of sft - bits of distilled) / (bits of sft - bits of the teacher). importance_gain: the same share of even
 against distilled. on_policy_gain: 1 - own_kl of then_on_policy / the smaller own_kl of distilled and on_policy. Each as [mean,
@@ -103,7 +103,8 @@ class Bench:
         self.tokenizer, self.ends = load_tokenizer(target), end_of_text_ids(target)
         self.rows = Documents.gather(tokenize(gsm8k(shared, "train"), self.tokenizer, MAX_LENGTH)[0])
         self.held_out = Documents.gather(tokenize(gsm8k(shared, "test", HELD_OUT), self.tokenizer, MAX_LENGTH)[0])
-        self.bytes = sum(len(self.tokenizer.decode(document.input_ids[document.targets]).encode()) for document in self.held_out)
+        self.bytes = sum(len(self.tokenizer.decode(document.input_ids[document.targets]).encode())
+                         for document in self.held_out)
         self.prompts = [(document.row_id, document.input_ids[:int(document.targets.argmax())].tolist())
                         for document in self.held_out[:prompts]]
         self.teacher = load_model(target, dtype=torch.float32).requires_grad_(False)
