@@ -23,10 +23,11 @@ import torch  # noqa: E402
 from benchmarks.llmcompressor_peer import peak_mb  # noqa: E402
 from model_ops.calibration.calibrated_weights import calibrated_weights  # noqa: E402
 from model_ops.models.model_directory import load_model, read_config  # noqa: E402
-from model_ops.operations.quantize import quantize_directory  # noqa: E402
+from model_ops.operations.quantize import calibration_dtype, quantize_directory  # noqa: E402
 from model_ops.progress import Progress  # noqa: E402
 from model_ops.quantization.block_layers import block_layers, model_of_config  # noqa: E402
 from model_ops.quantization.registry import SCHEMES  # noqa: E402
+from model_ops.tensor_files import read_directory  # noqa: E402
 from model_ops.training.documents import Document  # noqa: E402
 from model_ops.training.packing import to_batches  # noqa: E402
 
@@ -39,7 +40,7 @@ def main() -> None:
     began, found, told = time.perf_counter(), None, {}
     if job["method"] == "gptq":
         documents = [Document(str(number), np.array(row), np.ones(len(row), bool)) for number, row in enumerate(rows)]
-        model = load_model(source).requires_grad_(False)
+        model = load_model(source, dtype=calibration_dtype(read_directory(source))).requires_grad_(False)
         layers = block_layers(model_of_config(read_config(source)))
         found = calibrated_weights(model, layers.linear, scheme.load_layer(), to_batches(documents), output / ".work")
         told = {"output_error": sum(error.calibrated for error in found.errors) / len(found.errors),

@@ -5,8 +5,8 @@
 
 FOLDER of --peers gets the peer's environment, made where it is missing (requirements-llmcompressor.txt). Model: the house
 model. Calibration: the same 256 of GSM8K's training questions with answers for both, as token ids; held out are 300 test
-questions. Each process is alone, on the same number of threads; time runs from loading the model to the saved directory, without
-imports. Both directories are read by our layers, which compute what servers compute.
+questions. Each process is alone, on the same number of threads; time runs from loading the model to the saved directory,
+without imports. Both directories are read by our layers, which compute what servers compute.
 
 w4a16: GPTQ with groups of 128 on both sides. w8a8: round to nearest here, GPTQ there. rounded: our int4 without calibration.
 
@@ -50,12 +50,13 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, required=True, help="holds the peer's environment; it is made there")
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--quick", action="store_true", help="few rows, one run")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     python = environment(given.peers.resolve() / "llmcompressor", "llmcompressor")
     with tempfile.TemporaryDirectory(prefix="quantize-peers-") as scratch:
-        rows, runs = (8, 1) if given.quick else (ROWS, RUNS)
+        rows, runs = (8, 1) if given.quick else (ROWS, given.runs)
         bench = Bench(given.shared, Path(scratch), python, given.threads, rows, runs)
         record("quantize_peers", bench.figures(), keep=not given.quick)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import shutil
 import struct
 from collections.abc import Iterator
@@ -30,7 +29,6 @@ from model_ops.calibration.cache_scales import cache_scales
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
 from model_ops.calibration.distil_rounding import distil_rounding
 from model_ops.calibration.rows import calibration_documents
-from model_ops.decoding.runner import decoding_dtype
 from model_ops.errors import ModelError
 from model_ops.families.table import PACKED
 from model_ops.job import Job
@@ -83,8 +81,7 @@ def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme,
     cached = cache_layers(layers.matrices) if settings.kv_cache else []
     documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
                                       settings.seed, job.inputs.get("served"))
-    parameters = sum(math.prod(header.shape) for header in headers.values())
-    model = load_model(source, dtype=decoding_dtype(training_device(), parameters)).requires_grad_(False)
+    model = load_model(source, dtype=calibration_dtype(headers)).requires_grad_(False)
     # a family that carries a state along a row is shown one conversation at a time
     batch_tokens = MICRO_BATCH_TOKENS if config["model_type"] in PACKED else 1
 
@@ -104,6 +101,11 @@ def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme,
                  "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                  "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
     return found, cache, told
+
+
+def calibration_dtype(headers: dict[str, TensorHeader]) -> torch.dtype:
+    """The dtype that layers are shown calibration rows in: that in which a server computes what it does not quantize."""
+    return torch.bfloat16 if any(header.dtype in ("BF16", "F16") for header in headers.values()) else torch.float32
 
 
 def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme = SCHEMES["w8a8"],
