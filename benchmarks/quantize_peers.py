@@ -68,11 +68,11 @@ class Bench:
         self.model = House(shared, folder / "house").target
         self.folder, self.python, self.threads, self.runs = folder, python, threads, runs
         tokenizer = load_tokenizer(self.model)
-        train, _ = tokenize(gsm8k(shared, "train"), tokenizer, MAX_LENGTH)
+        train, _ = tokenize(gsm8k(shared, "train", plain=True), tokenizer, MAX_LENGTH)
         self.rows = folder / "rows.jsonl"
         self.rows.write_text("".join(json.dumps(document.input_ids.tolist()) + "\n"
                                      for document in random.Random(0).sample(train, rows)))
-        self.held_out = tokenize(gsm8k(shared, "test", HELD_OUT), tokenizer, MAX_LENGTH)[0]
+        self.held_out = tokenize(gsm8k(shared, "test", HELD_OUT, plain=True), tokenizer, MAX_LENGTH)[0]
 
     def figures(self) -> dict[str, Any]:
         """Quantizes and measures with every scheme."""

@@ -9,6 +9,7 @@ predicted. The larger model has random weights: its speed and memory are those o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ LARGE = {
     "vocab_size": 151_936, "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
     "head_dim": 64, "intermediate_size": 1_536, "max_position_embeddings": 4_096, "tie_word_embeddings": True,
 }
+
+CALCULATED = re.compile(r"<<[^>]*>>")
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,13 @@ def fitting(lengths: list[int], rows: int, tokens: int) -> list[int]:
     raise ValueError(f"no {rows} of {len(lengths)} rows have at most {tokens} tokens in all")
 
 
-def gsm8k(shared: Path, split: str, limit: int | None = None) -> list[Row]:
-    """Questions with their answers; raises OSError where the data is not there."""
+def gsm8k(shared: Path, split: str, limit: int | None = None, plain: bool = False) -> list[Row]:
+    """Questions with their answers; raises OSError where the data is not there. plain: without the calculator's annotations
+    (`<<48/2=24>>`), as the small chat model was trained."""
     lines = (shared / "data" / f"gsm8k_{split}.jsonl").read_text().splitlines()[:limit]
     return [Row(f"{split}-{number}", [{"role": "user", "content": example["question"]},
-                                      {"role": "assistant", "content": example["answer"]}])
+                                      {"role": "assistant", "content": CALCULATED.sub("", example["answer"]) if plain
+                                       else example["answer"]}])
             for number, example in enumerate(map(json.loads, lines))]
 
 

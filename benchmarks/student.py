@@ -101,8 +101,8 @@ class Bench:
         target = House(shared, folder / "house").target
         self.folder, self.steps, self.seeds = folder, steps, seeds
         self.tokenizer, self.ends = load_tokenizer(target), end_of_text_ids(target)
-        self.rows = Documents.gather(tokenize(gsm8k(shared, "train"), self.tokenizer, MAX_LENGTH)[0])
-        self.held_out = Documents.gather(tokenize(gsm8k(shared, "test", HELD_OUT), self.tokenizer, MAX_LENGTH)[0])
+        self.rows = Documents.gather(tokenize(gsm8k(shared, "train", plain=True), self.tokenizer, MAX_LENGTH)[0])
+        self.held_out = Documents.gather(tokenize(gsm8k(shared, "test", HELD_OUT, plain=True), self.tokenizer, MAX_LENGTH)[0])
         self.bytes = sum(len(self.tokenizer.decode(document.input_ids[document.targets]).encode())
                          for document in self.held_out)
         self.prompts = [(document.row_id, document.input_ids[:int(document.targets.argmax())].tolist())
