@@ -32,6 +32,8 @@ from model_ops.decoding.runner import decoding_dtype
 from model_ops.errors import ModelError
 from model_ops.families.table import PACKED
 from model_ops.job import Job
+from model_ops.models.gguf_file import FILE as GGUF_FILE
+from model_ops.models.gguf_file import check_gguf, write_gguf
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import QuantizeSettings
@@ -55,10 +57,13 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
     source, scheme = job.inputs["model"], SCHEMES[settings.scheme]
-    if not settings.reads_rows:
-        return quantize_directory(source, job.output, progress, scheme, settings.mtp_layer)
-    found, cache, told = calibrate(job, settings, scheme, progress)
-    return {**quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, found, cache), **told}
+    if settings.gguf:
+        check_gguf(source)
+    found, cache, told = calibrate(job, settings, scheme, progress) if settings.reads_rows else (None, None, {})
+    told |= quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, found, cache)
+    if settings.gguf:
+        told["gguf_bytes"] = write_gguf(source, job.output / GGUF_FILE)
+    return told
 
 
 def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme,

@@ -26,6 +26,8 @@ class QuantizeSettings(Settings):
     kv_cache: Literal["fp8"] | None = Field(
         None, description="fp8: servers cache keys and values as float8, with a scale for each layer from calibration rows. "
         "Left out: 16 bits")
+    gguf: bool = Field(
+        False, description="true: the directory holds the model as one GGUF file, too, with Q8_0 weights for llama.cpp")
     calibration_rows: int = Field(
         256, ge=1, le=1_000_000, description="gptq, kv_cache: training conversations that layers are shown")
     calibration_length: int = Field(

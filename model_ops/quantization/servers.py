@@ -18,6 +18,8 @@ from model_ops.devices import ALSO_CALLED, DEVICES
 
 SERVERS = ("vllm", "sglang", "transformers")
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "transformers": "5.23.0"}
+LLAMA_CPP = "llama.cpp"
+"""Reads the GGUF file of `quantize.gguf` and none of the schemes."""
 """Versions whose sources were read."""
 ANY_GPU = 50
 """Compute capability (times ten) below which no current torch build runs."""
@@ -142,19 +144,20 @@ CACHE = {
 def parse_place(text: str) -> Place:
     """`SERVER/DEVICE`: vllm/cpu, vllm/cpu-amx, sglang/h100, vllm/sm80. Raises PlaceError."""
     server, _, device = text.strip().lower().partition("/")
-    if server not in SERVERS or not device:
-        raise PlaceError(f"{text!r} is no server and device: give one of {', '.join(SERVERS)}, a slash, and cpu, cpu-amx, a "
-                         "device such as h100, or sm and a compute capability such as sm80")
+    if server not in (*SERVERS, LLAMA_CPP) or not device:
+        known = ", ".join((*SERVERS, LLAMA_CPP))
+        raise PlaceError(f"{text!r} is no server and device: give one of {known}, a slash, and cpu, cpu-amx, a device such as "
+                         "h100, or sm and a compute capability such as sm80")
     if device in ("cpu", "cpu-amx"):
         return Place(server, device, None, device == "cpu-amx")
-    if found := re.fullmatch(r"sm_?(\d{2,3})", device):
-        return Place(server, f"sm{found[1]}", int(found[1]))
-    known = DEVICES.get(ALSO_CALLED.get(device, device))
-    if known is None or known.capability is None:
+    if numbered := re.fullmatch(r"sm_?(\d{2,3})", device):
+        return Place(server, f"sm{numbered[1]}", int(numbered[1]))
+    found = DEVICES.get(ALSO_CALLED.get(device, device))
+    if found is None or found.capability is None:
         names = ", ".join(each.name.lower() for each in DEVICES.values() if each.capability is not None)
         raise PlaceError(f"{text!r} names no device whose compute capability is known here: give cpu, cpu-amx, smNN (sm80: "
                          f"compute capability 8.0), or one of {names}")
-    return Place(server, known.name.lower(), known.capability)
+    return Place(server, found.name.lower(), found.capability)
 
 
 def keeps_activations(scheme: str, place: Place) -> bool:

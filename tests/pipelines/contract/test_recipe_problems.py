@@ -109,8 +109,9 @@ def said(folder, more):
     ("quantize: {scheme: w4a16, kv_cache: fp8}\nrelease: {serve_on: vllm/a100}", "quantize.kv_cache: vllm/a100 has no FP8 cache of "
      "keys and values: leave quantize.kv_cache out (it is read by vllm on GPU from 8.9, x86 CPU; sglang on GPU from 8.9; "
      "transformers on any GPU, x86 CPU)"),
-    ("release: {serve_on: vllm}", "release.serve_on: 'vllm' is no server and device: give one of vllm, sglang, transformers, a "
-     "slash, and cpu, cpu-amx, a device such as h100, or sm and a compute capability such as sm80"),
+    ("release: {serve_on: llama.cpp/cpu}", "release.serve_on: llama.cpp/cpu reads GGUF files only: set quantize: {gguf: true}"),
+    ("release: {serve_on: vllm}", "release.serve_on: 'vllm' is no server and device: give one of vllm, sglang, transformers, "
+     "llama.cpp, a slash, and cpu, cpu-amx, a device such as h100, or sm and a compute capability such as sm80"),
     ("last_day: 2026-06-01\nfirst_day: 2026-06-02", "last_day: 2026-06-01 is before first_day 2026-06-02; change one of them"),
 ])
 def test_each_problem_is_one_sentence(tmp_path, more, expected):
