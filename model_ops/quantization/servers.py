@@ -113,6 +113,12 @@ SUPPORT: dict[str, dict[str, Support]] = {
         "vllm": Support(80, f"vllm: {_CT}w4a4_mxfp4.py, which from 10.0 rounds activations all the same", below=100),
         "transformers": _TRANSFORMERS,
     },
+    "nvfp4": {
+        "vllm": Support(75, f"vllm: {_CT}w4a4_nvfp4.py (weights only by Marlin below 10.0); no kernel for CPUs",
+                        activations_from=100),
+        "sglang": Support(80, f"sglang: {_CT}w4a4_nvfp4.py, and w4a16_nvfp4.py below 10.0", activations_from=100),
+        "transformers": _TRANSFORMERS,
+    },
     "nvfp4a16": {
         "vllm": Support(75, f"vllm: {_CT}w4a4_nvfp4.py (Marlin); no kernel for CPUs"),
         "sglang": Support(80, f"sglang: {_CT}w4a16_nvfp4.py (Marlin)"),
