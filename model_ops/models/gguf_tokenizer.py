@@ -10,12 +10,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from model_ops.errors import ModelError
+from model_ops.models.model_directory import load_tokenizer
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 """llama.cpp's types of tokens."""
 
 DIGITS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+IGNORES_MERGES = ("llama-bpe",)
+"""Splits with which llama.cpp takes a piece that is a token of its own whole, whatever the merges say."""
 SPLITS = {
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|" + DIGITS % "{1,3}": "llama-bpe",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|" + DIGITS % "": "qwen2",
@@ -28,10 +33,8 @@ def write_tokenizer(writer: Any, directory: Path, vocabulary: int) -> None:
     tokenizer that llama.cpp has no code for."""
     from gguf import SpecialVocab
 
-    try:
-        tokenizer = json.loads((directory / "tokenizer.json").read_text())
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{directory} has no readable tokenizer.json, which GGUF needs: copy the whole model again") from error
+    backend = load_tokenizer(directory).backend_tokenizer  # some families take a split of their own, whatever the file says
+    tokenizer = json.loads(backend.to_str())
     split = split_name(tokenizer)
     if tokenizer["model"].get("type") != "BPE" or split is None:
         raise ModelError(f"the tokenizer of {directory} cuts text in a way that is not known here to be one of llama.cpp's: "
@@ -45,6 +48,8 @@ def write_tokenizer(writer: Any, directory: Path, vocabulary: int) -> None:
     template = directory / "chat_template.jinja"
     if special.chat_template is None and template.is_file():
         special.chat_template = template.read_text()
+    # without the key llama.cpp decides by the split
+    special.add_special_token["bos"] = _begins_with_bos(backend, special.special_token_ids.get("bos"))
     special.add_to_gguf(writer, quiet=True)
 
 
@@ -58,7 +63,13 @@ def split_name(tokenizer: dict[str, Any]) -> str | None:
         return None if parts[0].get("add_prefix_space") else "gpt-2"
     if [part.get("type") for part in parts] != ["Split", "ByteLevel"] or parts[1].get("use_regex", True):
         return None
-    return SPLITS.get(parts[0].get("pattern", {}).get("Regex"))
+    name = SPLITS.get(parts[0].get("pattern", {}).get("Regex"))
+    return name if bool(tokenizer.get("model", {}).get("ignore_merges")) == (name in IGNORES_MERGES) else None
+
+
+def _begins_with_bos(backend: Tokenizer, bos: int | None) -> bool:
+    """Whether the tokenizer puts its bos before every text."""
+    return bos is not None and backend.encode("a").ids[:1] == [bos]
 
 
 def _tokens(tokenizer: dict[str, Any], vocabulary: int) -> tuple[list[str], list[int]]:

@@ -80,11 +80,11 @@ def test_the_tokenizer_is_the_same(written):
     kind, source, file = written
     ours, theirs = AutoTokenizer.from_pretrained(source), AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     text = "def add(a, b):\n    return a + b  # Grüße, 12 345\n"
-    if kind != "qwen2":  # for this family AutoTokenizer takes the split of Qwen2 whatever tokenizer.json says; llama.cpp does not
-        assert theirs(text)["input_ids"] == ours(text)["input_ids"]
+    assert theirs(text)["input_ids"] == ours(text)["input_ids"]
     assert (theirs.eos_token_id, theirs.chat_template) == (ours.eos_token_id, ours.chat_template)
     fields = gguf.GGUFReader(file).fields
-    assert fields["tokenizer.ggml.pre"].contents() == "gpt-2"
+    split = "qwen2" if kind == "qwen2" else "gpt-2"  # AutoTokenizer gives this family its own, whatever tokenizer.json says
+    assert fields["tokenizer.ggml.pre"].contents() == split and fields["tokenizer.ggml.add_bos_token"].contents() is False
     types = fields["tokenizer.ggml.token_type"].contents()
     assert types[ours.eos_token_id] == gguf.TokenType.CONTROL and types[50] == gguf.TokenType.NORMAL
 
@@ -116,10 +116,15 @@ def test_what_llama_cpp_computes_otherwise_is_refused(change, said, tmp_path):
 
 
 def test_splits_are_named_as_llama_cpp_names_them():
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
     for split, name in SPLITS.items():
+        assert GGUF_PRE_TOKENIZER_SPLITS[name] == split
         parts = [{"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated"}, byte_level]
-        assert split_name({"pre_tokenizer": {"type": "Sequence", "pretokenizers": parts}}) == name
+        given = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": parts}, "model": {"ignore_merges": name == "llama-bpe"}}
+        assert split_name(given) == name
+        assert split_name({**given, "model": {"ignore_merges": name != "llama-bpe"}}) is None
     assert split_name({"pre_tokenizer": {**byte_level, "use_regex": True}}) == "gpt-2"
     for other in ({"type": "Whitespace"}, None, {**byte_level, "use_regex": True, "add_prefix_space": True}):
         assert split_name({"pre_tokenizer": other}) is None
