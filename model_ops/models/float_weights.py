@@ -4,7 +4,8 @@
 
 MXFP4: transformers' own conversion (OCP Microscaling 1.0: 4-bit floats, one power of two for 32 values). FP8: weight times the
 scale of its block, channel or tensor. bitsandbytes: a table of 16 values times the absmax of a block, which may be 8 bits too
-(QLoRA, arXiv 2305.14314); int8 times the absmax of its row / 127 (arXiv 2208.07339).
+(QLoRA, arXiv 2305.14314); int8 times the absmax of its row / 127 (arXiv 2208.07339). compressed-tensors: integers and floats of
+four bits times the scale of their group.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from model_ops.errors import ModelError
 from model_ops.models.quantized_base import FloatForm, Source
 from model_ops.progress import Progress
 from model_ops.tensor_files import TORCH_NAMES, TensorHeader, write_stream
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Floats of four bits (OCP Microscaling 1.0, table 5) without their sign, which is the highest bit."""
 
 
 def write_float_weights(form: FloatForm, path: Path, progress: Progress) -> int:
@@ -52,6 +56,10 @@ def float_weight(source: Source) -> Tensor:
         return convert_moe_packed_tensors(parts["blocks"], parts["scales"])
     if source.kind in ("fp8", "scaled"):
         return _scaled(parts["weight"].float(), parts["scale"].float(), source.facts["block"])
+    if source.kind == "packed":
+        return _unpacked(parts, **source.facts)
+    if source.kind == "fp4":
+        return _fp4(parts)
     if source.kind == "int8":
         return parts["weight"].float() * (parts["scale"].float()[:, None] / 127)
     return _four_bits(parts, source)
@@ -67,6 +75,32 @@ def _scaled(weight: Float[Tensor, "*rows width"], scale: Tensor, block: list[int
         if scale.shape[dim] not in (1, weight.shape[dim]):  # the last block of a dimension may be cut
             scale = scale.repeat_interleave(width, dim).narrow(dim, 0, weight.shape[dim])
     return weight * scale
+
+
+def _unpacked(parts: dict[str, Tensor], bits: int, shape: list[int]) -> Float[Tensor, "rows width"]:
+    """(code - zero point) * scale of codes in int32 words, the first code in the lowest bits; zero points are packed along
+    rows."""
+    codes, scale = _codes(parts["weight"], bits)[:, :shape[1]], parts["scale"].float()
+    groups = codes.unflatten(1, (scale.shape[1], -1)).float()
+    zero = _codes(parts["zero"].T, bits).T[:shape[0], :, None] if "zero" in parts else 2 ** (bits - 1)
+    return ((groups - zero) * scale[..., None]).flatten(1)
+
+
+def _codes(words: Tensor, bits: int) -> Tensor:
+    """The codes of int32 words along the last dimension, from 0."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    return ((words[..., None] >> shifts) & (2**bits - 1)).flatten(-2)
+
+
+def _fp4(parts: dict[str, Tensor]) -> Float[Tensor, "rows width"]:
+    """Floats of four bits, the first of two in the lower half, times the scale of their group: a power of two for 32 (MXFP4),
+    or float8 for 16 over the tensor's scale (NVFP4)."""
+    sizes = torch.tensor(E2M1)
+    packed = parts["weight"]
+    codes = torch.stack((packed & 15, packed >> 4), dim=-1).flatten(1).long()
+    scale = parts["scale"]
+    scale = torch.exp2(scale.float() - 127) if scale.dtype == torch.uint8 else scale.float() / parts["global"].float()
+    return (torch.cat((sizes, -sizes))[codes].unflatten(1, (scale.shape[1], -1)) * scale[..., None]).flatten(1)
 
 
 def _four_bits(parts: dict[str, Tensor], source: Source) -> Tensor:

@@ -4,7 +4,8 @@
     found.title, found.bytes                       # "MXFP4", size of the bfloat16 weights
 
 Known are MXFP4 (gpt-oss), FP8 with scales by block, channel or tensor (DeepSeek-V3, Qwen3-FP8), bitsandbytes nf4, fp4 and
-int8, and symmetric int8 and FP8 of compressed-tensors, the project's own int8 among them.
+int8, and of compressed-tensors symmetric int8 and FP8, packed int4 and int8 with or without zero points, NVFP4 and MXFP4: what
+`quantize` writes, and llm-compressor's presets of these.
 `model_ops.models.float_weights` computes the values.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,15 +24,17 @@ from model_ops.tensor_files import DTYPE_BYTES, Layout, TensorHeader
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 FP8_SCALES = ("_scale_inv", "_scale")
 FOUR_BITS = ".quant_state.bitsandbytes__"
-LEFT_OUT = (".input_scale", ".weight_format", ".activation_scale")
+LEFT_OUT = (".input_scale", ".weight_format", ".activation_scale", ".input_global_scale", ".k_scale", ".v_scale", ".q_scale")
 """Ends of tensors that only a server of the quantized form needs."""
 
-READ = "MXFP4, FP8, bitsandbytes nf4, fp4 and int8, and symmetric int8 and FP8 of compressed-tensors"
+READ = ("MXFP4, FP8, bitsandbytes nf4, fp4 and int8, and int4, int8, FP8, NVFP4 and MXFP4 of compressed-tensors")
+PACKED_BITS = (4, 8)
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a float tensor comes from. kind: mxfp4, fp8, scaled, nf4 (any 4 bits of bitsandbytes), int8, or plain.
+    """Where a float tensor comes from. kind: mxfp4, fp8, scaled, packed (integers in int32), fp4 (pairs in a byte), nf4 (any 4
+    bits of bitsandbytes), int8, or plain.
 
     parts: the stored tensors by role. facts: numbers of the quantization that are stored as JSON.
     """
@@ -122,9 +126,14 @@ def _bitsandbytes(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]
 
 
 def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, Source]:
-    """Weights times their scales: one for each tensor, row, or group of columns of a row."""
+    """Weights times their scales: one for each tensor, row, group of columns of a row, or block; integers and floats of four
+    bits that are packed."""
     found = {}
     for name, header in tensors.items():
+        if name.endswith(".weight_packed"):
+            weight = name.removesuffix("_packed")
+            found[weight] = (_fp4 if header.dtype == "U8" else _packed)(tensors, weight, header)
+            continue
         if not name.endswith(".weight") or not (header.dtype == "I8" or header.dtype.startswith("F8")):
             continue
         if f"{name}_zero_point" in tensors:
@@ -133,8 +142,42 @@ def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str
         parts = _all(tensors, name, {"weight": name, "scale": f"{name}_scale"})
         scales = parts["scale"].shape
         groups = scales[-1] if len(scales) == 2 else 1
-        found[name] = Source("scaled", parts, {"block": [1, header.shape[-1] // groups]})
+        block = [1, header.shape[-1] // groups]
+        if len(scales) == 2 and scales[0] not in (1, header.shape[0]):
+            block = _block(config, name)
+        found[name] = Source("scaled", parts, {"block": block})
     return found
+
+
+def _block(config: Mapping[str, Any], name: str) -> list[int]:
+    """Rows and columns of the blocks that share a scale."""
+    groups = config.get("config_groups")
+    for group in groups.values() if isinstance(groups, Mapping) else ():
+        block = (group.get("weights") or {}).get("block_structure")
+        if block:
+            return [int(size) for size in block]
+    raise ModelError(f"the base model has scales of {name} by block, and its quantization_config names no block_structure; "
+                     "name the model before it was quantized")
+
+
+def _packed(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader) -> Source:
+    names = {"weight": f"{name}_packed", "scale": f"{name}_scale", "shape": f"{name}_shape"}
+    if f"{name}_zero_point" in tensors:
+        names["zero"] = f"{name}_zero_point"
+    parts = _all(tensors, name, names)
+    rows, width = struct.unpack("<2q", parts["shape"].read())
+    bits = next((bits for bits in PACKED_BITS if math.ceil(width * bits / 32) == header.shape[-1]), None)
+    if bits is None or f"{name}_g_idx" in tensors:
+        raise ModelError(f"the base model packs {name} in a way that is not read here (read are {READ}, columns in order); "
+                         "name the model before it was quantized")
+    return Source("packed", parts, {"bits": bits, "shape": [rows, width]})
+
+
+def _fp4(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader) -> Source:
+    names = {"weight": f"{name}_packed", "scale": f"{name}_scale"}
+    if f"{name}_global_scale" in tensors:
+        names["global"] = f"{name}_global_scale"
+    return Source("fp4", _all(tensors, name, names), {"shape": [header.shape[0], header.shape[1] * 2]})
 
 
 def _all(tensors: Mapping[str, TensorHeader], name: str, names: dict[str, str]) -> dict[str, TensorHeader]:
@@ -148,6 +191,6 @@ def _shape(source: Source) -> tuple[int, ...]:
     if source.kind == "mxfp4":  # [experts, rows, groups, 16 bytes of two values each], used transposed
         experts, rows, groups, packed = source.parts["blocks"].shape
         return experts, groups * packed * 2, rows
-    if source.kind == "nf4":
+    if source.kind in ("nf4", "packed", "fp4"):
         return tuple(source.facts["shape"])
     return source.parts["weight"].shape

@@ -17,7 +17,8 @@ import itertools
 import json
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,13 @@ from model_ops.atomic_files import renamed_when_complete
 from model_ops.calibration.cache_scales import cache_scales
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
 from model_ops.calibration.distil_rounding import distil_rounding
+from model_ops.calibration.input_ranges import input_ranges
 from model_ops.calibration.rows import calibration_documents
 from model_ops.errors import ModelError
 from model_ops.families.table import PACKED
 from model_ops.job import Job
+from model_ops.models.gguf_file import FILE as GGUF_FILE
+from model_ops.models.gguf_file import check_gguf, write_gguf
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import QuantizeSettings
@@ -47,37 +51,52 @@ from model_ops.training.packing import MICRO_BATCH_TOKENS, to_batches
 
 FLOAT_DTYPES = ("BF16", "F16", "F32")
 """Dtypes of weights that can be quantized."""
-CacheScales = dict[str, tuple[float, float]]
 NOT_FINITE = "holds values that are not finite; train the model again"
+
+
+CacheScales = Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What calibration rows say; the parameters of `quantize_directory`."""
+
+    codes: Calibrated | None = None
+    cache: CacheScales | None = None
+    inputs: dict[str, float] | None = None
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
     source, scheme = job.inputs["model"], SCHEMES[settings.scheme]
-    if not settings.reads_rows:
-        return quantize_directory(source, job.output, progress, scheme, settings.mtp_layer)
-    found, cache, told = None, None, {}
-    if settings.method == "gptq" or settings.kv_cache:
-        found, cache, told = calibrate(job, settings, scheme, progress)
+    if settings.gguf:
+        check_gguf(source)
+    measured, told = calibrate(job, settings, scheme, progress) if settings.calibrates else (Measured(), {})
     if settings.distil.enabled:
         config, headers, layers = _read(source)
         _output_layout(source, headers, layers, scheme, config["model_type"])
-        found, numbers = distil_rounding(job, settings.distil, scheme, layers, progress)
-        told |= numbers
-    return {**quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, found, cache), **told}
+        codes, numbers = distil_rounding(job, settings.distil, scheme, layers, progress)
+        measured, told = replace(measured, codes=codes), told | numbers
+    told |= quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, measured.codes, measured.cache,
+                               measured.inputs)
+    if settings.gguf:
+        told["gguf_bytes"] = write_gguf(source, job.output / GGUF_FILE)
+    return told
 
 
-def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme,
-              progress: Progress) -> tuple[Calibrated | None, CacheScales | None, dict[str, Any]]:
-    """The codes of the model's Linear layers (method gptq), the scales of its cache (kv_cache), and the numbers to report.
-    Raises ModelError before weights are read if the directory cannot be quantized or no row can calibrate."""
+def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme, progress: Progress) -> tuple[Measured, dict[str, Any]]:
+    """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if the directory cannot
+    be quantized or no row can calibrate."""
     source = job.inputs["model"]
     config, headers, layers = _read(source)
     _output_layout(source, headers, layers, scheme, config["model_type"])
     if "dataset" not in job.inputs:
-        raise ModelError("method gptq and kv_cache need a dataset to calibrate with: give one, or set quantize.method to rtn "
-                         "and leave quantize.kv_cache out")
+        raise ModelError("method gptq, scheme nvfp4 and kv_cache need a dataset to calibrate with: give one, or set "
+                         "quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
+    if scheme.input_scale and layers.experts:
+        raise ModelError(f"{source} has experts, and what they read is not measured here for scheme {scheme.name}: choose "
+                         "nvfp4a16")
     cached = cache_layers(layers.matrices) if settings.kv_cache else []
     documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
                                       settings.seed, job.inputs.get("served"))
@@ -91,16 +110,17 @@ def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme,
 
     batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents, batch_tokens)]
     cache = cache_scales(model, cached, batches) if cached else None
+    inputs = input_ranges(model, layers.linear, batches) if scheme.input_scale else None
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
     if settings.resolved().method != "gptq":
-        return None, cache, told
+        return Measured(None, cache, inputs), told
     found = calibrated_weights(model, layers.linear, scheme.load_layer(), batches, job.output / ".work" / "blocks", after_block)
     if found.errors:
         worst = max(found.errors, key=lambda error: error.calibrated)
         told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
                  "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                  "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
-    return found, cache, told
+    return Measured(found, cache, inputs), told
 
 
 def calibration_dtype(headers: dict[str, TensorHeader]) -> torch.dtype:
@@ -109,11 +129,12 @@ def calibration_dtype(headers: dict[str, TensorHeader]) -> torch.dtype:
 
 
 def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme = SCHEMES["w8a8"],
-                       mtp_layer: bool = False, calibrated: Calibrated | None = None,
-                       cache: CacheScales | None = None) -> dict[str, Any]:
+                       mtp_layer: bool = False, calibrated: Calibrated | None = None, cache: CacheScales | None = None,
+                       inputs: Mapping[str, float] | None = None) -> dict[str, Any]:
     """Writes the quantized copy of a model directory. mtp_layer: config.json says, too, that a multi-token-prediction layer
     that is served with this model is not quantized. calibrated: the stored tensors of some layers; others are rounded. cache:
-    attention module -> scales of its keys and values in an FP8 cache (None: the cache is not quantized).
+    attention module -> scales of its keys and values in an FP8 cache (None: the cache is not quantized). inputs: layer ->
+    largest absolute input, for schemes with a fixed scale of activations.
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.
@@ -130,7 +151,7 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
             shutil.copyfile(path, output / path.name)
     errors: list[float] = []
     with renamed_when_complete(output / "model.safetensors") as temporary:
-        encoded = _quantized_tensors(headers, layers, scheme, errors, progress, calibrated)
+        encoded = _quantized_tensors(headers, layers, scheme, errors, progress, calibrated, _joined(inputs or {}, layers))
         written = write_stream(temporary, layout, itertools.chain(encoded, (
             (name, struct.pack("<f", scale)) for name, scale in scales.items())))
     (output / "config.json").write_text(json.dumps(config, indent=2))
@@ -212,6 +233,12 @@ def _largest(headers: dict[str, TensorHeader], layers: BlockLayers) -> dict[str,
     return found
 
 
+def _joined(inputs: Mapping[str, float], layers: BlockLayers) -> dict[str, float]:
+    """The largest input of each layer and those that servers join with it."""
+    return {layer: max(inputs[each] for each in joined) for joined in fused_layers(layers.matrices) for layer in joined
+            if layer in inputs}
+
+
 def _weight(header: TensorHeader) -> Tensor:
     """A stored float matrix as float32."""
     dtype = getattr(torch, TORCH_NAMES[header.dtype])
@@ -229,7 +256,8 @@ def _stored_as(weight: str, part: str) -> str:
 
 
 def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, errors: list[float],
-                       progress: Progress, calibrated: Calibrated | None) -> Iterator[tuple[str, bytes]]:
+                       progress: Progress, calibrated: Calibrated | None,
+                       inputs: Mapping[str, float]) -> Iterator[tuple[str, bytes]]:
     layer, device = scheme.load_layer(), training_device()
     largest = _largest(headers, layers) if scheme.shares_range else {}
     for done, (name, header) in enumerate(headers.items(), start=1):
@@ -244,6 +272,8 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
                 stored = layer.encode(weight, largest[_layer(name)])
             else:
                 stored = layer.encode(weight)
+            if _layer(name) in inputs:
+                stored[scheme.input_scale] = layer.input_scale_of(inputs[_layer(name)])
             error = (layer.decode(stored) - weight).norm() / weight.norm().clamp(min=1e-12)
             errors.append(error.item())
             for part, tensor in stored.items():

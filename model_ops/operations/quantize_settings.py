@@ -19,14 +19,16 @@ class QuantizeSettings(Settings):
         "w8a8", description="w8a8: int8 weights per output channel, int8 activations per token. w4a16: int4 weights, a scale "
         "for each 128 inputs of a channel (w4a16_g64, w4a16_g32: 64, 32). w8a16: int8 weights in groups of "
         "128 (w8a16_channel: per channel). fp8: float8 weights per channel, float8 activations per token. fp8_block: float8 "
-        "weights in blocks of 128 x 128, activations in groups of 128. nvfp4a16, mxfp4, mxfp4a16: float4 weights in groups of "
-        "16 or 32; mxfp4 rounds activations as well")
+        "weights in blocks of 128 x 128, activations in groups of 128. nvfp4, mxfp4: float4 weights and activations in groups "
+        "of 16 or 32 (nvfp4a16, mxfp4a16: weights only)")
     method: Literal["gptq", "rtn"] | None = Field(
         None, description="gptq: weights are rounded one column after another, and later columns make up for the error on "
         "calibration rows (int4 only). rtn: each is rounded to the nearest. Left out: gptq for int4, rtn for all others")
     kv_cache: Literal["fp8"] | None = Field(
         None, description="fp8: servers cache keys and values as float8, with a scale for each layer from calibration rows. "
         "Left out: 16 bits")
+    gguf: bool = Field(
+        False, description="true: the directory holds the model as one GGUF file, too, with Q8_0 weights for llama.cpp")
     calibration_rows: int = Field(
         256, ge=1, le=1_000_000, description="gptq, kv_cache: training conversations that layers are shown")
     calibration_length: int = Field(
@@ -57,9 +59,14 @@ class QuantizeSettings(Settings):
         return self
 
     @property
+    def calibrates(self) -> bool:
+        """Whether the model is shown rows of a dataset before it is quantized."""
+        return self.resolved().method == "gptq" or self.kv_cache is not None or SCHEMES[self.scheme].input_scale is not None
+
+    @property
     def reads_rows(self) -> bool:
         """Whether the operation looks at rows of a dataset."""
-        return self.resolved().method == "gptq" or self.kv_cache is not None or self.distil.enabled
+        return self.calibrates or self.distil.enabled
 
     def resolved(self):
         """The settings with `method` filled by the scheme."""

@@ -61,7 +61,8 @@ class Scheme:
     computes what a server computes. calibrated: whether the codes of weights are chosen by what layers read (GPTQ); the layer
     then has `encode_for`. shares_range: layers that servers join into one (`fused_layers`) must have one global scale; the
     layer's `encode` then takes the largest absolute weight of them. output_block: layers that servers join, all but the last,
-    must have a multiple of this number of outputs.
+    must have a multiple of this number of outputs. input_scale: the stored tensor that holds the global scale of what a layer
+    reads, measured on calibration rows; None: there is none.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Scheme:
     calibrated: bool = False
     shares_range: bool = False
     output_block: int = 1
+    input_scale: str | None = None
 
     def recognises(self, config: Any) -> bool:
         """Whether a quantization_config describes this scheme: one group of layers, same weights, activations and format,

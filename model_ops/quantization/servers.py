@@ -18,6 +18,8 @@ from model_ops.devices import ALSO_CALLED, DEVICES
 
 SERVERS = ("vllm", "sglang", "transformers")
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23", "transformers": "5.23.0"}
+LLAMA_CPP = "llama.cpp"
+"""Reads the GGUF file of `quantize.gguf` and none of the schemes."""
 """Versions whose sources were read."""
 ANY_GPU = 50
 """Compute capability (times ten) below which no current torch build runs."""
@@ -111,6 +113,12 @@ SUPPORT: dict[str, dict[str, Support]] = {
         "vllm": Support(80, f"vllm: {_CT}w4a4_mxfp4.py, which from 10.0 rounds activations all the same", below=100),
         "transformers": _TRANSFORMERS,
     },
+    "nvfp4": {
+        "vllm": Support(75, f"vllm: {_CT}w4a4_nvfp4.py (weights only by Marlin below 10.0); no kernel for CPUs",
+                        activations_from=100),
+        "sglang": Support(80, f"sglang: {_CT}w4a4_nvfp4.py, and w4a16_nvfp4.py below 10.0", activations_from=100),
+        "transformers": _TRANSFORMERS,
+    },
     "nvfp4a16": {
         "vllm": Support(75, f"vllm: {_CT}w4a4_nvfp4.py (Marlin); no kernel for CPUs"),
         "sglang": Support(80, f"sglang: {_CT}w4a16_nvfp4.py (Marlin)"),
@@ -142,19 +150,20 @@ CACHE = {
 def parse_place(text: str) -> Place:
     """`SERVER/DEVICE`: vllm/cpu, vllm/cpu-amx, sglang/h100, vllm/sm80. Raises PlaceError."""
     server, _, device = text.strip().lower().partition("/")
-    if server not in SERVERS or not device:
-        raise PlaceError(f"{text!r} is no server and device: give one of {', '.join(SERVERS)}, a slash, and cpu, cpu-amx, a "
-                         "device such as h100, or sm and a compute capability such as sm80")
+    if server not in (*SERVERS, LLAMA_CPP) or not device:
+        known = ", ".join((*SERVERS, LLAMA_CPP))
+        raise PlaceError(f"{text!r} is no server and device: give one of {known}, a slash, and cpu, cpu-amx, a device such as "
+                         "h100, or sm and a compute capability such as sm80")
     if device in ("cpu", "cpu-amx"):
         return Place(server, device, None, device == "cpu-amx")
-    if found := re.fullmatch(r"sm_?(\d{2,3})", device):
-        return Place(server, f"sm{found[1]}", int(found[1]))
-    known = DEVICES.get(ALSO_CALLED.get(device, device))
-    if known is None or known.capability is None:
+    if numbered := re.fullmatch(r"sm_?(\d{2,3})", device):
+        return Place(server, f"sm{numbered[1]}", int(numbered[1]))
+    found = DEVICES.get(ALSO_CALLED.get(device, device))
+    if found is None or found.capability is None:
         names = ", ".join(each.name.lower() for each in DEVICES.values() if each.capability is not None)
         raise PlaceError(f"{text!r} names no device whose compute capability is known here: give cpu, cpu-amx, smNN (sm80: "
                          f"compute capability 8.0), or one of {names}")
-    return Place(server, known.name.lower(), known.capability)
+    return Place(server, found.name.lower(), found.capability)
 
 
 def keeps_activations(scheme: str, place: Place) -> bool:

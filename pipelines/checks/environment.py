@@ -18,7 +18,7 @@ import urllib3
 from model_ops.devices import DRIVER_NAMES, parse_devices
 from model_ops.endpoint_settings import EndpointSettings
 from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
-from model_ops.quantization.servers import keeps_activations, parse_place
+from model_ops.quantization.servers import LLAMA_CPP, keeps_activations, parse_place
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.contract.recipe import Recipe
 from pipelines.planning.training_plan import METHODS
@@ -38,6 +38,7 @@ def check_packages(recipe: Recipe) -> list[Finding]:
     eight_bit = [name for name, settings in recipe.trained.items() if settings.optimizer == "adamw_8bit"]
     needs = [("bitsandbytes", "sft.method qlora", "millrace[qlora]", recipe.sft.enabled and recipe.sft.method == "qlora"),
              ("bitsandbytes", f"optimizer adamw_8bit of {', '.join(eight_bit)}", "millrace[qlora]", bool(eight_bit)),
+             ("gguf", "quantize.gguf", "millrace[gguf]", recipe.quantize.enabled and recipe.quantize.gguf),
              ("tensorboard", "tracking", "millrace[tensorboard]", recipe.tracking == "tensorboard"),
              ("wandb", "tracking", "wandb", recipe.tracking == "wandb")]
     found = [problem("packages", f"{what} needs the package {package}, which is not installed", f"pip install '{extra}'")
@@ -103,6 +104,9 @@ def check_serving(recipe: Recipe) -> list[Finding]:
     if recipe.release.serve_on is None or not recipe.quantize.enabled:
         return []
     place, scheme = parse_place(recipe.release.serve_on), recipe.quantize.scheme
+    if place.server == LLAMA_CPP:
+        return [warning("serving", f"{place} serves the Q8_0 file, and the evaluation measures scheme {scheme}",
+                        "compare the two, or choose scheme w8a16, whose error is the most alike")]
     if keeps_activations(scheme, place):
         return [warning("serving", f"{place} loads the weights of scheme {scheme} and leaves activations in 16 bits: the "
                         "evaluation, which quantizes them, understates the endpoint", "leave it so, or choose a scheme without "

@@ -22,6 +22,8 @@ CHECKPOINT_BYTES = 12
 """Bytes per parameter of a checkpoint: float32 weights and two moments of AdamW."""
 INT8_SHARE = 1.1
 """Bytes per parameter of a quantized model: int8, scales, and an unquantized embedding."""
+GGUF_SHARE = 34 / 32
+"""Bytes per parameter of a GGUF file: 32 weights in int8 and a float16 scale."""
 TABLES_SHARE = 1.0
 PACKED_GROWS = 5.0
 """Bytes of tables and datasets per byte of logs, and growth of compressed logs when they are decompressed."""
@@ -121,7 +123,7 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
         "base model": base.weight_bytes or WEIGHT_BYTES * parameters,
         "sft": WEIGHT_BYTES * parameters if recipe.sft.enabled else 0,
         "student": WEIGHT_BYTES * parameters * share if recipe.student.enabled else 0,
-        "quantized": INT8_SHARE * served if recipe.quantize.enabled else 0,
+        "quantized": (INT8_SHARE + (GGUF_SHARE if recipe.quantize.gguf else 0)) * served if recipe.quantize.enabled else 0,
         "drafter": 2 * WEIGHT_BYTES * drafter,  # in two layouts
         "checkpoints": checkpoints,
     }

@@ -231,6 +231,8 @@ def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
         if kind_at(model, (*above, *sections, last)):
             return f"a key holds no dot; write {last} below {'.'.join(sections)}"
     meant = _meant(model, text, place)
+    if len(meant) > 4:  # keys of the nearest sections: those of training stages before those of a part of a stage
+        meant = [key for key in meant if len(key.path) == min(len(other.path) for other in meant)]
     if ":" in str(name):
         return "there is no such key; write one colon after a key, and a space after the colon"
     if meant and len(meant) <= 4:

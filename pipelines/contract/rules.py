@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from model_ops.quantization.servers import cache_why_not, parse_place, why_not
+from model_ops.quantization.servers import LLAMA_CPP, cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
@@ -33,8 +33,11 @@ def _what_is_made(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_served(recipe: RecipeFields) -> Broken:
-    if recipe.quantize.enabled and recipe.release.serve_on is not None:
-        place = parse_place(recipe.release.serve_on)
+    place = recipe.release.serve_on and parse_place(recipe.release.serve_on)
+    if place and place.server == LLAMA_CPP:
+        if not (recipe.quantize.enabled and recipe.quantize.gguf):
+            yield "release.serve_on", f"{place} reads GGUF files only: set quantize: {{gguf: true}}"
+    elif place and recipe.quantize.enabled:
         if refused := why_not(recipe.quantize.scheme, place):
             yield "quantize.scheme", refused
         if recipe.quantize.kv_cache and (refused := cache_why_not(place)):

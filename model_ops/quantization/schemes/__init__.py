@@ -7,6 +7,7 @@ from model_ops.quantization.schemes.fp8 import FP8 as FP8
 from model_ops.quantization.schemes.fp8_block import FP8_BLOCK as FP8_BLOCK
 from model_ops.quantization.schemes.mxfp4 import MXFP4 as MXFP4
 from model_ops.quantization.schemes.mxfp4 import MXFP4A16 as MXFP4A16
+from model_ops.quantization.schemes.nvfp4 import NVFP4 as NVFP4
 from model_ops.quantization.schemes.nvfp4 import NVFP4A16 as NVFP4A16
 from model_ops.quantization.schemes.w4a16 import W4A16 as W4A16
 from model_ops.quantization.schemes.w4a16 import W4A16_G32 as W4A16_G32

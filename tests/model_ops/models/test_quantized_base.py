@@ -6,6 +6,10 @@ import shutil
 import pytest
 import torch
 from architectures import build
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.compressors.format import infer_module_format
+from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme
+from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 from safetensors.torch import load_file, save_file
 from tiny_models import write_target
 
@@ -16,6 +20,7 @@ from model_ops.models.quantized_base import float_form
 from model_ops.operations import import_base
 from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
+from model_ops.quantization.registry import SCHEMES
 from model_ops.tensor_files import read_directory
 
 FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
@@ -184,3 +189,63 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path, tokenizer):
     with pytest.raises(ModelError, match=r"lacks model\.layers\.0\.mlp\.up_proj\.weight_scale_inv"):
         import_base.run(job, Progress())
     assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_quantize_writes_is_read_for_training(tmp_path, scheme):
+    """Every scheme's own layers say what the weights are; bfloat16 is what training reads."""
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 4}
+    write_target(tmp_path / "model", layers=2, vocab_size=300, **sizes)
+    quantize_directory(tmp_path / "model", tmp_path / "base", Progress(), SCHEMES[scheme])
+    wanted, stored, kind = {}, load_file(tmp_path / "base/model.safetensors"), SCHEMES[scheme].load_layer()
+    for name in load_file(tmp_path / "model/model.safetensors"):
+        layer = name.removesuffix(".weight")
+        parts = {part: stored[f"{layer}.{part}"] for part in SCHEMES[scheme].stored(128, 128) if f"{layer}.{part}" in stored}
+        wanted[name] = kind.decode(parts).bfloat16() if "weight_scale" in parts else stored[name]
+    assert any("_scale" in name for name in stored)
+    imported(tmp_path / "base", wanted)
+
+
+@pytest.mark.parametrize("preset", ["W4A16_ASYM", "NVFP4", "FP8_BLOCK", "W8A16"])
+def test_what_the_library_writes_is_read(tmp_path, tokenizer, preset):
+    """compressed-tensors compresses each weight, and its own decompressor says what it stands for."""
+    scheme = preset_name_to_scheme(preset, ["Linear"])
+    form = infer_module_format(torch.nn.Linear, scheme)
+    compressor = BaseCompressor.get_value_from_registry(form.value)
+
+    def change(key, tensors, wanted):
+        if ".layers." not in key or not key.endswith("_proj.weight"):
+            return
+        weight = tensors.pop(key).float()
+        groups = weight.unflatten(1, (-1, scheme.weights.group_size or 128))
+        state, whole = {"weight": weight}, None
+        if preset == "NVFP4":
+            state["weight_global_scale"] = whole = generate_gparam(weight.min(), weight.max())
+        if preset == "FP8_BLOCK":
+            groups = weight.unflatten(0, (-1, 128)).unflatten(2, (-1, 128)).transpose(1, 2).flatten(2)
+        scale, zero = calculate_qparams(groups.amin(-1), groups.amax(-1), scheme.weights, global_scale=whole)
+        state |= {"weight_scale": scale} | ({"weight_zero_point": zero} if preset == "W4A16_ASYM" else {})
+        stored = compressor.compress(state, scheme)
+        layer = key.removesuffix(".weight")
+        tensors |= {f"{layer}.{part}": value for part, value in stored.items()}
+        if preset == "NVFP4":
+            tensors[f"{layer}.input_global_scale"] = torch.ones(1)
+        wanted[key] = compressor.decompress(stored, scheme)["weight"].float()
+
+    quantization = QuantizationConfig(config_groups={"group_0": scheme}, format=form.value).model_dump(mode="json")
+    wanted = rewritten(tmp_path / "base", "llama", tokenizer, quantization, change, hidden_size=128, intermediate_size=256,
+                       head_dim=32, num_attention_heads=4, num_key_value_heads=4)
+    imported(tmp_path / "base", wanted, exact=preset != "NVFP4")  # the library decompresses these in bfloat16 steps
+
+
+def test_columns_out_of_order_are_refused_by_name(tmp_path, tokenizer):
+    def change(key, tensors, wanted):
+        if key.endswith("layers.0.mlp.up_proj.weight"):
+            layer, (rows, width) = key.removesuffix(".weight"), tensors.pop(key).shape
+            tensors |= {f"{layer}.weight_packed": torch.zeros(rows, width // 8, dtype=torch.int32),
+                        f"{layer}.weight_scale": torch.ones(rows, 1), f"{layer}.weight_shape": torch.tensor([rows, width]),
+                        f"{layer}.weight_g_idx": torch.zeros(width, dtype=torch.int32)}
+
+    rewritten(tmp_path / "base", "llama", tokenizer, {"quant_method": "compressed-tensors"}, change)
+    with pytest.raises(ModelError, match=r"packs model\.layers\.0\.mlp\.up_proj\.weight in a way that is not read here"):
+        imported(tmp_path / "base", {})

@@ -3,16 +3,23 @@
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, preset_name_to_scheme
-from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+from compressed_tensors.quantization.utils import calculate_qparams, compute_dynamic_scales_and_zp, generate_gparam
 from safetensors.torch import load_file
-from tiny_models import tiny_model
+from test_gptq import job, place  # noqa: F401
+from tiny_models import tiny_model, write_target
+from transformers import AutoModelForCausalLM
 
+from model_ops.calibration.rows import calibration_documents
 from model_ops.errors import ModelError
+from model_ops.models.model_directory import load_model
 from model_ops.models.verify_model import verify_weights
+from model_ops.operations import quantize
 from model_ops.operations.quantize import quantize_directory
 from model_ops.progress import Progress
 from model_ops.quantization.fp4_codes import VALUES, pack_fp4, round_fp4, unpack_fp4, values_fp4
@@ -20,7 +27,7 @@ from model_ops.quantization.fp8_block_linear import Fp8BlockLinear
 from model_ops.quantization.fused_layers import fused_layers
 from model_ops.quantization.int8_packed_linear import ChannelInt8Linear, PackedInt8Linear, pack_int8, unpack_int8
 from model_ops.quantization.mxfp4_linear import Mxfp4WeightLinear, round_mxfp4
-from model_ops.quantization.nvfp4_linear import Nvfp4WeightLinear
+from model_ops.quantization.nvfp4_linear import Nvfp4Linear, Nvfp4WeightLinear
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES
 from model_ops.tensor_files import read_directory
@@ -120,9 +127,6 @@ def test_mxfp4_is_what_the_library_writes():
 
 
 def test_activations_of_mxfp4_are_rounded_as_the_library_rounds_them():
-    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
-
     args = preset_name_to_scheme("MXFP4", ["Linear"]).input_activations
     hidden = torch.randn(2, 7, 96, generator=torch.Generator().manual_seed(5)) * 30
     scale, zero = compute_dynamic_scales_and_zp(hidden, args, None)
@@ -212,3 +216,58 @@ def test_damaged_scales_are_a_fault(name, damage, tmp_path):
     stored["model.layers.1.mlp.up_proj.weight_scale"].view(torch.uint8)[2, 1] = damage
     save_file(stored, tmp_path / "q/model.safetensors")
     assert "layers.1.mlp.up_proj.weight_scale" in str(verify_weights(config, read_directory(tmp_path / "q"))[0])
+
+
+def test_activations_of_nvfp4_are_rounded_as_the_library_rounds_them():
+    args = preset_name_to_scheme("NVFP4", ["Linear"]).input_activations
+    hidden = torch.randn(2, 7, 96, generator=torch.Generator().manual_seed(5)) * 3
+    layer = Nvfp4Linear(96, 8, False, torch.float32, SCHEMES["nvfp4"].stored(8, 96))
+    layer.input_global_scale = Nvfp4Linear.input_scale_of(8.0)
+    assert torch.equal(layer.input_global_scale, generate_gparam(torch.tensor(-8.0), torch.tensor(7.0)))
+    scale, zero = compute_dynamic_scales_and_zp(hidden, args, None, global_scale=layer.input_global_scale)
+    wanted = fake_quantize(hidden, scale, zero, args, global_scale=layer.input_global_scale)
+    assert torch.equal(layer.rounded(hidden), wanted)
+
+
+def test_inputs_are_measured_on_rows_and_joined_layers_share_the_scale(place, tmp_path):  # noqa: F811
+    write_target(tmp_path / "model", layers=2, vocab_size=300, hidden_size=64, intermediate_size=64)
+    given = job(place, tmp_path / "out", scheme="nvfp4")
+    given.inputs["model"] = tmp_path / "model"
+    assert quantize.run(given, Progress())["calibration_rows"] == 20
+    stored = load_file(tmp_path / "out/model.safetensors")
+    model, seen = load_model(tmp_path / "model"), {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and "layers" in name:
+            module.register_forward_pre_hook(
+                lambda _, found, name=name: seen.update({name: max(seen.get(name, 0), found[0].abs().max().item())}))
+    for document in calibration_documents(place / "data", tmp_path / "model", 20, 64, 0):
+        model(torch.tensor(np.asarray(document.input_ids), dtype=torch.long)[None])
+    for name, largest in seen.items():
+        found = stored[f"{name}.input_global_scale"].item()
+        assert found == pytest.approx(448 * 6 / largest, rel=0.02)  # documents of a packed row differ by rounding
+    scales = {stored[f"model.layers.1.self_attn.{name}_proj.input_global_scale"].item() for name in "qkv"}
+    assert len(scales) == 1
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert verify_weights(config, read_directory(tmp_path / "out")) == []
+    ids = torch.arange(5, 40)[None]
+    with torch.no_grad():
+        ours = load_quantized(tmp_path / "out", torch.float32)
+        theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.bfloat16)
+        theirs(ids)  # decompresses the weights, in bfloat16
+        torch.nn.Module.float(theirs)  # in bfloat16 the library rounds the scales of activations twice, which kernels do not
+        for name, module in ours.named_modules():
+            if isinstance(module, Nvfp4Linear):
+                weight = module.decode({part: getattr(module, part) for part in module.parts})
+                torch.testing.assert_close(theirs.get_submodule(name).weight.data, weight, rtol=2**-7, atol=0)
+                theirs.get_submodule(name).weight.data = weight
+        torch.testing.assert_close(ours(ids).logits, theirs(ids).logits, rtol=0, atol=1e-3)
+
+
+def test_experts_whose_inputs_are_not_measured_are_refused(place, tmp_path):  # noqa: F811
+    from model_ops.models.tiny_families import tiny_model as tiny_family
+
+    tiny_family("qwen3_moe", hidden_size=64, moe_intermediate_size=32).save_pretrained(tmp_path / "moe")
+    given = job(place, tmp_path / "out", scheme="nvfp4")
+    given.inputs["model"] = tmp_path / "moe"
+    with pytest.raises(ModelError, match=r"has experts, and what they read is not measured here .*choose nvfp4a16"):
+        quantize.run(given, Progress())

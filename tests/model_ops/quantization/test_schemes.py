@@ -111,7 +111,7 @@ def test_layers_over_one_input_become_one(name):
 
 
 PRESETS = {"w8a8": "W8A8", "w4a16": "W4A16", "fp8": "FP8_DYNAMIC", "fp8_block": "FP8_BLOCK", "w8a16": "W8A16",
-           "nvfp4a16": "NVFP4A16", "mxfp4": "MXFP4", "mxfp4a16": "MXFP4A16"}
+           "nvfp4": "NVFP4", "nvfp4a16": "NVFP4A16", "mxfp4": "MXFP4", "mxfp4a16": "MXFP4A16"}
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -93,7 +93,7 @@ def said(folder, more):
     ("sft: {gradient_clip: .nan}", "sft.gradient_clip: it holds .nan; give a number above 0"),
     ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
     ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give one of fp8, fp8_block, mxfp4, mxfp4a16, "
-     "nvfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel; did you mean w8a8?"),
+     "nvfp4, nvfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel; did you mean w8a8?"),
     ("sft: {optimizer: adam}", "sft.optimizer: it holds 'adam'; give one of adamw, adamw_8bit, muon; did you mean adamw?"),
     ("preference: {enabled: true}", "preference.enabled: it holds true, but this version does not have the stage; leave it out"),
     ("automation: {retrain: {cron: 99 3 * * *}}", "automation.retrain.cron: the minute of a cron schedule is 0 to 59, not 99; "
@@ -104,13 +104,14 @@ def said(folder, more):
     ("release: {gates: {acceptance_length: 4.5}}", "release.gates.acceptance_length: 4.5 cannot be reached: 3 drafted tokens give "
      "at most 4 a verification; give less, or raise speculator.num_speculative_tokens"),
     ("release: {serve_on: vllm/b200}", "quantize.scheme: vllm/b200 does not load scheme w8a8: choose w4a16, w4a16_g64, w4a16_g32, "
-     "fp8, fp8_block, mxfp4, nvfp4a16, w8a16 or w8a16_channel (w8a8 is loaded by vllm on GPU from 7.5 to below 10.0, x86 CPU; sglang on GPU from 8.0 to below 10.0, x86 CPU with "
+     "fp8, fp8_block, mxfp4, nvfp4, nvfp4a16, w8a16 or w8a16_channel (w8a8 is loaded by vllm on GPU from 7.5 to below 10.0, x86 CPU; sglang on GPU from 8.0 to below 10.0, x86 CPU with "
      "AMX; transformers on any GPU, x86 CPU)"),
     ("quantize: {scheme: w4a16, kv_cache: fp8}\nrelease: {serve_on: vllm/a100}", "quantize.kv_cache: vllm/a100 has no FP8 cache of "
      "keys and values: leave quantize.kv_cache out (it is read by vllm on GPU from 8.9, x86 CPU; sglang on GPU from 8.9; "
      "transformers on any GPU, x86 CPU)"),
-    ("release: {serve_on: vllm}", "release.serve_on: 'vllm' is no server and device: give one of vllm, sglang, transformers, a "
-     "slash, and cpu, cpu-amx, a device such as h100, or sm and a compute capability such as sm80"),
+    ("release: {serve_on: llama.cpp/cpu}", "release.serve_on: llama.cpp/cpu reads GGUF files only: set quantize: {gguf: true}"),
+    ("release: {serve_on: vllm}", "release.serve_on: 'vllm' is no server and device: give one of vllm, sglang, transformers, "
+     "llama.cpp, a slash, and cpu, cpu-amx, a device such as h100, or sm and a compute capability such as sm80"),
     ("last_day: 2026-06-01\nfirst_day: 2026-06-02", "last_day: 2026-06-01 is before first_day 2026-06-02; change one of them"),
 ])
 def test_each_problem_is_one_sentence(tmp_path, more, expected):
