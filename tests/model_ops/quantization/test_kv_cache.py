@@ -146,3 +146,18 @@ def test_a_cache_needs_rows(place, tmp_path):  # noqa: F811
     del given.inputs["dataset"]
     with pytest.raises(ModelError, match="kv_cache need a dataset to calibrate with"):
         quantize.run(given, Progress())
+
+
+def test_int4_codes_and_the_cache_are_calibrated_on_the_same_rows(place, tmp_path):  # noqa: F811
+    """The cache's scales are those of the float model, whatever the weights become afterwards."""
+    write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
+    made = {}
+    for scheme in ("w4a16_g32", "w8a8"):
+        given = job(place, tmp_path / scheme, scheme=scheme, kv_cache="fp8")
+        given.inputs["model"] = tmp_path / "model"
+        made[scheme] = quantize.run(given, Progress())
+    assert made["w4a16_g32"]["output_error"] < made["w4a16_g32"]["output_error_rounded"]
+    one, other = (load_file(tmp_path / scheme / "model.safetensors") for scheme in made)
+    scales = [name for name in one if name.endswith(("k_scale", "v_scale"))]
+    assert len(scales) == 6 and all(torch.equal(one[name], other[name]) for name in scales)
+    assert quantization_of(json.loads((tmp_path / "w4a16_g32/config.json").read_text())).cache
