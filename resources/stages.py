@@ -43,6 +43,8 @@ class Stage:
     """Name of the artefact if it differs from the step's name."""
     may_start_from: tuple[str, ...] = ()
     """Models that a drafter can begin from, besides its target, if the recipe says so."""
+    also_reads: tuple[str, ...] = ()
+    """Models that it reads besides the one that it starts from."""
     is_daily: bool = False
     """Whether it has daily partitions (UTC) and belongs to the job `logs`."""
     demo_seconds: int | None = None
@@ -74,6 +76,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("length_report", "dataset", "models", "measure_lengths", demo_seconds=8),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
           demo_seconds=175),
+    Stage("merged_model", "model", "models", "merge", role="merged", takes_model_as="model", switch="merge",
+          also_reads=("base_model",)),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
           switch="student", demo_seconds=70),
     Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from model_ops.answering.settings import GenerateSettings
 from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.merging.settings import MergeSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.embed_settings import EmbedSettings
 from model_ops.operations.import_base_settings import ImportBaseSettings
@@ -30,6 +31,7 @@ OPERATIONS: dict[str, Any] = {
     "import_base": ImportBaseSettings,
     "measure_lengths": LengthSettings,
     "sft": SftSettings,
+    "merge": MergeSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,
     "generate": GenerateSettings,

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from model_ops.evaluation.settings import EvaluationSettings
+from model_ops.merging.settings import MergeSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
@@ -106,6 +107,8 @@ class RecipeFields(Settings):
     curation: CurationSettings = Field(default_factory=CurationSettings, description="Which rows are kept, and in what form")
     datasets: Datasets = Field(default_factory=Datasets, description="How rows are sampled and split")
     sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
+    merge: MergeSettings | None = Field(
+        None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged")
     preference: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Preference training; not in this version")
     rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
     student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")

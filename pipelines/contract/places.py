@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from model_ops.merging.settings import BASE, TRAINED
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from resources.composing.eval_suite import EvalSettings
@@ -38,6 +39,7 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
         except _NoPathError as error:
             yield f"evals.{name}.answers", str(error)
     yield from _settle_directories(recipe, home)
+    yield from _settle_merged(recipe, home)
     yield from _settle_base(recipe, home)
     yield from _layers_of_the_teacher(recipe)
 
@@ -54,6 +56,8 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     found["base_model"] = recipe.base_model
     if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
         semantic["model"] = recipe.curation.semantic_duplicates.model
+    if (found.get("merge") or {}).get("models"):
+        found["merge"]["models"] = recipe.merge.models
     drafter = found.get("speculator") or {}
     for key, _, _ in _directories_of_drafter(recipe):
         if key in drafter:
@@ -90,6 +94,21 @@ def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str,
                 yield f"speculator.{field}", f"there is no directory {place}; give the directory of {what}, or `{word}`"
         except (_NoPathError, OSError):
             yield f"speculator.{field}", f"this is not a path on this machine; give the directory of {what}, or `{word}`"
+
+
+def _settle_merged(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
+    """Makes the directories of `merge.models` absolute."""
+    if recipe.merge is None or recipe.merge.models is None:
+        return
+    for index, given in enumerate(recipe.merge.models):
+        if given in (BASE, TRAINED):
+            continue
+        try:
+            place = recipe.merge.models[index] = _absolute(given, home)
+            if not Path(place).is_dir():
+                yield "merge.models", f"there is no directory {place}; give directories of models, `{TRAINED}` or `{BASE}`"
+        except (_NoPathError, OSError):
+            yield "merge.models", f"this is not a path on this machine; give directories of models, `{TRAINED}` or `{BASE}`"
 
 
 def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:

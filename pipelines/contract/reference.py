@@ -155,7 +155,9 @@ def _accepts(field: FieldInfo, left_out: str) -> str:
     section = section_in(field.annotation)
     literals = [kind for kind in options(field.annotation) if get_origin(kind) is Literal]
     choices = [f"`{_default_text(choice)}`" for kind in literals for choice in get_args(kind)]
+    lists = [accepted(kind).removeprefix("a ") for kind in options(field.annotation) if get_origin(kind) is list]
     words = "section" if section else ", ".join(choices) or accepted(field.annotation, field.metadata).removeprefix("a ")
+    words = " or ".join([*lists, words]) if choices and lists else words
     return _cell(words + (" or null" if takes_null(field.annotation) and not left_out else ""))
 
 

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from model_ops.merging.settings import TRAINED
 from model_ops.quantization.servers import LLAMA_CPP, cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
@@ -21,6 +22,7 @@ def broken_rules(recipe: RecipeFields) -> Broken:
     yield from _what_is_served(recipe)
     yield from _what_drafts(recipe)
     yield from _what_is_trained(recipe)
+    yield from _what_is_merged(recipe)
     yield from _the_data(recipe)
 
 
@@ -73,6 +75,17 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
         yield "sft.lora.merge", (
             "it is false, but student, quantization, drafter and endpoint take a whole model; leave it true, since the adapter "
             "is kept in adapter/ next to the merged weights")
+
+
+def _what_is_merged(recipe: RecipeFields) -> Broken:
+    merge = recipe.merge
+    if merge is None:
+        return
+    if recipe.sft.enabled and TRAINED not in merge.listed:
+        yield "merge.models", (
+            f"{TRAINED} is missing, so the fine-tuned model would not be used; add it, or set sft.enabled to false")
+    if not recipe.sft.enabled and TRAINED in merge.listed:
+        yield "merge.models", f"it lists {TRAINED}, and sft.enabled is false; take {TRAINED} out, or enable sft"
 
 
 def _the_data(recipe: RecipeFields) -> Broken:

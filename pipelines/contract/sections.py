@@ -84,6 +84,9 @@ sft:
   learning_rate: 2e-4
 """),
     Section("sft.lora", "sft.lora", ""),
+    Section("merge", "merge", "Leave the key out to merge nothing. [merging.md](merging.md) explains the methods.", """\
+merge: {method: linear, models: [sft, base], weights: [0.7, 0.3]}
+"""),
     Section("student", "student", "`student: {enabled: false}` switches the stage off. It takes the "
             "[training keys](#training-keys) as well. [distillation.md](distillation.md) explains the choices.", """\
 student: {layers: 0.5, label_weight: 0.3, epochs: 2}
@@ -165,8 +168,8 @@ with the YAML language server (VS Code, Neovim, ...) completes and checks the ke
 {switches}
 
 Any combination works that makes at least one model: `recipes/` has `drafter_only.yaml`, `quantize_only.yaml`,
-`distil_only.yaml`, `finetune_only.yaml` and `models_only.yaml`. Everything else is always on.
-`curation.judge` and `speculator.answers.endpoint` are off until they are given. `preference` and
+`distil_only.yaml`, `finetune_only.yaml`, `merged.yaml` and `models_only.yaml`. Everything else is always on.
+`merge`, `curation.judge` and `speculator.answers.endpoint` are off until they are given. `preference` and
 `rft` name stages that this version does not have.
 
 ```yaml

@@ -82,6 +82,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
         "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),
         "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
+        "merge_settings": (recipe.merge, "The recipe's `merge`: models, method and weights; None where nothing is merged."),
         "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
         "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
         "speculator_settings": (recipe.speculator, "The recipe's `speculator`: the drafter and what it learns from."),
@@ -143,5 +144,9 @@ def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
 
 
 def _unread(stage: str, recipe: Recipe) -> set[str]:
-    """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with."""
-    return {"sft_dataset", "served_answers"} if stage == "quantized_model" and not recipe.quantize.reads_rows else set()
+    """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with, and given
+    weights of a merge no rows to search with."""
+    if stage == "quantized_model" and not recipe.quantize.reads_rows:
+        return {"sft_dataset", "served_answers"}
+    searches = recipe.merge is not None and recipe.merge.weights == "search"
+    return {"sft_dataset"} if stage == "merged_model" and not searches else set()

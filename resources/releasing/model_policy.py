@@ -70,6 +70,8 @@ class ModelPolicy:
         """The model that `asset` reads instead of `model` of the full graph; None if it reads none."""
         if model in stage(asset).may_start_from:
             return model if model == self.drafter_from else None
+        if model in stage(asset).also_reads:
+            return model
         if asset in {found.name for found in model_chain()}:
             return self.source_of(asset)
         return self.source_of(model) if model in self.disabled else model

@@ -8,7 +8,7 @@ from pipelines.checks.check_recipe import check
 from pipelines.contract.recipe import load_recipe
 from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.storage.locations import RECIPES
-from resources.stages import sections
+from resources.stages import STAGES, sections
 from tests.conftest import PROJECT
 from tests.resources.inspecting.test_survey import PAIR, put
 
@@ -20,6 +20,7 @@ MADE = {
     "quantize_only": ["base_model", "quantized_model"],
     "distil_only": ["base_model", "student_model"],
     "finetune_only": ["base_model", "sft_model"],
+    "merged": ["base_model", "sft_model", "merged_model"],
     "models_only": ["base_model", "sft_model", "quantized_model", "speculator"],
 }
 
@@ -38,7 +39,8 @@ def test_a_recipe_s_graph_makes_the_models_that_its_comment_promises(name, tmp_p
 
     graph = definitions(RECIPES / f"{name}.yaml", tmp_path / "lake")
     keys = {key.path[-1] for key in graph.resolve_asset_graph().get_all_asset_keys()}
-    assert [model for model in MADE["demo"] if model in keys] == MADE[name]
+    models = [found.name for found in STAGES if found.kind == "model"]
+    assert [model for model in models if model in keys] == MADE[name]
     assert ("release_candidate" in keys) == ("endpoint" in keys) == (name != "models_only")
     steps = {step.key.split("__")[-1] for step in create_execution_plan(graph.resolve_job_def("train")).steps}
     assert steps >= set(MADE[name]) | {"length_report", "evaluation_report"}

@@ -31,6 +31,9 @@ class Launcher:
         return {}
 
 
+UNMERGED = frozenset({"merge"})
+
+
 @pytest.fixture
 def materialized(tmp_path):
     """materialized(policy, settings): the worker's jobs of the stages after the student."""
@@ -54,7 +57,7 @@ def materialized(tmp_path):
 
 
 def test_the_student_drafts_for_its_quantized_teacher(materialized):
-    jobs, registry = materialized(ModelPolicy(drafter_from="student_model"), speculator_settings(architecture="draft_model"))
+    jobs, registry = materialized(ModelPolicy(UNMERGED, drafter_from="student_model"), speculator_settings(architecture="draft_model"))
     assert jobs["quantize"] == {"model": "sft_model"}
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset", "draft_model": "student_model"}
     assert jobs["evaluate"] == {
@@ -69,7 +72,7 @@ def test_a_small_model_from_a_directory_leaves_the_student_on_its_way(materializ
     small = tmp_path / "small"
     small.mkdir()
     (small / "config.json").write_text("{}")
-    jobs, registry = materialized(ModelPolicy(), speculator_settings(architecture="draft_model", draft_model=str(small)))
+    jobs, registry = materialized(ModelPolicy(UNMERGED), speculator_settings(architecture="draft_model", draft_model=str(small)))
     assert jobs["quantize"] == {"model": "student_model"}
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset"}
     assert "draft_model" not in jobs["evaluate"]
@@ -77,7 +80,7 @@ def test_a_small_model_from_a_directory_leaves_the_student_on_its_way(materializ
 
 
 def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
-    jobs, registry = materialized(ModelPolicy(drafter_from="base_model"), speculator_settings(architecture="mtp"))
+    jobs, registry = materialized(ModelPolicy(UNMERGED, drafter_from="base_model"), speculator_settings(architecture="mtp"))
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset", "mtp_layer": "base_model"}
     assert "draft_model" not in jobs["evaluate"]
     assert "tutor/base_model" in {item.name for item in registry.current("model", "speculator").inputs}

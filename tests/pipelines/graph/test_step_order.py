@@ -18,7 +18,7 @@ DRAFTERS = {
     "the student": "speculator: {architecture: draft_model}\n",
     "the base's own layer": "speculator: {architecture: mtp}\n",
 }
-Choice = namedtuple("Choice", "sft student quantize release judge drafter")
+Choice = namedtuple("Choice", "sft student quantize release judge drafter merge", defaults=[""])
 
 
 def makes_sense(choice: Choice) -> bool:
@@ -29,15 +29,19 @@ def makes_sense(choice: Choice) -> bool:
 
 EVERY = [Choice(*choice[:4], False, choice[4]) for choice in product(*[(True, False)] * 4, DRAFTERS)]
 SWITCHES = [choice for choice in EVERY if makes_sense(choice)]
+MERGED = [choice._replace(merge=merge) for choice in (SWITCHES[0], next(one for one in SWITCHES if not one.student))
+          for merge in ("merge: {weights: search}\n", "merge: {method: slerp}\n")]
+MERGED += [next(one for one in SWITCHES if not one.sft)._replace(merge="merge: {models: [base, ./one]}\n")]
 JUDGED = [choice._replace(judge=True) for choice in SWITCHES[:2]]  # the judge scores rows before any model reads them
 
 
 def recipe_of(tmp_path, choice: Choice) -> Path:
     (tmp_path / "mimo").mkdir()
+    (tmp_path / "one").mkdir()
     text = RECIPE.format(base="./mimo" if choice.drafter == "the base's own layer" else "tiny") + DRAFTERS[choice.drafter]
     for section in ("sft", "student", "quantize", "release"):
         text += "" if getattr(choice, section) else f"{section}: {{enabled: false}}\n"
-    text += JUDGE if choice.judge else ""
+    text += (JUDGE if choice.judge else "") + choice.merge
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(text)
     return recipe
@@ -70,7 +74,7 @@ def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choic
     assert len(refused.value.problems) == 1 and wanted in refused.value.problems[0].sentence
 
 
-@pytest.mark.parametrize("choice", SWITCHES + JUDGED, ids=str)
+@pytest.mark.parametrize("choice", SWITCHES + JUDGED + MERGED, ids=str)
 def test_a_step_waits_for_what_its_asset_reads(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
     assets = graph.resolve_asset_graph()

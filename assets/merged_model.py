@@ -1,0 +1,37 @@
+"""merged_model: the fine-tuned model merged with its base or with other models of its shape."""
+
+import dagster as dg
+
+from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.merging.settings import MergeSettings
+from resources.artefacts.source_digest import source_digest
+from resources.releasing.model_policy import ModelPolicy
+from resources.stages import parent_of
+from resources.workshop.workshop import Workshop
+
+
+@dg.asset(
+    deps=[parent_of("merged_model"), "base_model", "sft_dataset"], group_name=MODELS,
+    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    code_version=source_digest("model_ops/operations/merge.py")[:12],
+)
+def merged_model(
+    context: dg.AssetExecutionContext,
+    workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
+    merge_settings: dg.ResourceParam[MergeSettings],
+) -> dg.MaterializeResult:
+    """The fine-tuned model merged with its base model or with other models of the same shape, after `merge:` in the recipe.
+
+    Made from `sft_model`, `base_model` and the directories that the recipe lists; a search of weights measures candidates on
+    validation rows of `sft_dataset`. Lies in `models/<workload>/merged_model/<version>/` in the Hugging Face layout.
+    """
+    inputs = {"model": workshop.current("model", policy.source_of("merged_model"))}
+    base = workshop.current("model", "base_model")
+    if merge_settings.reads_base and base.version != inputs["model"].version:
+        inputs["base"] = base
+    if merge_settings.weights == "search":
+        inputs["dataset"] = workshop.current("dataset", "sft_dataset")
+    manifest = workshop.train("merged_model", "merge", merge_settings, inputs, context, outside=merge_settings.directories)
+    return shown(manifest, workshop)
