@@ -24,10 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
-from model_ops.batch import IGNORED
 from model_ops.errors import ModelError
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import HELD_OUT, LONG_CONTEXT, PAIRED, Measurement
@@ -35,17 +33,14 @@ from model_ops.evaluation.recovery_interval import loss_increase_interval, recov
 from model_ops.evaluation.scored_model import scored_model
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
-from model_ops.losses.chunked_head import Head
-from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.models.model_directory import load_tokenizer, read_config
 from model_ops.models.shallower import layer_list
-from model_ops.objectives.divergences import generalised_jsd
-from model_ops.objectives.teacher_cache import ROWS_AT_ONCE, CachedBatch, TeacherCache, with_tail
+from model_ops.objectives.row_divergences import RowDivergence, mean_divergence, row_divergences
+from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.progress import Progress
 from model_ops.training.conversations import read_documents
 from model_ops.training.documents import Document
 from model_ops.training.likelihood import RowLoss, held_out_loss, mean_loss
-from model_ops.training.packing import to_batches
 from model_ops.training.validation import first_documents
 
 TOP_K = 128
@@ -55,16 +50,6 @@ LONG_CONTEXTS, FEWEST_LONG = 8, 2
 WORST_ROWS = 10
 COSTLY = 0.005
 """Divergence in nats a token from which blocks are measured: half of what the gate of 0.99 lets a loss grow."""
-
-
-@dataclass(frozen=True)
-class RowDivergence:
-    """Sums over a row's answer tokens. divergence in nats; agreed: tokens whose likeliest token is the reference's."""
-
-    row_id: str
-    divergence: float
-    agreed: int
-    tokens: int
 
 
 @dataclass
@@ -163,7 +148,7 @@ def _measured(job: Job, settings: EvaluateSettings, documents: list[Document], l
     rows = row_divergences(target, taught)
     losses.append(_losses(target, long))
     blocks = []
-    if _mean(rows) >= COSTLY:
+    if mean_divergence(rows) >= COSTLY:
         blocks = block_costs(target, job.inputs["reference"], first_documents(taught, BLOCK_TOKENS), progress)
     return {"rows": [list(asdict(row).values()) for row in rows], "long": losses, "blocks": blocks}
 
@@ -180,55 +165,19 @@ def _reports(progress: Progress, phase: str):
     return after_batch
 
 
-@torch.no_grad()
-def row_divergences(model: nn.Module, documents: Sequence[Document]) -> list[RowDivergence]:
-    """KL(reference || model) of each row. documents: with the reference's cached distributions (TeacherCache.added_to); a row
-    may have several."""
-    model.eval()
-    head, device = Head.of(model), next(model.parameters()).device
-    found = {document.row_id: RowDivergence(document.row_id, 0.0, 0, 0) for document in documents}
-    for batch in to_batches(documents, kind=CachedBatch):
-        batch = batch.to(device)
-        kept = (batch.labels != IGNORED).nonzero()[:, 0]
-        lengths = torch.tensor(batch.document_lengths, device=device)
-        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[kept]
-        states, values, agreed = last_hidden(model, batch)[kept], [], []
-        for first in range(0, len(kept), ROWS_AT_ONCE):
-            where = kept[first:first + ROWS_AT_ONCE]
-            log_q = torch.log_softmax(head.logits(states[first:first + ROWS_AT_ONCE]).float(), -1)
-            likely = batch.teacher_ids[where]
-            bucket_p, bucket_q = with_tail(batch.teacher_logs[where].float()), with_tail(log_q.gather(1, likely))
-            values.append(generalised_jsd(bucket_p, bucket_q, 0.0, gradient_wanted=False)[0])
-            agreed.append(log_q.argmax(-1) == likely[:, 0])
-        if not values:
-            continue
-        sums = torch.zeros(len(lengths), dtype=torch.float64, device=device).index_add_(0, owner, torch.cat(values).double())
-        same = torch.zeros(len(lengths), dtype=torch.float64, device=device).index_add_(0, owner, torch.cat(agreed).double())
-        counts = torch.bincount(owner, minlength=len(lengths))
-        for row_id, each in zip(batch.row_ids, zip(sums.tolist(), same.tolist(), counts.tolist(), strict=True), strict=True):
-            before = found[row_id]
-            found[row_id] = RowDivergence(row_id, before.divergence + each[0], before.agreed + round(each[1]),
-                                          before.tokens + each[2])
-    return list(found.values())
-
-
 def block_costs(target: nn.Module, reference: Path, documents: Sequence[Document],
                 progress: Progress) -> list[dict[str, Any]]:
     """For each block, the costliest first: the divergence in nats a token that is gone when it has its unquantized weights."""
     float_blocks = layer_list(scored_model(reference))[1]
-    blocks, whole = layer_list(target)[1], _mean(row_divergences(target, documents))
+    blocks, whole = layer_list(target)[1], mean_divergence(row_divergences(target, documents))
     found = []
     for index, exact in enumerate(float_blocks):
         progress.report("blocks", index, len(blocks), "blocks")
         progress.stop_if_requested()
         quantized, blocks[index] = blocks[index], exact
-        found.append({"block": index, "cost": whole - _mean(row_divergences(target, documents))})
+        found.append({"block": index, "cost": whole - mean_divergence(row_divergences(target, documents))})
         blocks[index] = quantized
     return sorted(found, key=lambda each: -each["cost"])
-
-
-def _mean(rows: Sequence[RowDivergence]) -> float:
-    return sum(row.divergence for row in rows) / max(1, sum(row.tokens for row in rows))
 
 
 def _of_rows(rows: list[RowDivergence], seed: int) -> list[Measurement]:

@@ -164,7 +164,7 @@ def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[
         if not (name in matrices and quantization.covers(layer)):
             shapes[name] = shape
             continue
-        for part, (dtype, size) in quantization.scheme.stored(*shape).items():
+        for part, (dtype, size) in quantization.scheme_of(layer).stored(*shape).items():
             stored = f"{layer}.{part}"
             shapes[stored] = size
             tensor = tensors.get(stored)

@@ -55,6 +55,8 @@ NOT_FINITE = "holds values that are not finite; train the model again"
 
 
 CacheScales = Mapping[str, tuple[float, float]]
+Schemes = Mapping[str, Scheme]
+"""Layer in the checkpoint -> its scheme, of the layers that are quantized."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     measured, told = calibrate(job, settings, scheme, progress) if settings.calibrates else (Measured(), {})
     if settings.distil.enabled:
         config, headers, layers = _read(source)
-        _output_layout(source, headers, layers, scheme, config["model_type"])
+        _output_layout(source, headers, layers, of_each_layer(scheme, layers), config["model_type"])
         codes, numbers = distil_rounding(job, settings.distil, scheme, layers, progress)
         measured, told = replace(measured, codes=codes), told | numbers
     told |= quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, measured.codes, measured.cache,
@@ -90,7 +92,7 @@ def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme, progress: Pr
     be quantized or no row can calibrate."""
     source = job.inputs["model"]
     config, headers, layers = _read(source)
-    _output_layout(source, headers, layers, scheme, config["model_type"])
+    _output_layout(source, headers, layers, of_each_layer(scheme, layers), config["model_type"])
     if "dataset" not in job.inputs:
         raise ModelError("method gptq, scheme nvfp4 and kv_cache need a dataset to calibrate with: give one, or set "
                          "quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
@@ -128,19 +130,20 @@ def calibration_dtype(headers: dict[str, TensorHeader]) -> torch.dtype:
     return torch.bfloat16 if any(header.dtype in ("BF16", "F16") for header in headers.values()) else torch.float32
 
 
-def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme = SCHEMES["w8a8"],
+def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme | Schemes = SCHEMES["w8a8"],
                        mtp_layer: bool = False, calibrated: Calibrated | None = None, cache: CacheScales | None = None,
                        inputs: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Writes the quantized copy of a model directory. mtp_layer: config.json says, too, that a multi-token-prediction layer
-    that is served with this model is not quantized. calibrated: the stored tensors of some layers; others are rounded. cache:
-    attention module -> scales of its keys and values in an FP8 cache (None: the cache is not quantized). inputs: layer ->
-    largest absolute input, for schemes with a fixed scale of activations.
+    """Writes the quantized copy of a model directory. scheme: of all layers, or of each layer that is quantized. mtp_layer:
+    config.json says, too, that a multi-token-prediction layer that is served with this model is not quantized. calibrated: the
+    stored tensors of some layers; others are rounded. cache: attention module -> scales of its keys and values in an FP8 cache
+    (None: the cache is not quantized). inputs: layer -> largest absolute input, for schemes with a fixed scale of activations.
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.
     """
     config, headers, layers = _read(source)
-    layout = _output_layout(source, headers, layers, scheme, config["model_type"])
+    schemes = of_each_layer(scheme, layers)
+    layout = _output_layout(source, headers, layers, schemes, config["model_type"])
     scales = {f"{layer}.{part}": scale for layer, pair in (cache or {}).items()
               for part, scale in zip(SCALES, pair, strict=True)}
     layout |= dict.fromkeys(scales, ("F32", (1,)))
@@ -151,19 +154,35 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
             shutil.copyfile(path, output / path.name)
     errors: list[float] = []
     with renamed_when_complete(output / "model.safetensors") as temporary:
-        encoded = _quantized_tensors(headers, layers, scheme, errors, progress, calibrated, _joined(inputs or {}, layers))
+        encoded = _quantized_tensors(headers, layers, schemes, errors, progress, calibrated, _joined(inputs or {}, layers))
         written = write_stream(temporary, layout, itertools.chain(encoded, (
             (name, struct.pack("<f", scale)) for name, scale in scales.items())))
     (output / "config.json").write_text(json.dumps(config, indent=2))
-    announce(scheme, output, ["lm_head", *layers.kept, *([unquantized_layer(config)] if mtp_layer else [])], bool(scales))
+    ignored = ["lm_head", *layers.kept, *(layer for layer in layers.matrices if layer not in schemes),
+               *([unquantized_layer(config)] if mtp_layer else [])]
+    announce(_targets(schemes, layers), output, ignored, bool(scales))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     return {
         "bytes_before": before,
         "bytes_after": written,
         "size_share": written / before,
         "tensors_quantized": len(errors),
-        "largest_relative_error": max(errors),
+        "largest_relative_error": max(errors, default=0.0),
     }
+
+
+def of_each_layer(scheme: Scheme | Schemes, layers: BlockLayers) -> Schemes:
+    """The scheme of each layer that is quantized."""
+    return dict.fromkeys(layers.matrices, scheme) if isinstance(scheme, Scheme) else scheme
+
+
+def _targets(schemes: Schemes, layers: BlockLayers) -> dict[Scheme, list[str]]:
+    """Each scheme with its layers: the class of all of them where there is one scheme, their names where there are more."""
+    groups: dict[Scheme, list[str]] = {}
+    for layer in layers.matrices:
+        if layer in schemes:
+            groups.setdefault(schemes[layer], []).append(layer)
+    return groups if len(groups) > 1 else {scheme: ["Linear"] for scheme in groups}
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, TensorHeader], BlockLayers]:
@@ -193,7 +212,7 @@ def _checked_config(source: Path) -> dict[str, Any]:
     return config
 
 
-def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, kind: str) -> Layout:
+def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: BlockLayers, schemes: Schemes, kind: str) -> Layout:
     if not layers.matrices:
         raise ModelError(f"{source} is a {kind} model, and its blocks hold no Linear layer to quantize")
     layout: Layout = {}
@@ -203,7 +222,7 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
                 raise ModelError(f"{source}: {name} is {header.dtype} {list(header.shape)}, not a float matrix, "
                                  "and cannot be quantized")
             try:
-                stored = scheme.stored(*header.shape)
+                stored = _stored(schemes.get(_layer(name)), header)
             except ModelError as error:
                 raise ModelError(f"{source}: {name}: {error}") from error
             layout.update({_stored_as(name, part): kind for part, kind in stored.items()})
@@ -217,11 +236,17 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
         raise ModelError(f"{source} lacks {missing[0]}.weight, which its config.json requires; copy the model again")
     for joined in fused_layers(layers.matrices):
         for layer in joined[:-1]:
-            if layers.matrices[layer][0] % scheme.output_block:
+            block = schemes[layer].output_block if layer in schemes else 1
+            if layers.matrices[layer][0] % block:
                 raise ModelError(f"{source}: {layer} has {layers.matrices[layer][0]} outputs, no multiple of the "
-                                 f"{scheme.output_block} that share a scale, and servers join it with {joined[-1]}: choose "
+                                 f"{block} that share a scale, and servers join it with {joined[-1]}: choose "
                                  "scheme fp8")
     return layout
+
+
+def _stored(scheme: Scheme | None, header: TensorHeader) -> Layout:
+    """The tensors that a layer is stored as. None: it stays as it is."""
+    return {"weight": (header.dtype, header.shape)} if scheme is None else scheme.stored(*header.shape)
 
 
 def _largest(headers: dict[str, TensorHeader], layers: BlockLayers) -> dict[str, float]:
@@ -255,14 +280,15 @@ def _stored_as(weight: str, part: str) -> str:
     return f"{weight.removesuffix('weight')}{part}"
 
 
-def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, scheme: Scheme, errors: list[float],
+def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, schemes: Schemes, errors: list[float],
                        progress: Progress, calibrated: Calibrated | None,
                        inputs: Mapping[str, float]) -> Iterator[tuple[str, bytes]]:
-    layer, device = scheme.load_layer(), training_device()
-    largest = _largest(headers, layers) if scheme.shares_range else {}
+    device = training_device()
+    largest = _largest(headers, layers) if any(scheme.shares_range for scheme in schemes.values()) else {}
     for done, (name, header) in enumerate(headers.items(), start=1):
-        if _layer(name) in layers.matrices:
-            weight = _weight(header)
+        scheme = schemes.get(_layer(name))
+        if scheme is not None:
+            layer, weight = scheme.load_layer(), _weight(header)
             if not torch.isfinite(weight).all():
                 raise ModelError(f"{header.file}: {name} {NOT_FINITE}")
             if calibrated is not None and _layer(name) in calibrated.files:

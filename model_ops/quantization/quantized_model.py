@@ -91,11 +91,11 @@ def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype
                 directory: Path) -> tuple[dict[str, QuantizedLinear], dict[str, str]]:
     """Replaces the layers that are quantized. Returns them by name, and the names of the model by those of the checkpoint where
     the two differ (layers and tensors)."""
-    kind, layers, names = quantization.scheme.load_layer(), {}, dict(found.renamed)
+    layers, names = {}, dict(found.renamed)
 
     def layer_of(name: str, bias: bool) -> QuantizedLinear:
-        out_features, in_features = found.matrices[name]
-        return kind(in_features, out_features, bias, dtype, quantization.scheme.stored(out_features, in_features))
+        (out_features, in_features), scheme = found.matrices[name], quantization.scheme_of(name)
+        return scheme.load_layer()(in_features, out_features, bias, dtype, scheme.stored(out_features, in_features))
 
     for stored, name in found.linear.items():
         if quantization.covers(stored):

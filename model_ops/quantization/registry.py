@@ -1,7 +1,7 @@
 """Finds a quantization scheme by name or by a directory's config.json. Importing this module imports no torch.
 
     quantization = quantization_of(config)               # None for float weights
-    quantization.scheme.name, quantization.covers("model.layers.0.mlp.up_proj")
+    quantization.scheme_of("model.layers.0.mlp.up_proj")      # its Scheme; None: not quantized
 
 `schemes/__init__.py` lists the schemes.
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from model_ops.errors import ModelError
 from model_ops.quantization import schemes
-from model_ops.quantization.scheme import Scheme
+from model_ops.quantization.scheme import Scheme, read_alike
 
 SCHEMES: dict[str, Scheme] = {found.name: found for found in vars(schemes).values() if isinstance(found, Scheme)}
 """Name in recipes -> scheme, in the order of messages and docs."""
@@ -23,19 +24,27 @@ SCHEMES: dict[str, Scheme] = {found.name: found for found in vars(schemes).value
 
 @dataclass(frozen=True)
 class Quantization:
-    """How a directory's weights are quantized, and which of its Linear layers are."""
+    """How a directory's weights are quantized, and which of its Linear layers are. groups: schemes with the layers that each
+    is for."""
 
-    scheme: Scheme
-    targets: tuple[str, ...]
+    groups: tuple[tuple[Scheme, tuple[str, ...]], ...]
     ignore: tuple[str, ...]
     cache: bool = False
     """Whether keys and values are cached as float8 (`model_ops.quantization.kv_cache`)."""
 
+    def scheme_of(self, layer: str) -> Scheme | None:
+        """The scheme of a Linear layer, by its name; None if it is not quantized. Targets and exceptions are read as
+        compressed-tensors does: `re:` begins a pattern for the start of a name, anything else is a whole name or the class
+        `Linear`; a whole name comes before a pattern, and a pattern before the class."""
+        if any(_closeness(layer, ignored) for ignored in self.ignore):
+            return None
+        found = [(max(map(partial(_closeness, layer), targets), default=0), scheme) for scheme, targets in self.groups]
+        closest = max(found, key=lambda each: each[0], default=(0, None))
+        return closest[1] if closest[0] else None
+
     def covers(self, layer: str) -> bool:
-        """Whether a Linear layer is quantized, by its name. Targets and exceptions are read as compressed-tensors does:
-        `re:` begins a pattern for the start of a name, anything else is a whole name or the class `Linear`."""
-        return any(_matches(layer, target) for target in self.targets) and not any(
-            _matches(layer, ignored) for ignored in self.ignore)
+        """Whether a Linear layer is quantized, by its name."""
+        return self.scheme_of(layer) is not None
 
 
 def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
@@ -43,14 +52,24 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
     found = config.get("quantization_config")
     if found is None:
         return None
-    scheme = next((scheme for scheme in SCHEMES.values() if scheme.recognises(found)), None)
-    if scheme is None:
+    schemes = _schemes_of(found)
+    if not schemes:
         known = ", ".join(scheme.title for scheme in SCHEMES.values())
         raise ModelError(f"quantization_config describes {_summary(found)}, which is not read here; known in "
                          f"compressed-tensors layout: {known}")
-    (group,) = found["config_groups"].values()
-    return Quantization(scheme, _patterns(group.get("targets") or ["Linear"], "targets"),
-                        _patterns(found.get("ignore") or [], "ignore"), found.get("kv_cache_scheme") is not None)
+    groups = tuple((scheme, _patterns(group.get("targets") or ["Linear"], "targets"))
+                   for scheme, group in zip(schemes, found["config_groups"].values(), strict=True))
+    return Quantization(groups, _patterns(found.get("ignore") or [], "ignore"), found.get("kv_cache_scheme") is not None)
+
+
+def _schemes_of(found: Any) -> list[Scheme]:
+    """The scheme of each group; none if one is unknown, or if something else is in the way."""
+    if not read_alike(found):
+        return []
+    groups = found["config_groups"].values()
+    schemes = [next((scheme for scheme in SCHEMES.values() if scheme.describes(group, found.get("format"))), None)
+               for group in groups]
+    return [] if None in schemes else schemes
 
 
 def _patterns(listed: Any, key: str) -> tuple[str, ...]:
@@ -66,10 +85,11 @@ def _patterns(listed: Any, key: str) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _matches(layer: str, pattern: str) -> bool:
+def _closeness(layer: str, pattern: str) -> int:
+    """How closely a pattern names a layer: 3 by its whole name, 2 by a pattern, 1 by its class; 0: not at all."""
     if pattern.startswith("re:"):
-        return re.match(pattern.removeprefix("re:"), layer) is not None
-    return pattern in (layer, "Linear")
+        return 2 if re.match(pattern.removeprefix("re:"), layer) is not None else 0
+    return 3 if pattern == layer else int(pattern == "Linear")
 
 
 def _summary(config: Any) -> str:

@@ -77,18 +77,33 @@ class Scheme:
     output_block: int = 1
     input_scale: str | None = None
 
-    def recognises(self, config: Any) -> bool:
-        """Whether a quantization_config describes this scheme: one group of layers, same weights, activations and format,
-        no transforms, no sparsity, no other quantized KV cache than FP8_CACHE."""
+    def describes(self, group: Any, default_format: str | None = None) -> bool:
+        """Whether a group of a quantization_config describes this scheme: same weights, activations and format.
+        default_format: of groups that name none."""
         try:
-            (group,) = config["config_groups"].values()
-            return (config.get("quant_method") == "compressed-tensors"
-                    and (group.get("format") or config.get("format")) == self.format
+            return ((group.get("format") or default_format) == self.format
                     and Precision.read(group["weights"]) == self.weights
                     and Precision.read(group.get("input_activations")) == self.activations
-                    and group.get("output_activations") is None
-                    and Precision.read(config.get("kv_cache_scheme")) in (None, FP8_CACHE)
-                    and not (config.get("transform_config") or {}).get("config_groups")
-                    and (config.get("sparsity_config") or {}).get("format", "dense") == "dense")
+                    and group.get("output_activations") is None)
         except (KeyError, TypeError, ValueError, AttributeError):
             return False
+
+    def recognises(self, config: Any) -> bool:
+        """Whether a quantization_config describes this scheme for all layers: one group, and nothing else that changes
+        results."""
+        if not read_alike(config):
+            return False
+        groups = list(config["config_groups"].values())
+        return len(groups) == 1 and self.describes(groups[0], config.get("format"))
+
+
+def read_alike(config: Any) -> bool:
+    """Whether the groups of a quantization_config say all of it: no transforms, no sparsity, no other quantized KV cache than
+    FP8_CACHE."""
+    try:
+        return (config.get("quant_method") == "compressed-tensors" and len(config["config_groups"].values()) > 0
+                and Precision.read(config.get("kv_cache_scheme")) in (None, FP8_CACHE)
+                and not (config.get("transform_config") or {}).get("config_groups")
+                and (config.get("sparsity_config") or {}).get("format", "dense") == "dense")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False

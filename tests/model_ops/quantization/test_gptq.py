@@ -176,7 +176,7 @@ def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, tmp_path):
     assert metrics["calibration_rows"] == 20 and metrics["tensors_quantized"] == 3 * 7
     assert metrics["output_error"] < 0.8 * metrics["output_error_rounded"]
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert quantization_of(config).scheme.name == "w4a16_g32"
+    assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj").name == "w4a16_g32"
     assert verify_weights(config, read_directory(tmp_path / "out")) == []
     ids = torch.arange(5, 40)[None]
     ours = load_quantized(tmp_path / "out", torch.float32)(ids).logits

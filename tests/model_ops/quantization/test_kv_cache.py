@@ -90,7 +90,7 @@ def test_config_and_tensors_are_what_servers_read(quantized):
     config = json.loads((quantized / "config.json").read_text())
     found = QuantizationConfig(**config["quantization_config"]).kv_cache_scheme
     assert (found.num_bits, found.type, found.strategy, found.symmetric, found.dynamic) == (8, "float", "tensor", True, False)
-    assert quantization_of(config).scheme.name == "w8a16_channel" and quantization_of(config).cache
+    assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj").name == "w8a16_channel" and quantization_of(config).cache
     headers = read_directory(quantized)
     for name in LAYERS:
         assert (headers[f"{name}.k_scale"].dtype, headers[f"{name}.v_scale"].shape) == ("F32", (1,))

@@ -129,7 +129,8 @@ def test_transformers_reads_what_is_written(name, tmp_path):
                initializer_range=0.1).save_pretrained(tmp_path / "source")
     quantize_directory(tmp_path / "source", tmp_path / "q", Progress(), SCHEMES[name])
     config = json.loads((tmp_path / "q/config.json").read_text())
-    assert quantization_of(config).scheme is SCHEMES[name] and verify_weights(config, read_directory(tmp_path / "q")) == []
+    assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj") is SCHEMES[name]
+    assert verify_weights(config, read_directory(tmp_path / "q")) == []
     ids, dtype = torch.arange(3, 20)[None], torch.bfloat16 if "fp4" in name else torch.float32
     with torch.no_grad():
         ours = load_quantized(tmp_path / "q", dtype)(ids).logits.float()
@@ -147,7 +148,7 @@ def test_the_library_reads_the_config_of_a_quantized_directory(source, tmp_path)
     assert (found["quant_method"], found["format"], found["ignore"]) == ("compressed-tensors", "int-quantized", ["lm_head"])
     before = json.loads((source / "config.json").read_text())
     assert {name: config[name] for name in before} == before and quantization_of(before) is None
-    assert quantization_of(config).scheme.name == "w8a8"
+    assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj").name == "w8a8"
 
 
 @pytest.mark.parametrize("config", [WRITTEN_BY_HAND, LLM_COMPRESSOR], ids=["before", "llm-compressor"])
@@ -184,7 +185,7 @@ def test_layers_that_a_config_leaves_out_stay_floats(source, tmp_path):
     {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "attn_head"}},
     {"transform_config": {"config_groups": {"u": {}}}}, {"sparsity_config": {"format": "sparse-24-bitmask"}},
     {"config_groups": {}}, {"config_groups": {"a": WRITTEN_BY_HAND["config_groups"]["group_0"],
-                                              "b": WRITTEN_BY_HAND["config_groups"]["group_0"]}}])
+                                              "b": {"targets": ["Linear"], "weights": {"num_bits": 3}}}}])
 def test_other_schemes_are_refused_by_name(change):
     config = json.loads(json.dumps(WRITTEN_BY_HAND))
     for group in config["config_groups"].values():
@@ -207,7 +208,7 @@ def test_a_new_scheme_quantizes_loads_decodes_and_is_verified(source, tmp_path, 
     monkeypatch.setitem(registry.SCHEMES, "w8a16", W8A16)
     quantize_directory(source, tmp_path / "q", Progress(), scheme=W8A16)
     config = json.loads((tmp_path / "q/config.json").read_text())
-    assert quantization_of(config).scheme is W8A16
+    assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj") is W8A16
     assert config["quantization_config"]["config_groups"]["group_0"]["input_activations"] is None
     assert verify_weights(config, read_directory(tmp_path / "q")) == []
     model = load_quantized(tmp_path / "q", torch.float32)
