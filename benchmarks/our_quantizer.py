@@ -42,7 +42,8 @@ def main() -> None:
         documents = [Document(str(number), np.array(row), np.ones(len(row), bool)) for number, row in enumerate(rows)]
         model = load_model(source, dtype=calibration_dtype(read_directory(source))).requires_grad_(False)
         layers = block_layers(model_of_config(read_config(source)))
-        found = calibrated_weights(model, layers.linear, scheme.load_layer(), to_batches(documents), output / ".work")
+        found = calibrated_weights(model, layers.linear, dict.fromkeys(layers.linear, scheme), to_batches(documents),
+                                   output / ".work")
         told = {"output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                 "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
     quantize_directory(source, output, Progress(), scheme, calibrated=found)

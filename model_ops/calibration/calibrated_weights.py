@@ -1,6 +1,9 @@
-"""The int4 codes of a model's Linear layers, chosen by GPTQ for what the layers read in calibration rows.
+"""The codes of a model's Linear layers, those of int4 chosen by GPTQ for what the layers read in calibration rows.
 
-    stored = calibrated_weights(model, layers, kind, batches, folder)     # layer in the checkpoint -> its stored tensors
+    found = calibrated_weights(model, linear, schemes, batches, folder)
+    found.stored(layer, parts)                                  # a layer's stored tensors, by its name in the checkpoint
+
+Layers of other schemes are rounded to the nearest, in their turn: later blocks are calibrated on what they will read.
 
 Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block twice.
 """
@@ -20,7 +23,8 @@ from model_ops.atomic_files import renamed_when_complete
 from model_ops.batch import Batch
 from model_ops.calibration.walk import Block, walk
 from model_ops.quantization.gptq import gptq
-from model_ops.quantization.int4_linear import Int4Linear, group_scales
+from model_ops.quantization.int4_linear import group_scales
+from model_ops.quantization.scheme import Scheme
 
 
 @dataclass(frozen=True)
@@ -50,29 +54,32 @@ class Calibrated:
             return {part: tensors.get_tensor(f"{layer}.{part}") for part in parts}
 
 
-def calibrated_weights(model: PreTrainedModel, linear: Mapping[str, str], kind: type[Int4Linear], batches: Sequence[Batch],
-                       folder: Path, after_block: Callable[[int, int], None] | None = None) -> Calibrated:
-    """Chooses codes block by block. linear: layer in the checkpoint -> module. The model's weights become the quantized ones.
+def calibrated_weights(model: PreTrainedModel, linear: Mapping[str, str], schemes: Mapping[str, Scheme],
+                       batches: Sequence[Batch], folder: Path,
+                       after_block: Callable[[int, int], None] | None = None) -> Calibrated:
+    """Chooses codes block by block. linear: layer in the checkpoint -> module. schemes: layer -> its scheme; layers without one
+    stay as they are. The model's weights become the quantized ones.
 
     after_block(blocks done, blocks in all).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    names = {module: layer for layer, module in linear.items()}
+    names = {module: layer for layer, module in linear.items() if layer in schemes}
     files, errors = {}, []
     for block in walk(model, batches, names):
         file = folder / f"block-{block.index}.safetensors"
         if file.exists():
             tensors = load_file(file)
-            for module in block.layers:
-                layer = names[module]
-                parts = {part: tensors[f"{layer}.{part}"] for part in ("weight_packed", "weight_scale", "weight_shape")}
-                block.replace(module, kind.decode(parts))
+            for module, layer in block.layers.items():
+                scheme = schemes[names[module]]
+                parts = {part: tensors[f"{names[module]}.{part}"] for part in scheme.stored(*layer.weight.shape)}
+                block.replace(module, scheme.load_layer().decode(parts))
         else:
             tensors = {}
-            for module, stored, error in _of_block(block, kind):
+            for module, stored, error in _of_block(block, {module: schemes[names[module]] for module in block.layers}):
                 tensors |= {f"{names[module]}.{part}": tensor.cpu().contiguous() for part, tensor in stored.items()}
-                errors.append(LayerError(names[module], *error))
-                block.replace(module, kind.decode(stored))
+                if error is not None:
+                    errors.append(LayerError(names[module], *error))
+                block.replace(module, schemes[names[module]].load_layer().decode(stored))
             with renamed_when_complete(file) as temporary:
                 save_file(tensors, temporary)
         files |= {names[module]: file for module in block.layers}
@@ -81,14 +88,17 @@ def calibrated_weights(model: PreTrainedModel, linear: Mapping[str, str], kind: 
     return Calibrated(files, errors)
 
 
-def _of_block(block: Block, kind: type[Int4Linear]):
-    """(module, stored tensors, (error of rounding, error of GPTQ)) of every layer. Layers with one input are one matrix."""
-    moments = block.moments()
-    together: dict[int, list[str]] = {}
-    for module in block.layers:
-        together.setdefault(id(moments[module]), []).append(module)
+def _of_block(block: Block, schemes: Mapping[str, Scheme]):
+    """(module, stored tensors, (error of rounding, error of GPTQ) or None) of every layer. Layers of one scheme that read the
+    same tensor are one matrix."""
+    together: dict[tuple[int, str], list[str]] = {}
+    for module, scheme in schemes.items():
+        if scheme.calibrated:
+            together.setdefault((id(block.moments()[module]), scheme.name), []).append(module)
+        else:
+            yield module, scheme.load_layer().encode(block.layers[module].weight.detach().float()), None
     for modules in together.values():
-        moment = moments[modules[0]]
+        kind, moment = schemes[modules[0]].load_layer(), block.moments()[modules[0]]
         weight = torch.cat([block.layers[module].weight.detach().float() for module in modules])
         scales = group_scales(weight, kind.GROUP_SIZE, moment.diagonal())
         codes = gptq(weight, moment, scales)

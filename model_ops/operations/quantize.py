@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from model_ops.atomic_files import renamed_when_complete
+from model_ops.calibration.auto_schemes import AutoPlan
 from model_ops.calibration.cache_scales import cache_scales
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
 from model_ops.calibration.distil_rounding import distil_rounding
@@ -38,7 +39,7 @@ from model_ops.models.gguf_file import FILE as GGUF_FILE
 from model_ops.models.gguf_file import check_gguf, write_gguf
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
-from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
 from model_ops.progress import Progress
 from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
 from model_ops.quantization.compressed_tensors_config import announce
@@ -63,6 +64,7 @@ Schemes = Mapping[str, Scheme]
 class Measured:
     """What calibration rows say; the parameters of `quantize_directory`."""
 
+    scheme: Scheme | Schemes
     codes: Calibrated | None = None
     cache: CacheScales | None = None
     inputs: dict[str, float] | None = None
@@ -71,32 +73,38 @@ class Measured:
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
-    source, scheme = job.inputs["model"], SCHEMES[settings.scheme]
+    source = job.inputs["model"]
     if settings.gguf:
         check_gguf(source)
-    measured, told = calibrate(job, settings, scheme, progress) if settings.calibrates else (Measured(), {})
+    measured, told = calibrate(job, settings, progress) if settings.calibrates else (Measured(SCHEMES[settings.scheme]), {})
     if settings.distil.enabled:
         config, headers, layers = _read(source)
-        _output_layout(source, headers, layers, of_each_layer(scheme, layers), config["model_type"])
-        codes, numbers = distil_rounding(job, settings.distil, scheme, layers, progress)
+        _output_layout(source, headers, layers, of_each_layer(measured.scheme, layers), config["model_type"])
+        codes, numbers = distil_rounding(job, settings.distil, measured.scheme, layers, progress)
         measured, told = replace(measured, codes=codes), told | numbers
-    told |= quantize_directory(source, job.output, progress, scheme, settings.mtp_layer, measured.codes, measured.cache,
-                               measured.inputs)
+    told |= quantize_directory(source, job.output, progress, measured.scheme, settings.mtp_layer, measured.codes,
+                               measured.cache, measured.inputs)
     if settings.gguf:
         told["gguf_bytes"] = write_gguf(source, job.output / GGUF_FILE)
     return told
 
 
-def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme, progress: Progress) -> tuple[Measured, dict[str, Any]]:
+def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple[Measured, dict[str, Any]]:
     """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if the directory cannot
     be quantized or no row can calibrate."""
     source = job.inputs["model"]
     config, headers, layers = _read(source)
-    _output_layout(source, headers, layers, of_each_layer(scheme, layers), config["model_type"])
+    plan, scheme = None, None
+    if settings.scheme == AUTO:
+        options = [None if name == FLOAT else SCHEMES[name] for name in dict.fromkeys(settings.candidates)]
+        plan = AutoPlan.of(layers, headers, options, settings.budget)
+    else:
+        scheme = SCHEMES[settings.scheme]
+    _output_layout(source, headers, layers, {} if plan else of_each_layer(scheme, layers), config["model_type"])
     if "dataset" not in job.inputs:
-        raise ModelError("method gptq, scheme nvfp4 and kv_cache need a dataset to calibrate with: give one, or set "
+        raise ModelError("method gptq, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give one, or set "
                          "quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
-    if scheme.input_scale and layers.experts:
+    if scheme is not None and scheme.input_scale and layers.experts:
         raise ModelError(f"{source} has experts, and what they read is not measured here for scheme {scheme.name}: choose "
                          "nvfp4a16")
     cached = cache_layers(layers.matrices) if settings.kv_cache else []
@@ -112,17 +120,21 @@ def calibrate(job: Job, settings: QuantizeSettings, scheme: Scheme, progress: Pr
 
     batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents, batch_tokens)]
     cache = cache_scales(model, cached, batches) if cached else None
-    inputs = input_ranges(model, layers.linear, batches) if scheme.input_scale else None
+    inputs = input_ranges(model, layers.linear, batches) if scheme is not None and scheme.input_scale else None
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
-    if settings.resolved().method != "gptq":
-        return Measured(None, cache, inputs), told
-    found = calibrated_weights(model, layers.linear, scheme.load_layer(), batches, job.output / ".work" / "blocks", after_block)
+    work = job.output / ".work"
+    if plan is not None:
+        scheme, numbers = plan.choose(model, documents, work / "auto", progress)
+        told |= numbers
+    if settings.method != "gptq":
+        return Measured(scheme, None, cache, inputs), told
+    found = calibrated_weights(model, layers.linear, of_each_layer(scheme, layers), batches, work / "blocks", after_block)
     if found.errors:
         worst = max(found.errors, key=lambda error: error.calibrated)
         told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
                  "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                  "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
-    return Measured(found, cache, inputs), told
+    return Measured(scheme, found, cache, inputs), told
 
 
 def calibration_dtype(headers: dict[str, TensorHeader]) -> torch.dtype:

@@ -10,17 +10,26 @@ from model_ops.calibration.distil_rounding_settings import DistilRoundingSetting
 from model_ops.quantization.registry import SCHEMES
 from model_ops.settings import Seed, Settings
 
+AUTO, FLOAT = "auto", "float"
+ALONE = tuple(name for name, scheme in SCHEMES.items() if not scheme.shares_range and scheme.input_scale is None)
+"""Schemes that say how one layer is stored without looking at another one, or at rows."""
+
 
 class QuantizeSettings(Settings):
     """Post-training quantization in the compressed-tensors layout."""
 
     enabled: bool = Field(True, description="false: the model is served as it was trained, without quantization")
-    scheme: Literal[tuple(SCHEMES)] = Field(
-        "w8a8", description="w8a8: int8 weights per output channel, int8 activations per token. w4a16: int4 weights, a scale "
-        "for each 128 inputs of a channel (w4a16_g64, w4a16_g32: 64, 32). w8a16: int8 weights in groups of "
-        "128 (w8a16_channel: per channel). fp8: float8 weights per channel, float8 activations per token. fp8_block: float8 "
-        "weights in blocks of 128 x 128, activations in groups of 128. nvfp4, mxfp4: float4 weights and activations in groups "
-        "of 16 or 32 (nvfp4a16, mxfp4a16: weights only)")
+    scheme: Literal[(*SCHEMES, AUTO)] = Field(
+        "w8a8", description="auto: for each layer one of `candidates`, so that all cost least within `budget`. w8a8: int8 "
+        "weights per output channel, int8 activations per token. w4a16: int4 weights, a scale for each 128 inputs of a channel "
+        "(w4a16_g64, w4a16_g32: 64, 32). w8a16: int8 weights in groups of 128 (w8a16_channel: per channel). fp8: float8 "
+        "weights per channel, float8 activations per token. fp8_block: float8 weights in blocks of 128 x 128, activations in groups of "
+        "128. nvfp4, mxfp4: float4 weights and activations in groups of 16 or 32 (nvfp4a16, mxfp4a16: weights only)")
+    budget: float | None = Field(
+        None, gt=0, lt=1, description="auto: bytes of the released weights, embeddings included, over their bytes in bfloat16")
+    candidates: list[Literal[(*ALONE, FLOAT)]] = Field(
+        ["w4a16", "w4a16_g32", "w8a16", FLOAT], min_length=2, description="auto: schemes of which each layer gets one. float: "
+        "it stays bfloat16. The endpoint has to load all of them")
     method: Literal["gptq", "rtn"] | None = Field(
         None, description="gptq: weights are rounded one column after another, and later columns make up for the error on "
         "calibration rows (int4 only). rtn: each is rounded to the nearest. Left out: gptq for int4, rtn for all others")
@@ -42,7 +51,7 @@ class QuantizeSettings(Settings):
 
     @model_validator(mode="after")
     def _a_scheme_that_calibrates(self):
-        if self.method == "gptq" and not SCHEMES[self.scheme].calibrated:
+        if self.method == "gptq" and not self.calibrated:
             able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.calibrated)
             raise ValueError(f"method is gptq, but scheme {self.scheme} rounds to nearest: leave method out, or choose one of "
                              f"{able}")
@@ -53,15 +62,36 @@ class QuantizeSettings(Settings):
         if self.distil.enabled and self.method == "gptq":
             raise ValueError("distil trains weights for rounding to nearest, and method gptq rounds in another way: leave "
                              "method out, or set distil.enabled to false")
+        if self.distil.enabled and self.scheme == AUTO:
+            raise ValueError("distil trains for one scheme of all layers, and scheme is auto: name a scheme, or set "
+                             "distil.enabled to false")
         if self.distil.enabled and SCHEMES[self.scheme].shares_range:
             raise ValueError(f"distil trains each matrix by itself, and matrices of scheme {self.scheme} share a scale: choose "
                              "mxfp4a16 or w4a16, or set distil.enabled to false")
         return self
 
+    @model_validator(mode="after")
+    def _a_budget_for_auto(self):
+        if (self.scheme == AUTO) != (self.budget is not None):
+            raise ValueError("scheme auto needs a budget: give one, such as 0.4" if self.scheme == AUTO else
+                             f"budget is for scheme auto, and scheme is {self.scheme}: leave budget out, or choose auto")
+        return self
+
+    @property
+    def schemes(self) -> list[str]:
+        """The schemes that layers may get."""
+        return [name for name in dict.fromkeys(self.candidates) if name != FLOAT] if self.scheme == AUTO else [self.scheme]
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether codes of a layer may be chosen by what it reads."""
+        return any(SCHEMES[name].calibrated for name in self.schemes)
+
     @property
     def calibrates(self) -> bool:
         """Whether the model is shown rows of a dataset before it is quantized."""
-        return self.resolved().method == "gptq" or self.kv_cache is not None or SCHEMES[self.scheme].input_scale is not None
+        return (self.resolved().method == "gptq" or self.kv_cache is not None or self.scheme == AUTO
+                or any(SCHEMES[name].input_scale is not None for name in self.schemes))
 
     @property
     def reads_rows(self) -> bool:
@@ -70,5 +100,5 @@ class QuantizeSettings(Settings):
 
     def resolved(self):
         """The settings with `method` filled by the scheme."""
-        calibrated = SCHEMES[self.scheme].calibrated and not self.distil.enabled
+        calibrated = self.calibrated and not self.distil.enabled
         return self.model_copy(update={"method": self.method or ("gptq" if calibrated else "rtn")})

@@ -104,11 +104,12 @@ def check_serving(recipe: Recipe) -> list[Finding]:
     if recipe.release.serve_on is None or not recipe.quantize.enabled:
         return []
     place, scheme = parse_place(recipe.release.serve_on), recipe.quantize.scheme
+    coarser = [name for name in recipe.quantize.schemes if keeps_activations(name, place)]
     if place.server == LLAMA_CPP:
         return [warning("serving", f"{place} serves the Q8_0 file, and the evaluation measures scheme {scheme}",
                         "compare the two, or choose scheme w8a16, whose error is the most alike")]
-    if keeps_activations(scheme, place):
-        return [warning("serving", f"{place} loads the weights of scheme {scheme} and leaves activations in 16 bits: the "
+    if coarser:
+        return [warning("serving", f"{place} loads the weights of scheme {coarser[0]} and leaves activations in 16 bits: the "
                         "evaluation, which quantizes them, understates the endpoint", "leave it so, or choose a scheme without "
                         "quantized activations, such as w4a16")]
     return [ok("serving", f"{place} loads scheme {scheme}")]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from model_ops.merging.settings import TRAINED
+from model_ops.operations.quantize_settings import AUTO
 from model_ops.quantization.servers import LLAMA_CPP, cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
@@ -40,8 +41,9 @@ def _what_is_served(recipe: RecipeFields) -> Broken:
         if not (recipe.quantize.enabled and recipe.quantize.gguf):
             yield "release.serve_on", f"{place} reads GGUF files only: set quantize: {{gguf: true}}"
     elif place and recipe.quantize.enabled:
-        if refused := why_not(recipe.quantize.scheme, place):
-            yield "quantize.scheme", refused
+        for scheme in recipe.quantize.schemes:
+            if refused := why_not(scheme, place):
+                yield "quantize.candidates" if recipe.quantize.scheme == AUTO else "quantize.scheme", refused
         if recipe.quantize.kv_cache and (refused := cache_why_not(place)):
             yield "quantize.kv_cache", refused
 

@@ -93,7 +93,12 @@ def said(folder, more):
     ("sft: {gradient_clip: .nan}", "sft.gradient_clip: it holds .nan; give a number above 0"),
     ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
     ("quantize: {scheme: w8a9}", "quantize.scheme: it holds 'w8a9'; give one of fp8, fp8_block, mxfp4, mxfp4a16, "
-     "nvfp4, nvfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel; did you mean w8a8?"),
+     "nvfp4, nvfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, auto; did you mean "
+     "w8a8?"),
+    ("quantize: {scheme: auto}", "quantize: scheme auto needs a budget: give one, such as 0.4"),
+    ("quantize: {scheme: auto, budget: 0.4, candidates: [w4a16, w8a16]}\nrelease: {serve_on: vllm/cpu}",
+     "quantize.candidates: vllm/cpu does not load scheme w8a16: choose w8a8, w4a16, w4a16_g64, w4a16_g32 or fp8 (w8a16 is loaded "
+     "by vllm on GPU from 7.5; sglang on GPU from 8.0; transformers on any GPU, x86 CPU)"),
     ("sft: {optimizer: adam}", "sft.optimizer: it holds 'adam'; give one of adamw, adamw_8bit, muon; did you mean adamw?"),
     ("preference: {enabled: true}", "preference.enabled: it holds true, but this version does not have the stage; leave it out"),
     ("automation: {retrain: {cron: 99 3 * * *}}", "automation.retrain.cron: the minute of a cron schedule is 0 to 59, not 99; "
