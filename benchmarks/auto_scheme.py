@@ -4,13 +4,13 @@
     python -m benchmarks.auto_scheme --quick       # few rows: the figures mean nothing
 
 Model ../shared/models/house. Calibration: 256 of GSM8K's training questions with answers; held out: 300 test questions. For
-every uniform scheme the budget of `auto` is its own size; candidates are int4 in groups of 128, 64 and 32, int8 in groups of
-128, and bfloat16. Both sides round int4 by GPTQ with the same rows. (At the size of groups of 128, the smallest candidate, there
-is no choice.)
+every uniform scheme the budget of `auto` is its own size; candidates are int4 in groups of 128, 64 and 32, int8 in groups
+of 128, and bfloat16. Both sides round int4 by GPTQ with the same rows. (At the size of groups of 128, the smallest
+candidate, there is no choice.)
 
-divergence: KL(float || quantized) in nats per held-out answer token (128 likeliest tokens and one bucket), of the uniform scheme
-and of auto. gain: 1 - auto over uniform, with the 95 % interval of a paired bootstrap over rows. bytes: of both; auto's are at
-most the uniform scheme's. distilled: the same model after 60 steps of training before rounding (quantize.distil, learning rate
+divergence: KL(float || quantized) in nats per held-out answer token (128 likeliest tokens and one bucket), of the uniform
+scheme and of auto. gain: 1 - auto over uniform, with the 95 % interval of a paired bootstrap over rows. bytes: of both; auto's
+are at most the uniform scheme's. distilled: the same model after 60 steps of training before rounding (quantize.distil, learning rate
 1e-4, 4,096 tokens a step), rounded to nearest.
 """
 
@@ -103,8 +103,9 @@ class Bench:
         if settings["scheme"] == "auto" and before:  # what a unit costs does not depend on the budget
             (output / ".work" / "auto").mkdir(parents=True)
             shutil.copyfile(before[-1], output / ".work" / "auto" / "costs.json")
-        told = quantize.run(Job(operation="quantize", output=output, inputs={"model": self.model, "dataset": self.folder / rows},
-                                settings={"calibration_rows": ROWS, "calibration_length": LENGTH, **settings}), Progress())
+        inputs = {"model": self.model, "dataset": self.folder / rows}
+        told = quantize.run(Job(operation="quantize", output=output, inputs=inputs, settings={
+            "calibration_rows": ROWS, "calibration_length": LENGTH, **settings}), Progress())
         size = sum(len(header.read()) for header in read_directory(output).values())
         return row_divergences(scored_model(output), self.taught), size, told
 
