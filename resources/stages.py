@@ -72,6 +72,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("curated_interactions", "dataset", "traffic", "curate", demo_seconds=8),
     Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", demo_seconds=5),
     Stage("served_answers", "dataset", "datasets", "build_served_answers", demo_seconds=2),
+    Stage("teacher_answers", "dataset", "datasets", "ask_teacher", switch="teacher"),
     Stage("base_model", "model", "models", "tiny_base", role="base", demo_seconds=165),
     Stage("length_report", "dataset", "models", "measure_lengths", demo_seconds=8),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
