@@ -78,6 +78,8 @@ def _what_is_merged(recipe: RecipeFields) -> Broken:
 def _who_is_taught(recipe: RecipeFields) -> Broken:
     if recipe.teacher is None:
         return
+    if recipe.teacher.judged and recipe.curation.judge is None:
+        yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
     learners = ("sft", "student") if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
     if all(name in recipe.policy.off for name in learners):
         yield "teacher.trains", (

@@ -95,6 +95,14 @@ teacher:
   max_cost: 20
 """),
     Section("teacher.price", "teacher.price", ""),
+    Section("teacher.verify", "teacher.verify", "With `answers` above 1: rejection sampling.", """\
+teacher:
+  base_url: http://localhost:8000/v1
+  model: big-model
+  licence: apache-2.0
+  answers: 4
+  verify: {kind: number}
+"""),
     Section("merge", "merge", "Leave the key out to merge nothing. [merging.md](merging.md) explains the methods.", """\
 merge: {method: linear, models: [sft, base], weights: [0.7, 0.3]}
 """),

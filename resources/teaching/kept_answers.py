@@ -36,6 +36,12 @@ class KeptAnswer:
     answer_tokens: int
     cost: float
 
+    @property
+    def message_text(self) -> str:
+        """The message as JSON, to compare answers; "" without one."""
+        return "" if self.message is None else json.dumps({**self.message, "tool_calls": [
+            call["function"] for call in self.message.get("tool_calls") or []]}, sort_keys=True)
+
 
 def request_key(model: str, messages: list[dict[str, Any]], tools: Any, sampling: dict[str, Any], sample: int = 0) -> str:
     """Names a request by its content. sample: number of the answer, where a request is asked several times."""

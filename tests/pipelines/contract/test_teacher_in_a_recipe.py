@@ -32,6 +32,7 @@ def test_who_learns_the_answers(tmp_path, trains, sft, student):
 @pytest.mark.parametrize(("content", "said"), [
     ({"teacher": {**TEACHER, "trains": "student"}, "student": {"enabled": False}}, "nobody would learn the answers"),
     ({"teacher": {key: value for key, value in TEACHER.items() if key != "licence"}}, "licence"),
+    ({"teacher": {**TEACHER, "verify": {"kind": "judge"}}}, "set curation.judge, or choose another kind"),
     ({"teacher": {**TEACHER, "max_cost": 3}}, "price is not"),
     ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
 ])
@@ -66,11 +67,11 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
         recipe = read_recipe({**BARE, "teacher": {**TEACHER, "base_url": f"{address}/v1", "most_failed": 0.5, "trains": "sft",
                                                   "retries": 0}}, tmp_path)
         given = {"workshop": Workshop(registry, launcher, threads=1), "policy": recipe.policy, "sft_settings": recipe.sft,
-                 "teacher_settings": recipe.teacher, "student_settings": recipe.student}
+                 "teacher_settings": recipe.teacher, "student_settings": recipe.student, "curation_settings": recipe.curation}
         assets = [teacher_answers.teacher_answers, sft_model.sft_model, student_model.student_model]
         assert dg.materialize([assets[0], assets[1]], resources={
             name: value for name, value in given.items() if name != "student_settings"}).success
-        dg.materialize([assets[0]], resources={name: given[name] for name in ("workshop", "teacher_settings")})
+        dg.materialize([assets[0]], resources={name: given[name] for name in ("workshop", "teacher_settings", "curation_settings")})
         assert len(seen) == 4  # the second run reuses the dataset
     taught, model = registry.current("dataset", "teacher_answers"), registry.current("model", "sft_model")
     assert launcher.jobs["sft"] == {"model": "base_model", "dataset": "teacher_answers"}
