@@ -56,14 +56,14 @@ class Summary:
     evaluation: dict[str, Any]
     models: dict[str, Manifest]
     has_drafter: bool
-    teachers: Sequence[Manifest] = ()
-    """Datasets of teachers' answers that the models were trained on."""
     serving: Serving | None = None
     """How the drafter is served: adds notes about it to its section."""
     gates: Sequence[GateResult] = ()
     release: str = ""
     """The release's version."""
     measured_at: datetime | None = None
+    teachers: Sequence[Manifest] = ()
+    """Datasets of teachers' answers that the models were trained on."""
 
     def sections(self) -> list[Section]:
         found = [self._gates()] if self.gates else []

@@ -1,6 +1,7 @@
 """The section `teacher` of a recipe: who learns, what the stages take, what the catalog and the release's report show."""
 
 import json
+from types import SimpleNamespace
 
 import dagster as dg
 import duckdb
@@ -8,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from loopback import loopback
 
-from assets import sft_model, student_model, teacher_answers
+from assets import evaluation_report, sft_model, student_model, teacher_answers
 from pipelines.contract.recipe import RecipeError, read_recipe
 from resources.artefacts.registry import Registry
 from resources.lake import Lake
+from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.summary import Summary
 from resources.workshop.workshop import Workshop
 from tests.resources.teaching.test_teacher_answers import asks, dataset_of, echo
@@ -40,6 +42,13 @@ def test_a_teacher_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, 
     with pytest.raises(RecipeError) as refused:
         read_recipe({**BARE, **content}, tmp_path)
     assert said in str(refused.value) and "secret" not in str(refused.value) and len(refused.value.problems) == 1
+
+
+@pytest.mark.parametrize(("taught", "passed"), [(frozenset({"sft_model"}), True), (frozenset(), False)])
+def test_the_log_s_loss_is_no_judge_of_a_taught_model(taught, passed):
+    workshop = SimpleNamespace(current=lambda kind, name: SimpleNamespace(metrics={"loss_base": 2.0, "loss_sft": 3.0}))
+    check = evaluation_report.fine_tuning_helped.node_def.compute_fn.decorated_fn
+    assert check(workshop, ModelPolicy(taught=taught)).passed == passed
 
 
 class Launcher:
