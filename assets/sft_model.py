@@ -13,7 +13,7 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("sft_model"), "sft_dataset", "served_answers", "length_report"], group_name=MODELS,
+    deps=[parent_of("sft_model"), "sft_dataset", "served_answers", "teacher_answers", "length_report"], group_name=MODELS,
     kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/sft.py")[:12],
 )
@@ -26,11 +26,13 @@ def sft_model(
 ) -> dg.MaterializeResult:
     """The base model fine-tuned on the assistant's turns of `sft_dataset`.
 
-    Made from `base_model` and `sft_dataset`; `sft:` in the recipe says how (full, LoRA or QLoRA). Lies in
+    Made from `base_model` and `sft_dataset`, or `teacher_answers`; `sft:` in the recipe says how (full, LoRA or QLoRA). Lies in
     `models/<workload>/sft_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each step).
     """
     model = workshop.current("model", policy.source_of("sft_model"))
-    inputs = {"model": model, "dataset": workshop.current("dataset", "sft_dataset"),
-              "served": workshop.current("dataset", "served_answers")}
+    rows = policy.rows_of("sft_model")
+    inputs = {"model": model, "dataset": workshop.current("dataset", rows)}
+    if rows == "sft_dataset":  # token ids of logged answers say nothing of a teacher's
+        inputs["served"] = workshop.current("dataset", "served_answers")
     manifest = workshop.train("sft_model", "sft", config.applied_to(sft_settings), inputs, context)
     return shown(manifest, workshop)

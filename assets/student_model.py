@@ -13,7 +13,7 @@ from resources.workshop.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("student_model"), "sft_dataset", "served_answers", "length_report"], group_name=MODELS,
+    deps=[parent_of("student_model"), "sft_dataset", "served_answers", "teacher_answers", "length_report"], group_name=MODELS,
     kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/distill.py")[:12],
 )
@@ -26,11 +26,14 @@ def student_model(
 ) -> dg.MaterializeResult:
     """A smaller model: the layers of the fine-tuned model that matter most, distilled from it on `sft_dataset`.
 
-    It learns the teacher's whole distributions, not only its answers. Made from `sft_model` and `sft_dataset`; `student:` in
-    the recipe says how deep it is. Lies in `models/<workload>/student_model/<version>/` in the Hugging Face layout.
+    It learns the teacher's whole distributions, not only its answers. Made from the fine-tuned model (or its merge) and
+    `sft_dataset`, or `teacher_answers`; `student:` in the recipe says how deep it is. Lies in
+    `models/<workload>/student_model/<version>/` in the Hugging Face layout.
     """
     teacher = workshop.current("model", policy.source_of("student_model"))
-    inputs = {"teacher": teacher, "dataset": workshop.current("dataset", "sft_dataset"),
-              "served": workshop.current("dataset", "served_answers")}
+    rows = policy.rows_of("student_model")
+    inputs = {"teacher": teacher, "dataset": workshop.current("dataset", rows)}
+    if rows == "sft_dataset":  # token ids of logged answers say nothing of a teacher's
+        inputs["served"] = workshop.current("dataset", "served_answers")
     manifest = workshop.train("student_model", "distill", config.applied_to(student_settings), inputs, context)
     return shown(manifest, workshop)

@@ -10,8 +10,8 @@ candidate, there is no choice.)
 
 divergence: KL(float || quantized) in nats per held-out answer token (128 likeliest tokens and one bucket), of the uniform
 scheme and of auto. gain: 1 - auto over uniform, with the 95 % interval of a paired bootstrap over rows. bytes: of both; auto's
-are at most the uniform scheme's. distilled: the same model after 60 steps of training before rounding (quantize.distil, learning rate
-1e-4, 4,096 tokens a step), rounded to nearest.
+are at most the uniform scheme's. distilled: the same model after 60 steps of training before rounding (quantize.distil,
+learning rate 1e-4, 4,096 tokens a step), rounded to nearest.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
@@ -62,6 +63,21 @@ class OpenAiApi:
         """One request with a JSON body. With preload_content=False, the caller reads and releases the reply."""
         return self._pool.request(method, self.base_url + path, body=None if body is None else json.dumps(body).encode(),
                                   headers=self._headers, redirect=False, preload_content=preload_content)
+
+
+    def read(self, response: urllib3.BaseHTTPResponse, most_bytes: int, timeout_s: float) -> bytes | None:
+        """Content of a reply that was requested with preload_content=False; None if it is longer, or takes longer in all."""
+        until = time.monotonic() + timeout_s
+        parts: list[bytes] = []
+        size = 0
+        while part := response.read1(1 << 16):
+            parts.append(part)
+            size += len(part)
+            if size > most_bytes or time.monotonic() > until:
+                response.close()
+                return None
+        response.release_conn()
+        return b"".join(parts)
 
 
 class _Retry(urllib3.Retry):

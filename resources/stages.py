@@ -45,6 +45,8 @@ class Stage:
     """Models that a drafter can begin from, besides its target, if the recipe says so."""
     also_reads: tuple[str, ...] = ()
     """Models that it reads besides the one that it starts from."""
+    opt_in: bool = False
+    """Whether it is off until a recipe names it; `status` lists it only where it is on."""
     is_daily: bool = False
     """Whether it has daily partitions (UTC) and belongs to the job `logs`."""
     demo_seconds: int | None = None
@@ -72,12 +74,13 @@ STAGES: tuple[Stage, ...] = (
     Stage("curated_interactions", "dataset", "traffic", "curate", demo_seconds=8),
     Stage("sft_dataset", "dataset", "datasets", "build_sft_dataset", demo_seconds=5),
     Stage("served_answers", "dataset", "datasets", "build_served_answers", demo_seconds=2),
+    Stage("teacher_answers", "dataset", "datasets", "ask_teacher", switch="teacher", opt_in=True),
     Stage("base_model", "model", "models", "tiny_base", role="base", demo_seconds=165),
     Stage("length_report", "dataset", "models", "measure_lengths", demo_seconds=8),
     Stage("sft_model", "model", "models", "sft", role="sft", takes_model_as="model", section="sft", switch="sft",
           demo_seconds=175),
     Stage("merged_model", "model", "models", "merge", role="merged", takes_model_as="model", switch="merge",
-          also_reads=("base_model",)),
+          also_reads=("base_model",), opt_in=True),
     Stage("student_model", "model", "models", "distill", role="student", takes_model_as="teacher", section="student",
           switch="student", demo_seconds=70),
     Stage("quantized_model", "model", "models", "quantize", role="quantized", takes_model_as="model", switch="quantize",

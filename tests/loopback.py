@@ -11,7 +11,7 @@ def loopback(answer, look=lambda path: (404, {})):
     """Yields (address, requests seen): each POST as {path, body, headers}.
 
     `answer(body, number)` says what a POST gets, `number` counting from 1, and `look(path)` what a GET gets: a status, and
-    text, or what becomes JSON.
+    text, or what becomes JSON; then headers, if any. The status 0 breaks the connection in the middle of the reply.
     """
     seen, lock = [], threading.Lock()
 
@@ -28,12 +28,15 @@ def loopback(answer, look=lambda path: (404, {})):
                 number = len(seen)
             self.reply(*answer(body, number))
 
-        def reply(self, status, content):
+        def reply(self, status, content, headers=None):
             data = (content if isinstance(content, str) else json.dumps(content)).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
+            self.send_response(status or 200)
+            self.send_header("Content-Length", str(len(data) if status else len(data) + 1))
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
+            self.close_connection = not status
 
         def log_message(self, *_):
             pass

@@ -25,12 +25,13 @@ from resources.releasing.endpoints import EndpointError
 from resources.releasing.release import ReleaseError
 from resources.releasing.release_names import UnsureNameError
 from resources.releasing.signature import SignatureError
+from resources.teaching.endpoint import TeacherError
 
 MISUSE = (RecipeError, LakeError, SourceError, CatalogError, InspectError, PlanError, SweepError, MeasureError,
           UnknownDevice, SignatureError, UnsureNameError, InitError, BaseModelError, UiError, UnknownRunError,
           NothingToShow)
 """Errors of a request that cannot be fulfilled: exit code 2."""
 
-FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, UnknownIdError, NothingFits,
-               ModelError, ServerEnded, StorageError, SweepFailed)
+FOUND_WRONG = (ManifestError, ReleaseError, EndpointError, EndpointLogError, JudgeError, TeacherError, UnknownIdError,
+               NothingFits, ModelError, ServerEnded, StorageError, SweepFailed)
 """Errors of a checked object: exit code 1."""

@@ -31,9 +31,13 @@ from resources.launching.tracking import TrackingKind, missing_package
 from resources.reading.sources import SourceSettings
 from resources.releasing.model_policy import ModelPolicy
 from resources.releasing.release import ReleaseSettings
-from resources.stages import STAGES, stage
+from resources.stages import STAGES, sections, stage
+from resources.teaching.settings import TeacherSettings
 
 _FIRST_YEAR = 2000
+
+TAUGHT = {found.name: section for section, found in sections().items()}
+"""Stages that can learn a teacher's answers -> their section."""
 
 
 def _as_date(value: Any) -> Any:
@@ -109,6 +113,8 @@ class RecipeFields(Settings):
     sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
     merge: MergeSettings | None = Field(
         None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged")
+    teacher: TeacherSettings | None = Field(
+        None, description="A model at an endpoint whose answers are learnt instead of the logged ones. Left out: none")
     preference: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Preference training; not in this version")
     rft: NotBuiltYet = Field(default_factory=NotBuiltYet, description="Reinforcement fine-tuning; not in this version")
     student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
@@ -140,7 +146,10 @@ class RecipeFields(Settings):
     def policy(self) -> ModelPolicy:
         """The recipe's models, and which model each starts from."""
         switches = {found.switch for found in STAGES if found.switch}
-        return ModelPolicy(frozenset(name for name in switches if not self._is_on(name)), self.drafter_from)
+        off = frozenset(name for name in switches if not self._is_on(name))
+        trains = self.teacher.trains if self.teacher else ""
+        taught = frozenset(name for name, section in TAUGHT.items() if trains in (section, "both"))
+        return ModelPolicy(off, self.drafter_from, taught)
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""

@@ -24,6 +24,7 @@ def broken_rules(recipe: RecipeFields) -> Broken:
     yield from _what_drafts(recipe)
     yield from _what_is_trained(recipe)
     yield from _what_is_merged(recipe)
+    yield from _who_is_taught(recipe)
     yield from _the_data(recipe)
 
 
@@ -88,6 +89,19 @@ def _what_is_merged(recipe: RecipeFields) -> Broken:
             f"{TRAINED} is missing, so the fine-tuned model would not be used; add it, or set sft.enabled to false")
     if not recipe.sft.enabled and TRAINED in merge.listed:
         yield "merge.models", f"it lists {TRAINED}, and sft.enabled is false; take {TRAINED} out, or enable sft"
+
+
+def _who_is_taught(recipe: RecipeFields) -> Broken:
+    if recipe.teacher is None:
+        return
+    if recipe.teacher.judged and recipe.curation.judge is None:
+        yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
+    learners = ("sft", "student") if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
+    if all(name in recipe.policy.off for name in learners):
+        yield "teacher.trains", (
+            f"it is {recipe.teacher.trains}, and {' and '.join(f'{name}.enabled' for name in learners)} "
+            f"{'is' if len(learners) == 1 else 'are'} false, so nobody would learn the answers; leave teacher out, or enable "
+            "one of them")
 
 
 def _the_data(recipe: RecipeFields) -> Broken:

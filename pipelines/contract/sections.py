@@ -84,6 +84,25 @@ sft:
   learning_rate: 2e-4
 """),
     Section("sft.lora", "sft.lora", ""),
+    Section("teacher", "teacher", "Leave the key out to learn the logged answers. [teachers.md](teachers.md) explains cost, "
+            "limits and failures.", """\
+teacher:
+  base_url: https://api.example.com/v1
+  model: big-model
+  api_key_env: TEACHER_API_KEY
+  licence: apache-2.0
+  price: {input: 0.5, output: 1.5}
+  max_cost: 20
+"""),
+    Section("teacher.price", "teacher.price", ""),
+    Section("teacher.verify", "teacher.verify", "With `answers` above 1: rejection sampling.", """\
+teacher:
+  base_url: http://localhost:8000/v1
+  model: big-model
+  licence: apache-2.0
+  answers: 4
+  verify: {kind: number}
+"""),
     Section("merge", "merge", "Leave the key out to merge nothing. [merging.md](merging.md) explains the methods.", """\
 merge: {method: linear, models: [sft, base], weights: [0.7, 0.3]}
 """),
@@ -168,8 +187,8 @@ with the YAML language server (VS Code, Neovim, ...) completes and checks the ke
 {switches}
 
 Any combination works that makes at least one model: `recipes/` has `drafter_only.yaml`, `quantize_only.yaml`,
-`distil_only.yaml`, `finetune_only.yaml`, `merged.yaml` and `models_only.yaml`. Everything else is always on.
-`merge`, `curation.judge` and `speculator.answers.endpoint` are off until they are given. `preference` and
+`distil_only.yaml`, `finetune_only.yaml`, `merged.yaml`, `taught.yaml` and `models_only.yaml`. Everything else is always on.
+`merge`, `teacher`, `curation.judge` and `speculator.answers.endpoint` are off until they are given. `preference` and
 `rft` name stages that this version does not have.
 
 ```yaml

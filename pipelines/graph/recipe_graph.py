@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 
 from assets.presentation import COMPARES
+from pipelines.contract.fields import TAUGHT
 from pipelines.contract.recipe import Recipe, load_recipe
 from pipelines.graph.clearing import clear_after
 from pipelines.graph.days import daily_partitions
@@ -82,6 +83,7 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "dataset_settings": (recipe.datasets.sft, "The recipe's `datasets.sft`: mix of sources, shares of the splits."),
         "tiny_settings": (recipe.tiny, "The recipe's `tiny`: a toy base model, trained by the run."),
         "sft_settings": (recipe.sft, "The recipe's `sft`: supervised fine-tuning."),
+        "teacher_settings": (recipe.teacher, "The recipe's `teacher`: an endpoint whose answers are learnt; None without one."),
         "merge_settings": (recipe.merge, "The recipe's `merge`: models, method and weights; None where nothing is merged."),
         "student_settings": (recipe.student, "The recipe's `student`: distillation into fewer layers."),
         "quantize_settings": (recipe.quantize, "The recipe's `quantize`: scheme and calibration."),
@@ -144,9 +146,12 @@ def _reads(spec: dg.AssetSpec, recipe: Recipe) -> Iterator[dg.AssetDep]:
 
 
 def _unread(stage: str, recipe: Recipe) -> set[str]:
-    """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with, and given
-    weights of a merge no rows to search with."""
+    """Datasets that a stage of this recipe does not look at: rounding to the nearest needs no rows to calibrate with, given
+    weights of a merge no rows to search with, and training reads either logged answers or a teacher's."""
     if stage == "quantized_model" and not recipe.quantize.reads_rows:
         return {"sft_dataset", "served_answers"}
+    if stage in TAUGHT:
+        of_the_other = {"sft_dataset": {"teacher_answers"}, "teacher_answers": {"sft_dataset", "served_answers"}}
+        return of_the_other[recipe.policy.rows_of(stage)]
     searches = recipe.merge is not None and recipe.merge.weights == "search"
     return {"sft_dataset"} if stage == "merged_model" and not searches else set()

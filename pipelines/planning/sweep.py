@@ -135,7 +135,7 @@ def sweep(recipe: Recipe, lake: Lake, stage: str, rates: Sequence[float], steps:
     operation, role, source = trained.operation, trained.takes_model_as, recipe.policy.source_of(trained.name)
     registry = Registry(lake, recipe.workload)
     inputs = {}
-    for name, kind, asset in ((role, "model", source), ("dataset", "dataset", "sft_dataset")):
+    for name, kind, asset in ((role, "model", source), ("dataset", "dataset", recipe.policy.rows_of(trained.name))):
         try:
             inputs[name] = registry.current(kind, asset)
         except ManifestError as error:

@@ -43,6 +43,7 @@ SOURCE_SECONDS = 10.0
 TABLES = ("interactions", "cleaned_interactions")
 STEPS = {found.artefact_name: found.name for found in artefact_stages()}
 """Artefact -> the step that makes it."""
+OPT_IN = {found.artefact_name for found in artefact_stages() if found.opt_in}
 
 State = Literal["current", "stale", "missing", "off"]
 
@@ -166,6 +167,8 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
     for name in [*STEPS, *(name for name in manifests if name not in STEPS)]:
         manifest = manifests.get(name)
         is_off = STEPS.get(name, name) in disabled
+        if manifest is None and name in OPT_IN and (is_off or (recipe is None and not disabled)):
+            continue
         if manifest is None:
             status.stages.append(StageStatus(name, "off" if is_off else "missing"))
             continue
@@ -186,7 +189,7 @@ def _workload(lake: Lake, workload: str, recipe: Recipe | None, seen: list[SeenR
 def _switched_off(lake: Lake, workload: str, manifests: dict[str, Manifest]) -> list[str]:
     """Stages that the recipe last run for a workload switches off; none if all artefacts exist or its file cannot be read."""
     place = last_run(lake, workload)
-    if place is None or manifests.keys() >= STEPS.keys():
+    if place is None or manifests.keys() >= STEPS.keys() - OPT_IN:
         return []
     from pipelines.contract.recipe import RecipeError, load_recipe
 

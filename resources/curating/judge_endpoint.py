@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +112,7 @@ class JudgeEndpoint:
             {"role": "system", "content": settings.prompt}, {"role": "user", "content": shown}]}
         try:
             response = self._api.request("POST", "/chat/completions", body, preload_content=False)
-            content = self._read(response)
+            content = self._api.read(response, _MOST_BYTES, settings.timeout_s)
         except urllib3.exceptions.HTTPError as error:
             self._silent += 1
             reason = getattr(error, "reason", None) or error
@@ -130,20 +129,6 @@ class JudgeEndpoint:
         if response.status != 200:
             return Reply(None, None, f"HTTP {response.status}", no_text=True)
         return Reply(None, None, "the reply does not end", no_text=True) if content is None else read_reply(content)
-
-    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes | None:
-        """A reply's content; None where it is too long or takes longer than the timeout."""
-        until = time.monotonic() + self.settings.timeout_s
-        parts: list[bytes] = []
-        size = 0
-        while part := response.read1(1 << 16):
-            parts.append(part)
-            size += len(part)
-            if size > _MOST_BYTES or time.monotonic() > until:
-                response.close()
-                return None
-        response.release_conn()
-        return b"".join(parts)
 
 
 def read_reply(content: bytes) -> Reply:

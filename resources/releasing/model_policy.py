@@ -22,10 +22,12 @@ class ModelPolicy:
     off: the switches (`Stage.switch`) that the recipe turns off.
     drafter_from: the model that the drafter begins from, besides its target; None if it begins untrained or from a directory.
     If this model is optional (the student), it is not on the way to the served model: it is trained to draft for its teacher.
+    taught: stages that learn a teacher's answers (teacher_answers) instead of the logged ones.
     """
 
     off: frozenset[str] = frozenset()
     drafter_from: str | None = None
+    taught: frozenset[str] = frozenset()
 
     @property
     def stages(self) -> list[str]:
@@ -47,6 +49,10 @@ class ModelPolicy:
         """A model that is trained only to draft; it is not on the way to the served model."""
         begun = stage(self.drafter_from) if self.drafter_from else None
         return begun.name if begun and begun.switch else None
+
+    def rows_of(self, name: str) -> str:
+        """The dataset that a stage is trained on."""
+        return "teacher_answers" if name in self.taught and "teacher" not in self.off else "sft_dataset"
 
     def source_of(self, name: str) -> str:
         """The model that a stage starts from: the nearest one before it."""

@@ -62,10 +62,12 @@ class Summary:
     release: str = ""
     """The release's version."""
     measured_at: datetime | None = None
+    teachers: Sequence[Manifest] = ()
+    """Datasets of teachers' answers that the models were trained on."""
 
     def sections(self) -> list[Section]:
         found = [self._gates()] if self.gates else []
-        found += [self._rows(), self._models(), *self._quantization()]
+        found += [self._rows(), *self._teachers(), self._models(), *self._quantization()]
         found += [self._tasks()] if self.evaluation.get("tasks") else []
         return found + ([self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else [])
 
@@ -121,6 +123,13 @@ class Summary:
             "Rows", ["stage", "rule", "records"], rows,
             "read = kept + dropped + quarantined. The tables decisions and quarantine give each record's reason.",
         )
+
+    def _teachers(self) -> list[Section]:
+        """The models at endpoints whose answers were learnt, with the licence that the recipe names."""
+        rows = [[manifest.config["model"], manifest.config["licence"], manifest.config["base_url"],
+                 f"{manifest.metrics['answered']:,}"] for manifest in self.teachers]
+        note = "Models whose answers were learnt instead of the logged ones. Check that the licence allows this use."
+        return [Section("Teachers", ["teacher", "licence of its answers", "endpoint", "rows"], rows, note)] if rows else []
 
     def _models(self) -> Section:
         rows = []
@@ -200,13 +209,16 @@ def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: 
     evaluation = registry.current("dataset", "evaluation_report")
     used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs
             if item.kind == "model" and not item.pinned}
+    models = {model.name: registry.version("model", model.name, used[model.name]) for model in model_chain()
+              if model.name in used}
+    learnt = {item.version for manifest in models.values() for item in manifest.inputs
+              if item.kind == "dataset" and item.name.endswith("/teacher_answers")}
     return Summary(
         workload=workload,
         records=RecordCounts.of(registry.current("dataset", "curated_interactions")),
         dataset=registry.current("dataset", "sft_dataset").metrics,
         evaluation=json.loads((registry.directory(evaluation) / "report.json").read_text()),
-        models={model.name: registry.version("model", model.name, used[model.name]) for model in model_chain()
-                if model.name in used},
+        models=models, teachers=[registry.version("dataset", "teacher_answers", version) for version in sorted(learnt)],
         has_drafter="speculator" in used,
         serving=serving, gates=gates, release=release, measured_at=evaluation.created_at,
     )

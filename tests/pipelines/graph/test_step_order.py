@@ -18,7 +18,7 @@ DRAFTERS = {
     "the student": "speculator: {architecture: draft_model}\n",
     "the base's own layer": "speculator: {architecture: mtp}\n",
 }
-Choice = namedtuple("Choice", "sft student quantize release judge drafter merge", defaults=[""])
+Choice = namedtuple("Choice", "sft student quantize release judge drafter more", defaults=[""])
 
 
 def makes_sense(choice: Choice) -> bool:
@@ -29,9 +29,11 @@ def makes_sense(choice: Choice) -> bool:
 
 EVERY = [Choice(*choice[:4], False, choice[4]) for choice in product(*[(True, False)] * 4, DRAFTERS)]
 SWITCHES = [choice for choice in EVERY if makes_sense(choice)]
-MERGED = [choice._replace(merge=merge) for choice in (SWITCHES[0], next(one for one in SWITCHES if not one.student))
-          for merge in ("merge: {weights: search}\n", "merge: {method: slerp}\n")]
-MERGED += [next(one for one in SWITCHES if not one.sft)._replace(merge="merge: {models: [base, ./one]}\n")]
+MERGED = [choice._replace(more=more) for choice in (SWITCHES[0], next(one for one in SWITCHES if not one.student))
+          for more in ("merge: {weights: search}\n", "merge: {method: slerp}\n")]
+MERGED += [next(one for one in SWITCHES if not one.sft)._replace(more="merge: {models: [base, ./one]}\n")]
+TEACHER = 'teacher: {{base_url: "http://localhost:8000/v1", model: big, licence: mit, trains: {}}}\n'
+TAUGHT = [SWITCHES[0]._replace(more=TEACHER.format(trains)) for trains in ("sft", "student", "both")]
 JUDGED = [choice._replace(judge=True) for choice in SWITCHES[:2]]  # the judge scores rows before any model reads them
 
 
@@ -41,7 +43,7 @@ def recipe_of(tmp_path, choice: Choice) -> Path:
     text = RECIPE.format(base="./mimo" if choice.drafter == "the base's own layer" else "tiny") + DRAFTERS[choice.drafter]
     for section in ("sft", "student", "quantize", "release"):
         text += "" if getattr(choice, section) else f"{section}: {{enabled: false}}\n"
-    text += (JUDGE if choice.judge else "") + choice.merge
+    text += (JUDGE if choice.judge else "") + choice.more
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(text)
     return recipe
@@ -74,7 +76,7 @@ def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choic
     assert len(refused.value.problems) == 1 and wanted in refused.value.problems[0].sentence
 
 
-@pytest.mark.parametrize("choice", SWITCHES + JUDGED + MERGED, ids=str)
+@pytest.mark.parametrize("choice", SWITCHES + JUDGED + MERGED + TAUGHT, ids=str)
 def test_a_step_waits_for_what_its_asset_reads(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
     assets = graph.resolve_asset_graph()
@@ -130,7 +132,7 @@ class RecordingWorkshop:
                         code=Code(revision="", dirty=False), environment={}, files=[])
 
 
-@pytest.mark.parametrize("choice", [choice for choice in SWITCHES if choice.release], ids=str)
+@pytest.mark.parametrize("choice", [choice for choice in SWITCHES + MERGED + TAUGHT if choice.release], ids=str)
 def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice):
     graph = graph_of(tmp_path, choice)
     workshop = RecordingWorkshop(Lake.open(tmp_path / "lake"))

@@ -219,3 +219,15 @@ def test_the_command(cli, lake, tmp_path):
     assert "3 current" in cli("status", "--lake", lake.root).stdout
     assert json.loads(cli("status", "--lake", lake.root, "--format", "json").stdout)["workloads"]
     assert "no lake at" in cli("status", "--lake", tmp_path / "nowhere", check=2).stderr
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_stage_that_a_recipe_has_to_name_is_listed_where_it_is_on(lake, tmp_path, named):
+    path = tmp_path / "recipe.yaml"
+    recipe = {"workload": "helper", "base_model": "tiny", "sources": {"logs": {"uri": "logs"}}}
+    path.write_text(yaml.safe_dump(recipe))
+    remember(lake, "helper", path)
+    assert "merged_model" not in text(lake, load_recipe(path) if named else None, width=140)
+    path.write_text(yaml.safe_dump({**recipe, "merge": {"method": "slerp"}}))
+    remember(lake, "helper", path)
+    assert "merged_model" in text(lake, load_recipe(path) if named else None, width=140)

@@ -1,0 +1,196 @@
+"""Asks a chat model behind an OpenAI-compatible endpoint, within its limits, and says what became of each request.
+
+    with TeacherEndpoint(settings) as endpoint:
+        reply = endpoint.ask(messages, tools, extra, bill)     # Reply(message, failure, finish_reason, prompt_tokens, ...)
+
+A busy server, a broken connection and a reply that is no chat completion are tried again after growing pauses or the time in
+Retry-After, which holds back all threads. Keys, addresses and models that are refused end the stage (TeacherError).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+
+from model_ops.openai_api import AGAIN, LONGEST_PAUSE_S, MissingKeyError, OpenAiApi
+from resources.teaching.budget import Bill
+from resources.teaching.pace import Pace
+from resources.teaching.settings import TeacherSettings
+
+MOST_BYTES = 16 << 20
+"""A longer reply is not read."""
+BYTES_PER_TOKEN = 3
+"""To foresee a prompt's tokens for the rate limit; the reply's usage corrects it."""
+FIRST_PAUSE_S = 0.5
+REFUSED = (401, 403, 404, 405)
+ASKED_AGAIN = ("no reply", "busy", "not JSON", "HTML instead of JSON", "no choices", "the reply is too long")
+"""Failures that another attempt may mend."""
+
+
+class TeacherError(Exception):
+    """The teacher cannot be used, or its answers cost too much; the message says what was kept, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """message: the assistant's message in the dataset's form, or None; then `failure` says why."""
+
+    message: dict[str, Any] | None
+    failure: str = ""
+    finish_reason: str = ""
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+
+    @property
+    def mendable(self) -> bool:
+        """Whether another attempt could succeed and this one cost nothing, so that nothing is kept of it."""
+        return self.failure in ASKED_AGAIN and not self.answer_tokens
+
+
+class TeacherEndpoint:
+    """One teacher; thread-safe. failed: failed attempts by kind, those that were repeated included."""
+
+    def __init__(self, settings: TeacherSettings, pace: Pace | None = None):
+        self.settings = settings
+        self.failed: Counter[str] = Counter()
+        self.without_usage = 0
+        self._pace = pace or Pace(settings.requests_per_minute, settings.tokens_per_minute)
+        self._lock, self._in_a_row = threading.Lock(), 0
+        try:
+            self._api = OpenAiApi.of(settings.model_copy(update={"retries": None}))
+        except MissingKeyError as error:
+            raise TeacherError(f"teacher: {error}") from error
+
+    def __enter__(self) -> TeacherEndpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._api.close()
+
+    @property
+    def gone(self) -> bool:
+        """Whether as many requests in a row failed, after all their attempts, as twice the requests at a time."""
+        return self._in_a_row >= 2 * self.settings.concurrency
+
+    def body(self, messages: list[dict[str, Any]], tools: Any, extra: dict[str, Any]) -> dict[str, Any]:
+        """The request as it is sent."""
+        asked = {**self.settings.sampling, **extra, "model": self.settings.model, "messages": messages}
+        return {**asked, "tools": tools} if tools else asked
+
+    def ask(self, body: dict[str, Any], bill: Bill) -> Reply:
+        """The answer to one request; every attempt's usage goes on the bill. Raises TeacherError where the server refuses the
+        key, the model or the address."""
+        size = len(json.dumps(body))
+        expected = size // BYTES_PER_TOKEN + self.settings.max_tokens
+        reply = Reply(None, "no reply")
+        for attempt in range(self.settings.retries + 1):
+            if self.gone:
+                break
+            self._pace.wait(expected)
+            reply, pause_s = self._attempt(body)
+            used = reply.prompt_tokens + reply.answer_tokens
+            if used or reply.message is None:
+                bill.usage(reply.prompt_tokens, reply.answer_tokens)
+            else:  # no usage: the most that it can have been, since a token has at least one byte
+                bill.usage(size, min(self.settings.max_tokens, len(json.dumps(reply.message))))
+            self._pace.correct(used - expected if used else 0)
+            if reply.failure:
+                with self._lock:
+                    self.failed[reply.failure] += 1
+            if not reply.mendable:
+                break
+            if attempt < self.settings.retries:
+                grown = FIRST_PAUSE_S * 2**attempt * random.uniform(1, 1.5)
+                seconds = min(LONGEST_PAUSE_S, grown if pause_s is None else pause_s)
+                if reply.failure == "busy":
+                    self._pace.hold(seconds)  # whoever asks next would be refused as well
+                else:
+                    time.sleep(seconds)
+        with self._lock:
+            self._in_a_row = self._in_a_row + 1 if reply.mendable else 0
+        return reply
+
+    def _attempt(self, body: dict[str, Any]) -> tuple[Reply, float | None]:
+        """One reply, and the seconds that the server asks to wait."""
+        try:
+            response = self._api.request("POST", "/chat/completions", body, preload_content=False)
+            content = self._api.read(response, MOST_BYTES, self.settings.timeout_s)
+        except urllib3.exceptions.HTTPError:
+            return Reply(None, "no reply"), None
+        if response.status in REFUSED:
+            raise TeacherError(f"teacher: {self.settings.base_url} refuses {self.settings.model} (HTTP {response.status}): "
+                               "check base_url, model and api_key_env; answers up to now are kept")
+        if response.status in AGAIN:
+            return Reply(None, "busy"), _seconds(response.headers.get("Retry-After"))
+        if response.status != 200:
+            return Reply(None, f"HTTP {response.status}"), None
+        if content is None:
+            return Reply(None, "the reply is too long"), None
+        found = read_reply(content)
+        if found.message is not None and not found.answer_tokens:
+            with self._lock:
+                self.without_usage += 1
+        return found, None
+
+
+def read_reply(content: bytes) -> Reply:
+    """The answer in a chat completion, or what is wrong with it."""
+    try:
+        reply = json.loads(content)
+    except (ValueError, RecursionError):
+        html = content.lstrip()[:200].lower().startswith((b"<!doctype", b"<html", b"<head", b"<?xml"))
+        return Reply(None, "HTML instead of JSON" if html else "not JSON")
+    usage = reply.get("usage") if isinstance(reply, dict) else None
+    prompt_tokens, answer_tokens = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+
+    def failed(why: str, reason: str = "") -> Reply:
+        return Reply(None, why, reason, prompt_tokens, answer_tokens)
+
+    try:
+        choice = reply["choices"][0]
+        said, reason = choice["message"], str(choice.get("finish_reason") or "stop")
+        text, calls = said.get("content"), said.get("tool_calls") or []
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return failed("no choices")
+    if reason == "length":
+        return failed("cut by max_tokens", reason)
+    if reason == "content_filter":
+        return failed("filtered by the server", reason)
+    if not (text is None or isinstance(text, str)) or not isinstance(calls, list) or not all(map(_is_call, calls)):
+        return failed("no choices", reason)
+    if not (text or "").strip() and not calls:
+        return failed("empty", reason)
+    thoughts = next((said[name] for name in ("reasoning_content", "reasoning") if isinstance(said.get(name), str)), "")
+    message: dict[str, Any] = {"role": "assistant", "content": text or ""}
+    if thoughts.strip():
+        message["reasoning_content"] = thoughts.strip()
+    if calls:
+        message["tool_calls"] = [{"id": call.get("id"), "type": "function", "function": {
+            "name": call["function"]["name"], "arguments": call["function"].get("arguments") or "{}"}} for call in calls]
+    return Reply(message, "", reason, prompt_tokens, answer_tokens)
+
+
+def _is_call(call: Any) -> bool:
+    return (isinstance(call, dict) and isinstance(call.get("function"), dict)
+            and isinstance(call["function"].get("name"), str))
+
+
+def _count(usage: Any, name: str) -> int:
+    found = usage.get(name) if isinstance(usage, dict) else None
+    return found if type(found) is int and found >= 0 else 0
+
+
+def _seconds(header: str | None) -> float | None:
+    """Seconds of a Retry-After header; None for a date or nonsense."""
+    try:
+        found = float(header) if header is not None else None
+    except ValueError:
+        return None
+    return found if found is not None and 0 <= found < 1e6 else None

@@ -1,0 +1,281 @@
+"""Builds a dataset whose training rows end with a teacher's answers: sequence-level distillation (Kim and Rush, 2016,
+arXiv 1606.07947).
+
+    report = build_teacher_answers(sft_dataset_directory, output, settings, kept)
+
+Of each training row the teacher answers what the last answer of the log answered; that answer alone is learnt (earlier ones
+are context). Rows without a conversation (plain text, token ids) stay as they are. Validation and test rows stay the log's, so
+losses compare with those of other runs. A row without a usable answer is left out, counted by reason. `requests.parquet` says
+of every answer what became of it. With `answers` and `verify` the best of several is kept and wrong ones are rejected;
+`preferences.parquet` has pairs of both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from model_ops.atomic_files import renamed_when_complete
+from model_ops.wording import counted
+from resources.composing.datasets import SFT_ROWS
+from resources.curating.judge_endpoint import JudgeSettings
+from resources.teaching.budget import Budget, BudgetError
+from resources.teaching.endpoint import TeacherEndpoint, TeacherError
+from resources.teaching.kept_answers import KeptAnswer, KeptAnswers
+from resources.teaching.requests import Asked, asked_of, prompt_of, with_answer
+from resources.teaching.selection import Candidate, choose, pairs
+from resources.teaching.settings import TeacherSettings
+from resources.teaching.verify import Verifier
+
+Rows = list[dict[str, Any]]
+
+ROWS_AT_A_TIME = 1_024
+REQUESTS = pa.schema([
+    ("row_id", pa.string()), ("interaction_ids", pa.list_(pa.string())), ("source", pa.string()), ("model", pa.string()),
+    ("request_sha256", pa.string()), ("sample", pa.int32()), ("score", pa.float64()), ("kept", pa.bool_()),
+    ("failure", pa.string()), ("finish_reason", pa.string()), ("prompt_tokens", pa.int64()), ("answer_tokens", pa.int64()),
+    ("cost", pa.float64()), ("answer", pa.string())])
+"""One row for each answer."""
+
+PREFERENCES = pa.schema([
+    ("row_id", pa.string()), ("interaction_ids", pa.list_(pa.string())), ("source", pa.string()), ("session_id", pa.string()),
+    ("prompt", pa.string()), ("tools", pa.string()), ("chosen", pa.string()), ("rejected", pa.string()),
+    ("chosen_score", pa.float64()), ("rejected_score", pa.float64())])
+"""Pairs of answers, as {prompt, chosen, rejected} of preference training: lists of OpenAI messages as JSON."""
+
+
+@dataclass
+class TeacherReport:
+    """rows: training rows of the dataset. answered: with the teacher's answer. reused: of these, answered before.
+    kept_as_they_are: without a conversation. failed_rows: left out, by reason. rejected_rows: left out, since no answer reached
+    the least score. rejected_answers: below it. unverifiable_rows: with nothing to verify with. preferences: pairs of a kept
+    and a rejected answer. attempts_failed: repeated ones included. cost: of all answers that this dataset needed, in the
+    currency of the prices."""
+
+    rows: int = 0
+    answered: int = 0
+    reused: int = 0
+    kept_as_they_are: int = 0
+    beyond_max_rows: int = 0
+    failed_rows: Counter[str] = field(default_factory=Counter)
+    rejected_rows: int = 0
+    rejected_answers: int = 0
+    unverifiable_rows: int = 0
+    preferences: int = 0
+    attempts_failed: dict[str, int] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    answers_without_usage: int = 0
+    cost: float = 0.0
+
+    def as_metrics(self) -> dict[str, Any]:
+        return {**vars(self), "failed_rows": dict(self.failed_rows)}
+
+
+def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings, kept: KeptAnswers,
+                          tell: Callable[[str], None] = lambda said: None, judge: JudgeSettings | None = None) -> TeacherReport:
+    """Writes train, validation and test of the dataset into `output`, with the teacher's answers in train. judge: for
+    verify.kind judge.
+
+    Raises TeacherError where the endpoint cannot be used, max_cost would be passed, or more than most_failed of the rows have
+    no answer. Every answer is kept before the next step; a later run asks for none again.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    report = TeacherReport()
+    chosen = _drawn(dataset / "train.parquet", settings.max_rows)
+    with TeacherEndpoint(settings) as endpoint, _verifier(settings, judge, kept) as verifier:
+        spent = kept.cost_of(asked.key for asked in _all_asked(dataset / "train.parquet", endpoint, chosen))
+        teacher = _Teacher(endpoint, kept, Budget(settings.price, settings.max_cost, spent), report, verifier)
+        with ExitStack() as files:
+            write = {name: _writer(files, output / f"{name}.parquet", schema) for name, schema in (
+                ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []))}
+            for batch in _batches(dataset / "train.parquet"):
+                for name, rows in teacher.answer_rows(batch, chosen).items():
+                    if name in write:
+                        write[name].write_table(pa.Table.from_pylist(rows, schema=write[name].schema))
+                tell(f"{counted(report.answered, 'row')} answered, {sum(report.failed_rows.values()):,} without an answer, "
+                     f"{report.rejected_rows:,} rejected, {report.rows:,} read")
+            teacher.refuse_too_many_failures()
+        report.attempts_failed = dict(endpoint.failed)
+        report.answers_without_usage = endpoint.without_usage
+    for name in ("validation.parquet", "test.parquet", "rendering.json"):
+        if (dataset / name).exists():
+            shutil.copyfile(dataset / name, output / name)
+    return report
+
+
+class _Teacher:
+    """Answers rows, batch by batch, with what is kept and the endpoint."""
+
+    def __init__(self, endpoint: TeacherEndpoint, kept: KeptAnswers, budget: Budget, report: TeacherReport,
+                 verifier: Verifier | None):
+        self.endpoint, self.kept, self.budget, self.report, self.verifier = endpoint, kept, budget, report, verifier
+        self.settings = endpoint.settings
+        self._stop, self._counted = threading.Event(), set[str]()
+
+    def answer_rows(self, batch: Rows, chosen: set[str] | None) -> dict[str, Rows]:
+        """The rows of the dataset's files: train, requests and preferences."""
+        wanted = {row["row_id"]: asked for row in batch if chosen is None or row["row_id"] in chosen
+                  if (asked := asked_of(row, self.endpoint))}
+        every = [asked for several in wanted.values() for asked in several]
+        before = {asked.key for asked in every if self.kept.find(asked.key) is not None}
+        replies = self._replies({asked.key: asked.body for asked in every if asked.key not in before})
+        candidates = self._scored({row["row_id"]: (row, [
+            Candidate(number, asked.key, self.kept.find(asked.key) or replies[asked.key])
+            for number, asked in enumerate(wanted[row["row_id"]])]) for row in batch if row["row_id"] in wanted})
+        found: dict[str, Rows] = {"train": [], "requests": [], "preferences": []}
+        for row in batch:
+            self.report.rows += 1
+            if row["row_id"] in candidates:
+                self._decide(row, candidates[row["row_id"]], before, found)
+            elif prompt_of(row) is not None:
+                self.report.beyond_max_rows += 1
+            else:
+                self.report.kept_as_they_are += 1
+                found["train"].append(row)
+        return found
+
+    def _scored(self, rows: dict[str, tuple[dict[str, Any], list[Candidate]]]) -> dict[str, list[Candidate]]:
+        """The candidates with their scores, by row."""
+        if self.verifier is None:
+            return {name: several for name, (_, several) in rows.items()}
+        to_score = [(name, row, each) for name, (row, several) in rows.items() for each in several if each.answer.message]
+        scores = self.verifier.scores([(row, each.answer.message) for _, row, each in to_score])
+        score_of = {(name, each.sample): score for (name, _, each), score in zip(to_score, scores, strict=True)}
+        return {name: [replace(each, score=score_of.get((name, each.sample))) for each in several]
+                for name, (_, several) in rows.items()}
+
+    def _decide(self, row: dict[str, Any], candidates: list[Candidate], before: set[str], found: dict[str, Rows]) -> None:
+        """Keeps the best of a row's answers, and records all of them."""
+        report, verify = self.report, self.settings.verify
+        kept = choose(candidates, verify, self.settings.seed, row["row_id"])
+        usable = [each for each in candidates if each.answer.message is not None]
+        report.unverifiable_rows += verify is not None and bool(usable) and all(each.score is None for each in usable)
+        if kept is not None:
+            report.answered += 1
+            report.reused += candidates[kept].key in before
+            found["train"].append(with_answer(row, candidates[kept].answer.message))
+        elif usable:
+            report.rejected_rows += 1
+        else:
+            report.failed_rows[candidates[0].answer.failure] += 1
+        about = {name: row[name] for name in ("row_id", "interaction_ids", "source")}
+        for place, each in enumerate(candidates):
+            answer = each.answer
+            if each.key not in self._counted:
+                self._counted.add(each.key)
+                report.prompt_tokens += answer.prompt_tokens
+                report.answer_tokens += answer.answer_tokens
+                report.cost += answer.cost
+            below = verify is not None and each.score is not None and each.score < verify.least
+            report.rejected_answers += below
+            why = f"score {each.score:g} is below {verify.least:g}" if below else answer.failure or None
+            found["requests"].append({
+                **about, "model": answer.model, "request_sha256": each.key, "sample": each.sample, "score": each.score,
+                "kept": place == kept, "failure": why, "finish_reason": answer.finish_reason,
+                "prompt_tokens": answer.prompt_tokens, "answer_tokens": answer.answer_tokens, "cost": answer.cost,
+                "answer": answer.message and json.dumps(answer.message)})
+        for place in pairs(candidates, kept, verify):
+            report.preferences += 1
+            found["preferences"].append({
+                **about, "session_id": row["session_id"], "prompt": json.dumps(json.loads(row["messages"])[:-1]),
+                "tools": row["tools"], "chosen": json.dumps([candidates[kept].answer.message]),
+                "rejected": json.dumps([candidates[place].answer.message]), "chosen_score": candidates[kept].score,
+                "rejected_score": candidates[place].score})
+
+    def refuse_too_many_failures(self) -> None:
+        failed = sum(self.report.failed_rows.values())
+        asked = self.report.answered + self.report.rejected_rows + failed
+        if not asked:
+            raise TeacherError("no training row of sft_dataset has a conversation that the teacher could answer: leave "
+                               "teacher out of the recipe")
+        if failed > self.settings.most_failed * asked:
+            said = ", ".join(f"{count:,} {reason}" for reason, count in self.report.failed_rows.most_common())
+            raise TeacherError(f"teacher: {failed:,} of {counted(asked, 'row')} have no usable answer ({said}), more than "
+                               f"most_failed ({self.settings.most_failed:g}); answers up to now are kept: mend the endpoint "
+                               "and run again, raise max_tokens, or raise teacher.most_failed")
+        if self.report.rejected_rows == asked:
+            raise TeacherError(f"teacher: no answer to any of {counted(asked, 'row')} reached the least score "
+                               f"{self.settings.verify.least:g}; answers are kept: look at them with another verify.kind or "
+                               "least_score, or ask another model")
+
+    def _replies(self, bodies: dict[str, dict[str, Any]]) -> dict[str, KeptAnswer]:
+        """Answers to requests, by key, each kept as soon as it is there. Stops all threads with the first error."""
+
+        def answer(key: str) -> tuple[str, KeptAnswer | None]:
+            try:
+                return key, None if self._stop.is_set() else self._ask(key, bodies[key])
+            except BaseException:
+                self._stop.set()
+                raise
+
+        pool = ThreadPoolExecutor(self.settings.concurrency)
+        try:
+            found = list(pool.map(answer, bodies))
+        except BudgetError as error:
+            pool.shutdown(cancel_futures=True)  # the costs of what is on its way belong to the sentence
+            raise TeacherError(
+                f"teacher: the next answer could pass max_cost ({self.settings.max_cost:g}): {self.budget.spent:.4g} is spent, "
+                f"and all answers are kept; raise teacher.max_cost, or lower teacher.max_rows or max_tokens") from error
+        finally:
+            self._stop.set()
+            pool.shutdown(cancel_futures=True)
+            self._stop.clear()
+        if self.endpoint.gone:
+            said = ", ".join(f"{count:,} {reason}" for reason, count in self.endpoint.failed.most_common())
+            raise TeacherError(f"teacher: {self.settings.base_url} does not answer (attempts: {said}); answers up to now are "
+                               "kept: run again when it is up")
+        return {key: answer for key, answer in found if answer is not None}
+
+    def _ask(self, key: str, body: dict[str, Any]) -> KeptAnswer:
+        with self.budget.reserved(len(json.dumps(body)), self.settings.max_tokens) as bill:
+            reply = self.endpoint.ask(body, bill)
+        answer = KeptAnswer(self.settings.model, reply.message, reply.failure, reply.finish_reason, reply.prompt_tokens,
+                            reply.answer_tokens, bill.cost)
+        if not reply.mendable:
+            self.kept.keep(key, answer)
+        return answer
+
+
+def _batches(path: Path) -> Iterator[list[dict[str, Any]]]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS_AT_A_TIME):
+            yield batch.to_pylist()
+
+
+def _all_asked(path: Path, endpoint: TeacherEndpoint, chosen: set[str] | None) -> Iterator[Asked]:
+    for batch in _batches(path):
+        for row in batch:
+            if chosen is None or row["row_id"] in chosen:
+                yield from asked_of(row, endpoint)
+
+
+def _verifier(settings: TeacherSettings, judge: JudgeSettings | None,
+              kept: KeptAnswers) -> AbstractContextManager[Verifier | None]:
+    return nullcontext() if settings.verify is None else Verifier(settings.verify, judge, kept)
+
+
+def _writer(files: ExitStack, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer whose file appears when `files` is left without an error."""
+    temporary = files.enter_context(renamed_when_complete(path))
+    return files.enter_context(pq.ParquetWriter(temporary, schema, compression="zstd"))
+
+
+def _drawn(path: Path, most: int | None) -> set[str] | None:
+    """The rows to ask for, drawn by the hash of their ids; None: all."""
+    names = pq.read_table(path, columns=["row_id"])["row_id"].to_pylist()
+    if most is None or len(names) <= most:
+        return None
+    return set(sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[:most])
