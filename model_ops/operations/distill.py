@@ -1,10 +1,11 @@
-"""Operation `distill`: initialises a shallower student from layers of its teacher and trains it by distillation.
+"""Operation `distill`: initialises a student from its teacher's layers or as a model of its own, and distils the teacher.
 
 Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Output: the student
 as a model directory of its own.
 
 The student gets some layers of the teacher with their weights: those that matter most for held-out rows
-(model_ops.training.layer_importance), or evenly spaced ones. Everything else is copied. Training minimises a divergence of
+(model_ops.training.layer_importance), or evenly spaced ones. Everything else is copied. With `base` it begins as the model in
+that directory, which has to read the rows as the teacher does, and keeps its own tokenizer. Training minimises a divergence of
 student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`.
 label_weight=1 is plain SFT of the same student on the same rows in the same order, the baseline for distillation. In some
 steps the student may answer by itself (model_ops.objectives.on_policy).
@@ -21,12 +22,14 @@ from transformers import PreTrainedModel
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
-from model_ops.models.model_directory import load_model, save_model
+from model_ops.models.model_directory import load_model, read_config, save_model
 from model_ops.models.shallower import evenly_spaced, make_student
+from model_ops.models.student_base import refuse_unusable_base
 from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
 from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
 from model_ops.objectives.sft import next_token_loss
 from model_ops.objectives.teacher_cache import ABOUT, TeacherCache
+from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
@@ -34,6 +37,7 @@ from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.training.chats import Chats, read_chats, validation_of
 from model_ops.training.layer_importance import LayerSearch, least_important
 from model_ops.training.packing import PackedPlan
+from model_ops.training.same_tokens import first_difference
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents, plan_validation
 
@@ -46,15 +50,21 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
     world = World.start(settings.mesh)
-    chats = read_chats(job.input("dataset"), place, settings, job.inputs.get("served"))
+    own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
+    chats = read_chats(job.input("dataset"), own or place, settings, job.inputs.get("served"))
+    if own is not None:
+        refuse_other_tokens(job, place, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
-    try:
-        depth = settings.depth(teacher.config.num_hidden_layers)
-    except ValueError as error:
-        raise ModelError(str(error)) from error
-    search = searched_layers(teacher, depth, settings, chats, progress)
-    layers = search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
-    student = make_student(teacher, layers)
+    search, layers = None, []
+    if own is None:
+        search, layers = chosen_layers(teacher, settings, chats, progress)
+        student = make_student(teacher, layers)
+    else:
+        student = load_model(own, device=world.loading_device).requires_grad_(True)
+    vocabulary = student.get_input_embeddings().weight.shape[0]
+    if not settings.mesh.alone and vocabulary != teacher.get_input_embeddings().weight.shape[0]:
+        raise ModelError(f"student.base has {vocabulary} rows in its embedding, and the teacher has another number, which "
+                         "needs one process: leave mesh out, or resize the embedding of student.base")
     world.place(student, settings.precision)
     loss, plan = next_token_loss, PackedPlan(chats.documents, settings)
     ends = end_of_turn_ids(chats.tokenizer)
@@ -63,11 +73,11 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
         refuse_unusual_head(teacher)
         of_rows, of_samples = divergences_of(settings)
         if settings.teacher == "cache":
-            plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress)
+            plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
         if of_samples is not None:
-            sampler = StudentSampler(student, ends or end_of_text_ids(place), settings.on_policy)
+            sampler = StudentSampler(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
     del teacher  # not needed beside the student where only the labels teach
     checks = plan_validation(len(plan), settings)
@@ -80,10 +90,50 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     save_model(student, chats.tokenizer, job.output)
     told = {} if search is None else {"teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
                                       "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
-    return {**result.metrics(chats.counts), "teacher_layers": layers, **told}
+    kept = {} if own is not None else {"teacher_layers": layers}
+    return {**result.metrics(chats.counts), **kept, **told}
 
 
-def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, folder: Path, progress: Progress) -> TeacherCache:
+def student_base(base: Path, work: Path, world: World, progress: Progress) -> Path:
+    """The directory to load the student from: the base's own, or that of its bfloat16 weights if it is quantized.
+
+    Raises ModelError for a base that cannot be trained, or that is quantized on a mesh.
+    """
+    refuse_unusable_base(base)
+    if read_config(base).get("quantization_config") is None:
+        check_base(base)
+        return base
+    if world.mesh is not None:
+        raise ModelError(f"student.base {base} is quantized, which is read in one process: leave mesh out, or give the model "
+                         "before it was quantized")
+    if not (work / "config.json").exists():
+        import_quantized(base, work, False, progress)
+    return work
+
+
+def refuse_other_tokens(job: Job, teacher: Path, own: Path, chats: Chats, settings: StudentSettings) -> None:
+    """Raises ModelError if the student's base reads the rows as other tokens than the teacher, or as more than the teacher's
+    context holds."""
+    of_teacher = read_chats(job.input("dataset"), teacher, settings, job.inputs.get("served"))
+    different = first_difference(of_teacher.tokenizer, chats.tokenizer, of_teacher.documents, chats.documents)
+    if different is not None:
+        raise ModelError(f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}): "
+                         "give a model with the teacher's tokenizer and template")
+
+
+def chosen_layers(teacher: PreTrainedModel, settings: StudentSettings, chats: Chats,
+                  progress: Progress) -> tuple[LayerSearch | None, list[int]]:
+    """(the search, if there was one; the teacher's layers that the student keeps)."""
+    try:
+        depth = settings.depth(teacher.config.num_hidden_layers)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    search = searched_layers(teacher, depth, settings, chats, progress)
+    return search, search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
+
+
+def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, folder: Path, progress: Progress,
+           vocabulary: int) -> TeacherCache:
     """The teacher's cache over the training documents; that of a run that was stopped is read again."""
     if (folder / ABOUT).exists():
         return TeacherCache(folder, chats.documents)
@@ -93,7 +143,7 @@ def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, fo
         progress.stop_if_requested()
 
     return TeacherCache.write(folder, teacher, chats.documents, settings.top_k, settings.temperature, settings.precision,
-                              after_batch=after_batch)
+                              after_batch=after_batch, vocabulary=vocabulary)
 
 
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:

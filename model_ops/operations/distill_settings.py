@@ -9,14 +9,20 @@ from pydantic import Field, model_validator
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.training.settings import TrainingSettings
 
+DEFAULT_LAYERS = 0.7
+"""`layers` where a recipe names neither layers nor a base."""
+
 
 class StudentSettings(TrainingSettings):
-    """A shallower student: the layers of its teacher that matter most, distilled from it."""
+    """A smaller student, distilled from its teacher: layers of the teacher, or a model of its own (`base`)."""
 
     enabled: bool = Field(True, description="false: no student is made, and the next stage starts from the fine-tuned model")
-    layers: float = Field(
-        0.7, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
-        "at most the teacher's")
+    base: str | None = Field(
+        None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
+        "template. Left out: the student begins as the teacher with fewer layers")
+    layers: float | None = Field(
+        None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
+        "at most the teacher's. Left out: 0.7; not with `base`")
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
     label_weight: float = Field(
         0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning")
@@ -37,7 +43,11 @@ class StudentSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _whole_layers(self):
-        if self.layers >= 1 and self.layers != int(self.layers):
+        if self.base is not None and (self.layers is not None or self.choose_layers is not None):
+            given = "layers" if self.layers is not None else "choose_layers"
+            raise ValueError(f"{given} and base are both given, and a student with a base keeps all layers of it: leave "
+                             f"{given} or base out")
+        if self.layers is not None and self.layers >= 1 and self.layers != int(self.layers):
             raise ValueError(f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers")
         return self
 
@@ -58,12 +68,22 @@ class StudentSettings(TrainingSettings):
 
     def resolved(self):
         """The settings with every missing value filled, from the mesh and the preset."""
-        chosen = self.choose_layers or ("importance" if self.mesh.alone else "even")
-        return super(StudentSettings, self.model_copy(update={"choose_layers": chosen})).resolved()
+        update = {}
+        if self.base is None:
+            update = {"choose_layers": self.choose_layers or ("importance" if self.mesh.alone else "even"),
+                      "layers": DEFAULT_LAYERS if self.layers is None else self.layers}
+        return super(StudentSettings, self.model_copy(update=update)).resolved()
+
+    @property
+    def kept_layers(self) -> float:
+        """`layers`, or its default."""
+        return DEFAULT_LAYERS if self.layers is None else self.layers
 
     def depth(self, teacher_layers: int) -> int:
-        """Number of layers of the student. Raises ValueError, with the remedy after a semicolon, if the teacher has fewer."""
-        count = max(1, round(teacher_layers * self.layers)) if self.layers < 1 else int(self.layers)
+        """Number of layers of a student without a base. Raises ValueError, with the remedy after a semicolon, if the teacher
+        has fewer."""
+        wanted = self.kept_layers
+        count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
         if count > teacher_layers:
             raise ValueError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to "
                              f"at most {teacher_layers}, or to a share below 1")
