@@ -17,16 +17,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
-from model_ops.models.model_directory import load_model, read_config, save_model
+from model_ops.models.model_directory import load_model, load_tokenizer, read_config, save_model
+from model_ops.models.model_fit import refuse_misfit
 from model_ops.models.shallower import evenly_spaced, make_student
 from model_ops.models.student_base import refuse_unusable_base
 from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
+from model_ops.objectives.gold import GoldDivergence, MatchedVocabulary, gold_loss
 from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
+from model_ops.objectives.paired_batches import PairedPlan
 from model_ops.objectives.sft import next_token_loss
 from model_ops.objectives.teacher_cache import ABOUT, TeacherCache
 from model_ops.operations.base_directory import check_base, import_quantized
@@ -34,9 +37,18 @@ from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.training.chats import Chats, read_chats, validation_of
+from model_ops.rendering.token_bytes import TokenBytes, matched_ids
+from model_ops.training.chats import (
+    Chats,
+    context_of,
+    read_chats,
+    refuse_long_documents,
+    validation_documents,
+    validation_of,
+)
 from model_ops.training.layer_importance import LayerSearch, least_important
 from model_ops.training.packing import PackedPlan
+from model_ops.training.paired_chats import PairedDocuments, read_paired
 from model_ops.training.same_tokens import first_difference
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents, plan_validation
@@ -51,9 +63,14 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     place = job.input("teacher")
     world = World.start(settings.mesh)
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
-    chats = read_chats(job.input("dataset"), own or place, settings, job.inputs.get("served"))
-    if own is not None:
-        refuse_other_tokens(job, place, own, chats, settings)
+    paired = None
+    if settings.across_tokenizers is not None and settings.label_weight < 1:
+        chats, paired = read_across(job.input("dataset"), own, place, settings)
+    else:
+        served = None if settings.across_tokenizers else job.inputs.get("served")
+        chats = read_chats(job.input("dataset"), own or place, settings, served)
+        if own is not None and settings.across_tokenizers is None:
+            refuse_other_tokens(job, place, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
     search, layers = None, []
     if own is None:
@@ -66,9 +83,15 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
         raise ModelError(f"student.base has {vocabulary} rows in its embedding, and the teacher has another number, which "
                          "needs one process: leave mesh out, or resize the embedding of student.base")
     world.place(student, settings.precision)
-    loss, plan = next_token_loss, PackedPlan(chats.documents, settings)
+    loss, plan = next_token_loss, None if paired is not None else PackedPlan(chats.documents, settings)
     ends = end_of_turn_ids(chats.tokenizer)
-    if settings.label_weight < 1:
+    if paired is not None:
+        world.place(teacher, settings.precision)
+        plan = PairedPlan(paired, settings)
+        loss = gold_loss(teacher, matched_vocabulary(chats.tokenizer, load_tokenizer(place), student, teacher), GoldDivergence(
+            settings.temperature, settings.label_weight, settings.beta, settings.matched_weight,
+            settings.group_probability == "text"))
+    elif settings.label_weight < 1:
         world.place(teacher, settings.precision)
         refuse_unusual_head(teacher)
         of_rows, of_samples = divergences_of(settings)
@@ -118,7 +141,29 @@ def refuse_other_tokens(job: Job, teacher: Path, own: Path, chats: Chats, settin
     different = first_difference(of_teacher.tokenizer, chats.tokenizer, of_teacher.documents, chats.documents)
     if different is not None:
         raise ModelError(f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}): "
-                         "give a model with the teacher's tokenizer and template")
+                         "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: gold")
+
+
+def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettings) -> tuple[Chats, PairedDocuments]:
+    """The dataset as the student reads it, and aligned with how the teacher does. Raises ModelError if neither can be."""
+    tokenizer = load_tokenizer(own)
+    for directory, its in ((own, tokenizer), (teacher, load_tokenizer(teacher))):
+        refuse_misfit(directory, its)
+    paired = read_paired(dataset, "train", tokenizer, load_tokenizer(teacher), settings.max_length, settings.overflow == "drop",
+                         context_of(read_config(teacher)))
+    validation = validation_documents(dataset, tokenizer, settings.max_length)
+    for split in (paired.documents, validation):
+        refuse_long_documents(own, split)
+    return Chats(tokenizer, paired.documents, validation, paired.counts), paired
+
+
+def matched_vocabulary(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase, student: PreTrainedModel,
+                       teacher: PreTrainedModel) -> MatchedVocabulary:
+    """The tokens that both vocabularies have, and the others that stand for something."""
+    spelt = [TokenBytes.of(tokenizer) for tokenizer in (ours, theirs)]
+    rows = [model.get_input_embeddings().weight.shape[0] for model in (student, teacher)]
+    ids = [[token_id for token_id in each.bytes if token_id < count] for each, count in zip(spelt, rows, strict=True)]
+    return MatchedVocabulary.of(matched_ids(*spelt, end_of_turn_ids(ours), end_of_turn_ids(theirs)), *ids)
 
 
 def chosen_layers(teacher: PreTrainedModel, settings: StudentSettings, chats: Chats,

@@ -19,7 +19,18 @@ class StudentSettings(TrainingSettings):
     enabled: bool = Field(True, description="false: no student is made, and the next stage starts from the fine-tuned model")
     base: str | None = Field(
         None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
-        "template. Left out: the student begins as the teacher with fewer layers")
+        "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers")
+    across_tokenizers: Literal["gold"] | None = Field(
+        None, description="gold: the student's base may have another tokenizer and chat template; answers are aligned by their "
+        "bytes. Left out: such a base is refused")
+    matched_weight: float | None = Field(
+        None, ge=0, le=1, description="across_tokenizers. Weight of the divergence over tokens that both vocabularies have; "
+        "the rest weighs the difference of the sorted probabilities of all others. Left out: the share of the teacher's tokens "
+        "that the student has")
+    group_probability: Literal["text", "last"] = Field(
+        "text", description="across_tokenizers. How student and teacher are compared where one writes with several tokens "
+        "what the other writes with one or several: text: by the probability of the text. last: by their distributions at the "
+        "last token, times the probability of the tokens before (TRL's bayesian merging)")
     layers: float | None = Field(
         None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
         "at most the teacher's. Left out: 0.7; not with `base`")
@@ -49,6 +60,22 @@ class StudentSettings(TrainingSettings):
                              f"{given} or base out")
         if self.layers is not None and self.layers >= 1 and self.layers != int(self.layers):
             raise ValueError(f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers")
+        return self
+
+    @model_validator(mode="after")
+    def _one_process_aligns(self):
+        if self.across_tokenizers is None:
+            return self
+        if self.base is None:
+            raise ValueError("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, "
+                             "or leave across_tokenizers out")
+        for refused, key, remedy in (
+                (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher == "cache", "teacher", "set it to online"),
+                (self.on_policy.share > 0, "on_policy.share", "set it to 0"),
+                (self.overflow == "split", "overflow", "set it to truncate or drop")):
+            if refused:
+                raise ValueError(f"{key} does not work with across_tokenizers, which trains on aligned rows in one process "
+                                 f"with the teacher at hand: {remedy}")
         return self
 
     @model_validator(mode="after")
