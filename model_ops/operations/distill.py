@@ -4,7 +4,8 @@ Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token
 as a model directory of its own.
 
 The student gets some layers of the teacher with their weights: those that matter most for held-out rows
-(model_ops.training.layer_importance), or evenly spaced ones. Everything else is copied. With `base` it begins as the model in
+(model_ops.training.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
+within the layers (model_ops.models.narrower). Everything else is copied. With `base` it begins as the model in
 that directory, which has to read the rows as the teacher does, and keeps its own tokenizer. Training minimises a divergence of
 student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`.
 label_weight=1 is plain SFT of the same student on the same rows in the same order, the baseline for distillation. In some
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer, read_config, save_model
 from model_ops.models.model_fit import refuse_misfit
+from model_ops.models.narrower import Widths, make_narrower, widths_of
 from model_ops.models.shallower import evenly_spaced, make_student
 from model_ops.models.student_base import refuse_unusable_base
 from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
@@ -52,6 +54,7 @@ from model_ops.training.paired_chats import PairedDocuments, read_paired
 from model_ops.training.same_tokens import first_difference
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents, plan_validation
+from model_ops.training.width_importance import measure_widths
 
 MEASURED_TOKENS = 8_192
 """Tokens of held-out rows on which the importance of layers is measured."""
@@ -62,6 +65,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
     world = World.start(settings.mesh)
+    widths = widths_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), settings.mlp_width,
+                       settings.heads, settings.hidden_size)
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
     paired = None
     if settings.across_tokenizers is not None and settings.label_weight < 1:
@@ -76,6 +81,9 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     if own is None:
         search, layers = chosen_layers(teacher, settings, chats, progress)
         student = make_student(teacher, layers)
+        if widths != Widths():
+            measured = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
+            student = make_narrower(student, widths, measure_widths(student, measured, settings.precision))
     else:
         student = load_model(own, device=world.loading_device).requires_grad_(True)
     vocabulary = student.get_input_embeddings().weight.shape[0]

@@ -34,6 +34,15 @@ class StudentSettings(TrainingSettings):
     layers: float | None = Field(
         None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
         "at most the teacher's. Left out: 0.7; not with `base`")
+    mlp_width: float | None = Field(
+        None, gt=0, le=1_048_576, description="Below 1: share of the neurons of each MLP to keep, in multiples of up to 128. "
+        "From 1: their number. Left out: all")
+    heads: float | None = Field(
+        None, gt=0, le=4_096, description="Below 1: share of the attention heads to keep, in whole key-value groups. From 1: "
+        "number of query heads. Left out: all")
+    hidden_size: float | None = Field(
+        None, gt=0, le=1_048_576, description="Below 1: share of the channels of the residual stream to keep, in multiples of "
+        "up to 128. From 1: their number. Left out: all")
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
     label_weight: float = Field(
         0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning")
@@ -60,6 +69,22 @@ class StudentSettings(TrainingSettings):
                              f"{given} or base out")
         if self.layers is not None and self.layers >= 1 and self.layers != int(self.layers):
             raise ValueError(f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers")
+        return self
+
+    @model_validator(mode="after")
+    def _widths_of_the_teacher(self):
+        for key in ("mlp_width", "heads", "hidden_size"):
+            given = getattr(self, key)
+            if given is None:
+                continue
+            if self.base is not None:
+                raise ValueError(f"{key} and base are both given, and a student with a base keeps its widths: leave {key} or "
+                                 "base out")
+            if given >= 1 and given != int(given):
+                raise ValueError(f"{key} is {given:g}; it must be a share below 1 or a whole number")
+            if not self.mesh.alone:
+                raise ValueError(f"{key} is given, and what matters in a layer is measured in one process: leave mesh or {key} "
+                                 "out")
         return self
 
     @model_validator(mode="after")

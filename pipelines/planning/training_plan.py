@@ -75,7 +75,9 @@ def planned_stage(recipe: Recipe, asked: str | None) -> str:
 
 
 def _student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
-    """The student's config and name: of its base, or of the teacher with fewer layers. Changes the teacher's config."""
+    """The student's config and name: of its base, or of the teacher, cut. Changes the teacher's config."""
+    from model_ops.models.narrower import narrower_config, widths_of
+
     if recipe.student.base is not None:
         return _read_config(recipe.student.base, "student.base")
     try:
@@ -84,7 +86,8 @@ def _student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
         raise PlanError(str(error)) from error
     if getattr(teacher, "layer_types", None):
         teacher.layer_types = teacher.layer_types[:teacher.num_hidden_layers]
-    return teacher, name
+    return narrower_config(teacher, widths_of(teacher, recipe.student.mlp_width, recipe.student.heads,
+                                              recipe.student.hidden_size)), name
 
 
 def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None:
