@@ -1,10 +1,11 @@
-"""student_model: a shallower model that learned the fine-tuned model's distributions, not only its answers."""
+"""student_model: a smaller model that learned the fine-tuned model's distributions, not only its answers."""
 
 import dagster as dg
 
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
+from model_ops.models.adapter_base import model_places
 from model_ops.operations.distill_settings import StudentSettings
 from resources.artefacts.source_digest import source_digest
 from resources.releasing.model_policy import ModelPolicy
@@ -24,10 +25,10 @@ def student_model(
     policy: dg.ResourceParam[ModelPolicy],
     student_settings: dg.ResourceParam[StudentSettings],
 ) -> dg.MaterializeResult:
-    """A smaller model: the layers of the fine-tuned model that matter most, distilled from it on `sft_dataset`.
+    """A smaller model, distilled from the fine-tuned one on `sft_dataset`: its most important layers, or a model of your own.
 
     It learns the teacher's whole distributions, not only its answers. Made from the fine-tuned model (or its merge) and
-    `sft_dataset`, or `teacher_answers`; `student:` in the recipe says how deep it is. Lies in
+    `sft_dataset`, or `teacher_answers`; `student:` in the recipe says how deep it is, or which model it begins as. Lies in
     `models/<workload>/student_model/<version>/` in the Hugging Face layout.
     """
     teacher = workshop.current("model", policy.source_of("student_model"))
@@ -35,5 +36,7 @@ def student_model(
     inputs = {"teacher": teacher, "dataset": workshop.current("dataset", rows)}
     if rows == "sft_dataset":  # token ids of logged answers say nothing of a teacher's
         inputs["served"] = workshop.current("dataset", "served_answers")
-    manifest = workshop.train("student_model", "distill", config.applied_to(student_settings), inputs, context)
+    outside = model_places(student_settings.base) if student_settings.base else []
+    settings = config.applied_to(student_settings)
+    manifest = workshop.train("student_model", "distill", settings, inputs, context, outside=outside)
     return shown(manifest, workshop)

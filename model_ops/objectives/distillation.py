@@ -12,6 +12,7 @@ kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampl
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -113,7 +114,11 @@ def distillation_rows(
         return whole(values) if shard is None else shard.sum(values.sum(-1))
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
-        log_p = log_softmax(teacher_head.logits(taught[where]).div_(temperature))
+        of_teacher = teacher_head.logits(taught[where]).div_(temperature)
+        if shard is None and of_teacher.shape[1] != logits.shape[1]:
+            missing = logits.shape[1] - of_teacher.shape[1]  # a negative pad cuts
+            of_teacher = nn.functional.pad(of_teacher, (0, missing), value=-math.inf)
+        log_p = log_softmax(of_teacher)
         log_q = log_softmax(logits / temperature)
         divergences[where], gradient = generalised_jsd(log_p, log_q, wanted.beta, gradient_wanted, total)
         share = (1 - label_weight) * temperature**2

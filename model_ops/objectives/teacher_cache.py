@@ -61,14 +61,17 @@ class TeacherCache:
     @classmethod
     def write(cls, folder: Path, teacher: nn.Module, documents: Sequence[Document], top_k: int, temperature: float,
               precision: str, batch_tokens: int = MICRO_BATCH_TOKENS,
-              after_batch: Callable[[int, int], None] | None = None) -> TeacherCache:
+              after_batch: Callable[[int, int], None] | None = None, vocabulary: int | None = None) -> TeacherCache:
         """Runs the teacher over every document once. Complete or absent: ABOUT is written last.
 
-        after_batch(tokens done, tokens in all). The teacher must be loaded with attention="packed" and have a linear head.
+        after_batch(tokens done, tokens in all). vocabulary: rows of the student's head; further rows of the teacher's are
+        padding and left out. The teacher must be loaded with attention="packed" and have a linear head.
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ABOUT).unlink(missing_ok=True)
         head, device = Head.of(teacher), next(teacher.parameters()).device
+        if vocabulary is not None and vocabulary < head.weight.shape[0]:
+            head = head.rows(0, vocabulary)
         vocabulary = head.weight.shape[0]
         top_k = min(top_k, vocabulary)
         id_dtype = np.uint16 if vocabulary <= 2**16 else np.int32

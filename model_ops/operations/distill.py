@@ -1,10 +1,12 @@
-"""Operation `distill`: initialises a shallower student from layers of its teacher and trains it by distillation.
+"""Operation `distill`: initialises a student from its teacher's layers or as a model of its own, and distils the teacher.
 
 Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Output: the student
 as a model directory of its own.
 
 The student gets some layers of the teacher with their weights: those that matter most for held-out rows
-(model_ops.training.layer_importance), or evenly spaced ones. Everything else is copied. Training minimises a divergence of
+(model_ops.training.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
+within the layers (model_ops.models.narrower). Everything else is copied. With `base` it begins as the model in
+that directory, which has to read the rows as the teacher does, and keeps its own tokenizer. Training minimises a divergence of
 student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`.
 label_weight=1 is plain SFT of the same student on the same rows in the same order, the baseline for distillation. In some
 steps the student may answer by itself (model_ops.objectives.on_policy).
@@ -16,26 +18,43 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
-from model_ops.models.model_directory import load_model, save_model
+from model_ops.models.model_directory import load_model, load_tokenizer, read_config, save_model
+from model_ops.models.model_fit import refuse_misfit
+from model_ops.models.narrower import Widths, make_narrower, widths_of
 from model_ops.models.shallower import evenly_spaced, make_student
+from model_ops.models.student_base import refuse_unusable_base
 from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
+from model_ops.objectives.gold import GoldDivergence, MatchedVocabulary, gold_loss
 from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
+from model_ops.objectives.paired_batches import PairedPlan
 from model_ops.objectives.sft import next_token_loss
 from model_ops.objectives.teacher_cache import ABOUT, TeacherCache
+from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.parallel.world import World
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
-from model_ops.training.chats import Chats, read_chats, validation_of
+from model_ops.rendering.token_bytes import TokenBytes, matched_ids
+from model_ops.training.chats import (
+    Chats,
+    context_of,
+    read_chats,
+    refuse_long_documents,
+    validation_documents,
+    validation_of,
+)
 from model_ops.training.layer_importance import LayerSearch, least_important
 from model_ops.training.packing import PackedPlan
+from model_ops.training.paired_chats import PairedDocuments, read_paired
+from model_ops.training.same_tokens import first_difference
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents, plan_validation
+from model_ops.training.width_importance import measure_widths
 
 MEASURED_TOKENS = 8_192
 """Tokens of held-out rows on which the importance of layers is measured."""
@@ -46,28 +65,50 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     settings = job.settings_as(StudentSettings)
     place = job.input("teacher")
     world = World.start(settings.mesh)
-    chats = read_chats(job.input("dataset"), place, settings, job.inputs.get("served"))
+    widths = widths_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), settings.mlp_width,
+                       settings.heads, settings.hidden_size)
+    own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
+    paired = None
+    if settings.across_tokenizers is not None and settings.label_weight < 1:
+        chats, paired = read_across(job.input("dataset"), own, place, settings)
+    else:
+        served = None if settings.across_tokenizers else job.inputs.get("served")
+        chats = read_chats(job.input("dataset"), own or place, settings, served)
+        if own is not None and settings.across_tokenizers is None:
+            refuse_other_tokens(job, place, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
-    try:
-        depth = settings.depth(teacher.config.num_hidden_layers)
-    except ValueError as error:
-        raise ModelError(str(error)) from error
-    search = searched_layers(teacher, depth, settings, chats, progress)
-    layers = search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
-    student = make_student(teacher, layers)
+    search, layers = None, []
+    if own is None:
+        search, layers = chosen_layers(teacher, settings, chats, progress)
+        student = make_student(teacher, layers)
+        if widths != Widths():
+            measured = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
+            student = make_narrower(student, widths, measure_widths(student, measured, settings.precision))
+    else:
+        student = load_model(own, device=world.loading_device).requires_grad_(True)
+    vocabulary = student.get_input_embeddings().weight.shape[0]
+    if not settings.mesh.alone and vocabulary != teacher.get_input_embeddings().weight.shape[0]:
+        raise ModelError(f"student.base has {vocabulary} rows in its embedding, and the teacher has another number, which "
+                         "needs one process: leave mesh out, or resize the embedding of student.base")
     world.place(student, settings.precision)
-    loss, plan = next_token_loss, PackedPlan(chats.documents, settings)
+    loss, plan = next_token_loss, None if paired is not None else PackedPlan(chats.documents, settings)
     ends = end_of_turn_ids(chats.tokenizer)
-    if settings.label_weight < 1:
+    if paired is not None:
+        world.place(teacher, settings.precision)
+        plan = PairedPlan(paired, settings)
+        loss = gold_loss(teacher, matched_vocabulary(chats.tokenizer, load_tokenizer(place), student, teacher), GoldDivergence(
+            settings.temperature, settings.label_weight, settings.beta, settings.matched_weight,
+            settings.group_probability == "text"))
+    elif settings.label_weight < 1:
         world.place(teacher, settings.precision)
         refuse_unusual_head(teacher)
         of_rows, of_samples = divergences_of(settings)
         if settings.teacher == "cache":
-            plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress)
+            plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
         if of_samples is not None:
-            sampler = StudentSampler(student, ends or end_of_text_ids(place), settings.on_policy)
+            sampler = StudentSampler(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
     del teacher  # not needed beside the student where only the labels teach
     checks = plan_validation(len(plan), settings)
@@ -80,10 +121,72 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     save_model(student, chats.tokenizer, job.output)
     told = {} if search is None else {"teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
                                       "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
-    return {**result.metrics(chats.counts), "teacher_layers": layers, **told}
+    kept = {} if own is not None else {"teacher_layers": layers}
+    return {**result.metrics(chats.counts), **kept, **told}
 
 
-def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, folder: Path, progress: Progress) -> TeacherCache:
+def student_base(base: Path, work: Path, world: World, progress: Progress) -> Path:
+    """The directory to load the student from: the base's own, or that of its bfloat16 weights if it is quantized.
+
+    Raises ModelError for a base that cannot be trained, or that is quantized on a mesh.
+    """
+    refuse_unusable_base(base)
+    if read_config(base).get("quantization_config") is None:
+        check_base(base)
+        return base
+    if world.mesh is not None:
+        raise ModelError(f"student.base {base} is quantized, which is read in one process: leave mesh out, or give the model "
+                         "before it was quantized")
+    if not (work / "config.json").exists():
+        import_quantized(base, work, False, progress)
+    return work
+
+
+def refuse_other_tokens(job: Job, teacher: Path, own: Path, chats: Chats, settings: StudentSettings) -> None:
+    """Raises ModelError if the student's base reads the rows as other tokens than the teacher, or as more than the teacher's
+    context holds."""
+    of_teacher = read_chats(job.input("dataset"), teacher, settings, job.inputs.get("served"))
+    different = first_difference(of_teacher.tokenizer, chats.tokenizer, of_teacher.documents, chats.documents)
+    if different is not None:
+        raise ModelError(f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}): "
+                         "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: gold")
+
+
+def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettings) -> tuple[Chats, PairedDocuments]:
+    """The dataset as the student reads it, and aligned with how the teacher does. Raises ModelError if neither can be."""
+    tokenizer = load_tokenizer(own)
+    for directory, its in ((own, tokenizer), (teacher, load_tokenizer(teacher))):
+        refuse_misfit(directory, its)
+    paired = read_paired(dataset, "train", tokenizer, load_tokenizer(teacher), settings.max_length, settings.overflow == "drop",
+                         context_of(read_config(teacher)))
+    validation = validation_documents(dataset, tokenizer, settings.max_length)
+    for split in (paired.documents, validation):
+        refuse_long_documents(own, split)
+    return Chats(tokenizer, paired.documents, validation, paired.counts), paired
+
+
+def matched_vocabulary(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase, student: PreTrainedModel,
+                       teacher: PreTrainedModel) -> MatchedVocabulary:
+    """The tokens that both vocabularies have, and the others that stand for something."""
+    spelt = [TokenBytes.of(tokenizer) for tokenizer in (ours, theirs)]
+    rows = [model.get_input_embeddings().weight.shape[0] for model in (student, teacher)]
+    ids = [[token_id for token_id in each.bytes if token_id < count] for each, count in zip(spelt, rows, strict=True)]
+    return MatchedVocabulary.of(matched_ids(*spelt, end_of_turn_ids(ours), end_of_turn_ids(theirs)), *ids)
+
+
+def chosen_layers(teacher: PreTrainedModel, settings: StudentSettings, chats: Chats,
+                  progress: Progress) -> tuple[LayerSearch | None, list[int]]:
+    """(the search, if there was one; the teacher's layers that the student keeps)."""
+    try:
+        depth = settings.depth(teacher.config.num_hidden_layers)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    search = searched_layers(teacher, depth, settings, chats, progress)
+    return search, search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
+
+
+def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, folder: Path, progress: Progress,
+           vocabulary: int) -> TeacherCache:
     """The teacher's cache over the training documents; that of a run that was stopped is read again."""
     if (folder / ABOUT).exists():
         return TeacherCache(folder, chats.documents)
@@ -93,7 +196,7 @@ def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, fo
         progress.stop_if_requested()
 
     return TeacherCache.write(folder, teacher, chats.documents, settings.top_k, settings.temperature, settings.precision,
-                              after_batch=after_batch)
+                              after_batch=after_batch, vocabulary=vocabulary)
 
 
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:

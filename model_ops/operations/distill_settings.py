@@ -9,14 +9,40 @@ from pydantic import Field, model_validator
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.training.settings import TrainingSettings
 
+DEFAULT_LAYERS = 0.7
+"""`layers` where a recipe names neither layers nor a base."""
+
 
 class StudentSettings(TrainingSettings):
-    """A shallower student: the layers of its teacher that matter most, distilled from it."""
+    """A smaller student, distilled from its teacher: layers of the teacher, or a model of its own (`base`)."""
 
     enabled: bool = Field(True, description="false: no student is made, and the next stage starts from the fine-tuned model")
-    layers: float = Field(
-        0.7, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
-        "at most the teacher's")
+    base: str | None = Field(
+        None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
+        "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers")
+    across_tokenizers: Literal["gold"] | None = Field(
+        None, description="gold: the student's base may have another tokenizer and chat template; answers are aligned by their "
+        "bytes. Left out: such a base is refused")
+    matched_weight: float | None = Field(
+        None, ge=0, le=1, description="across_tokenizers. Weight of the divergence over tokens that both vocabularies have; "
+        "the rest weighs the difference of the sorted probabilities of all others. Left out: the share of the teacher's tokens "
+        "that the student has")
+    group_probability: Literal["text", "last"] = Field(
+        "text", description="across_tokenizers. How student and teacher are compared where one writes with several tokens "
+        "what the other writes with one or several: text: by the probability of the text. last: by their distributions at the "
+        "last token, times the probability of the tokens before (TRL's bayesian merging)")
+    layers: float | None = Field(
+        None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
+        "at most the teacher's. Left out: 0.7; not with `base`")
+    mlp_width: float | None = Field(
+        None, gt=0, le=1_048_576, description="Below 1: share of the neurons of each MLP to keep, in multiples of up to 128. "
+        "From 1: their number. Left out: all")
+    heads: float | None = Field(
+        None, gt=0, le=4_096, description="Below 1: share of the attention heads to keep, in whole key-value groups. From 1: "
+        "number of query heads. Left out: all")
+    hidden_size: float | None = Field(
+        None, gt=0, le=1_048_576, description="Below 1: share of the channels of the residual stream to keep, in multiples of "
+        "up to 128. From 1: their number. Left out: all")
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
     label_weight: float = Field(
         0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning")
@@ -37,8 +63,44 @@ class StudentSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _whole_layers(self):
-        if self.layers >= 1 and self.layers != int(self.layers):
+        if self.base is not None and (self.layers is not None or self.choose_layers is not None):
+            given = "layers" if self.layers is not None else "choose_layers"
+            raise ValueError(f"{given} and base are both given, and a student with a base keeps all layers of it: leave "
+                             f"{given} or base out")
+        if self.layers is not None and self.layers >= 1 and self.layers != int(self.layers):
             raise ValueError(f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers")
+        return self
+
+    @model_validator(mode="after")
+    def _widths_of_the_teacher(self):
+        for key in ("mlp_width", "heads", "hidden_size"):
+            given = getattr(self, key)
+            if given is None:
+                continue
+            if self.base is not None:
+                raise ValueError(f"{key} and base are both given, and a student with a base keeps its widths: leave {key} or "
+                                 "base out")
+            if given >= 1 and given != int(given):
+                raise ValueError(f"{key} is {given:g}; it must be a share below 1 or a whole number")
+            if not self.mesh.alone:
+                raise ValueError(f"{key} is given, and what matters in a layer is measured in one process: leave mesh or {key} "
+                                 "out")
+        return self
+
+    @model_validator(mode="after")
+    def _one_process_aligns(self):
+        if self.across_tokenizers is None:
+            return self
+        if self.base is None:
+            raise ValueError("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, "
+                             "or leave across_tokenizers out")
+        for refused, key, remedy in (
+                (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher == "cache", "teacher", "set it to online"),
+                (self.on_policy.share > 0, "on_policy.share", "set it to 0"),
+                (self.overflow == "split", "overflow", "set it to truncate or drop")):
+            if refused:
+                raise ValueError(f"{key} does not work with across_tokenizers, which trains on aligned rows in one process "
+                                 f"with the teacher at hand: {remedy}")
         return self
 
     @model_validator(mode="after")
@@ -58,12 +120,22 @@ class StudentSettings(TrainingSettings):
 
     def resolved(self):
         """The settings with every missing value filled, from the mesh and the preset."""
-        chosen = self.choose_layers or ("importance" if self.mesh.alone else "even")
-        return super(StudentSettings, self.model_copy(update={"choose_layers": chosen})).resolved()
+        update = {}
+        if self.base is None:
+            update = {"choose_layers": self.choose_layers or ("importance" if self.mesh.alone else "even"),
+                      "layers": DEFAULT_LAYERS if self.layers is None else self.layers}
+        return super(StudentSettings, self.model_copy(update=update)).resolved()
+
+    @property
+    def kept_layers(self) -> float:
+        """`layers`, or its default."""
+        return DEFAULT_LAYERS if self.layers is None else self.layers
 
     def depth(self, teacher_layers: int) -> int:
-        """Number of layers of the student. Raises ValueError, with the remedy after a semicolon, if the teacher has fewer."""
-        count = max(1, round(teacher_layers * self.layers)) if self.layers < 1 else int(self.layers)
+        """Number of layers of a student without a base. Raises ValueError, with the remedy after a semicolon, if the teacher
+        has fewer."""
+        wanted = self.kept_layers
+        count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
         if count > teacher_layers:
             raise ValueError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to "
                              f"at most {teacher_layers}, or to a share below 1")

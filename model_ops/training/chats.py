@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -93,12 +94,17 @@ def validation_of(model: nn.Module, documents: Sequence[Document], precision: st
     return validate
 
 
+def context_of(config: dict[str, Any]) -> int | None:
+    """The tokens that a model's context holds; None if its config does not say."""
+    context = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
+    return context if type(context) is int else None
+
+
 def refuse_long_documents(directory: Path, documents: Sequence[Document]) -> None:
     """Raises ModelError with the longest document if it exceeds the model's context."""
-    config = read_config(directory)
-    context = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
+    context = context_of(read_config(directory))
     lengths = documents.lengths if isinstance(documents, Documents) else [len(document) for document in documents]
-    if not len(lengths) or type(context) is not int:
+    if not len(lengths) or context is None:
         return
     longest = documents[int(np.argmax(lengths))]
     if len(longest) > context:

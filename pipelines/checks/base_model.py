@@ -68,7 +68,7 @@ def _hub(name: str) -> Path | Finding:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-    from model_ops.operations.import_base import TAKEN
+    from model_ops.operations.base_directory import TAKEN
 
     with suppress(LocalEntryNotFoundError, OSError, ValueError):  # no local copy: the Hub is asked below
         return Path(snapshot_download(name, local_files_only=True, allow_patterns=list(TAKEN)))
@@ -210,8 +210,8 @@ def _tried(recipe: Recipe, base: Base) -> list[Finding]:
 
 def _depth(recipe: Recipe, base: Base | None) -> list[Finding]:
     depth = recipe.tiny.layers if base is None else base.layers
-    wanted = recipe.student.layers
-    if not recipe.student.enabled or depth is None or wanted < 1:
+    wanted = recipe.student.kept_layers
+    if not recipe.student.enabled or recipe.student.base is not None or depth is None or wanted < 1:
         return []
     try:
         recipe.student.depth(depth)

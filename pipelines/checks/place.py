@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pipelines.checks.finding import Finding, ok, problem, warning
-from pipelines.contract.base_choice import Base, look_at_base
+from pipelines.contract.base_choice import Base, BaseModelError, look_at_base
 from pipelines.contract.recipe import Recipe
 from resources.inspecting.first_look import FirstLook
 from resources.lake import Lake, LakeError
@@ -95,6 +95,16 @@ def check_disk(recipe: Recipe, place: Path, looks: dict[str, FirstLook]) -> list
     return [ok("disk", message)]
 
 
+def _share_of_student(recipe: Recipe, parameters: int, layers: int) -> float:
+    """Parameters of the student relative to those of the base model; 1 if its own base cannot be read."""
+    if recipe.student.base is not None:
+        with suppress(BaseModelError):
+            return (look_at_base(recipe.student.base).parameters or parameters) / max(1, parameters)
+        return 1.0
+    kept = recipe.student.kept_layers
+    return kept if kept < 1 else min(1.0, kept / layers)
+
+
 def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dict[str, int]:
     """Estimated bytes by purpose. Checkpoints are removed after each stage, so only the largest stage's count."""
     logs = sum(look.bytes * (PACKED_GROWS if look.first_uri.endswith((".gz", ".zst", ".zstd", ".parquet")) else 1)
@@ -108,7 +118,7 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
         parameters, layers = base.parameters or 0, base.layers or 1
         hidden = int(base.config.get("hidden_size") or 0)
         vocabulary = int(base.config.get("vocab_size") or 0)
-    share = recipe.student.layers if recipe.student.layers < 1 else min(1.0, recipe.student.layers / layers)
+    share = _share_of_student(recipe, parameters, layers)
     served = parameters * (share if recipe.student.enabled else 1)
     heads = 2 * vocabulary * hidden
     drafter = max(0, parameters - heads) / layers + heads if recipe.speculator.enabled else 0

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from model_ops.errors import ModelError
 from model_ops.merging.settings import BASE, TRAINED
+from model_ops.models.student_base import refuse_unusable_base
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from resources.composing.eval_suite import EvalSettings
@@ -41,6 +43,7 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
     yield from _settle_directories(recipe, home)
     yield from _settle_merged(recipe, home)
     yield from _settle_base(recipe, home)
+    yield from _settle_student(recipe, home)
     yield from _layers_of_the_teacher(recipe)
 
 
@@ -58,6 +61,8 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         semantic["model"] = recipe.curation.semantic_duplicates.model
     if (found.get("merge") or {}).get("models"):
         found["merge"]["models"] = recipe.merge.models
+    if "base" in (student := found.get("student") or {}):
+        student["base"] = recipe.student.base
     drafter = found.get("speculator") or {}
     for key, _, _ in _directories_of_drafter(recipe):
         if key in drafter:
@@ -131,10 +136,27 @@ def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
                              "Qwen/Qwen3-0.6B, or `tiny`")
 
 
+def _settle_student(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
+    """Makes student.base absolute. Its config is read here; its tensors and tokenizer are read when the stage begins."""
+    student = recipe.student
+    if student.base is None:
+        return
+    try:
+        student.base = str(Path(_absolute(student.base, home)).resolve())
+        if not Path(student.base).is_dir():
+            yield "student.base", f"there is no directory {student.base}; give the directory of a model"
+        elif student.enabled:
+            refuse_unusable_base(Path(student.base))
+    except (_NoPathError, OSError):
+        yield "student.base", "this is not a path on this machine; give the directory of a model"
+    except ModelError as error:
+        yield "student.base", str(error)
+
+
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:
     """Reports a student with more layers than its teacher. A Hub id's layers are unknown until it is fetched."""
     student, has = recipe.student, recipe.tiny.layers if recipe.base_model == "tiny" else _layers_of(recipe.base_model)
-    if has is None or not student.enabled:
+    if has is None or not student.enabled or student.base is not None:
         return
     try:
         student.depth(has)

@@ -60,9 +60,7 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> Plan:
         if stage == "student":
             read_once = settings.teacher == "cache" and not settings.on_policy.share
             teacher = 0 if read_once else count_weights(config).all
-            config.num_hidden_layers = _depth_of_student(recipe, config.num_hidden_layers)
-            if getattr(config, "layer_types", None):
-                config.layer_types = config.layer_types[:config.num_hidden_layers]
+            config, name = _student_of(recipe, config, name)
         return choose(needs_of(config, Training.of(settings), name, kind, teacher=teacher), count, device)
     except ModelError as error:
         raise PlanError(f"base_model {recipe.base_model}: {error}") from error
@@ -76,11 +74,20 @@ def planned_stage(recipe: Recipe, asked: str | None) -> str:
         raise PlanError(str(error)) from error
 
 
-def _depth_of_student(recipe: Recipe, teacher_layers: int) -> int:
+def _student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
+    """The student's config and name: of its base, or of the teacher, cut. Changes the teacher's config."""
+    from model_ops.models.narrower import narrower_config, widths_of
+
+    if recipe.student.base is not None:
+        return _read_config(recipe.student.base, "student.base")
     try:
-        return recipe.student.depth(teacher_layers)
+        teacher.num_hidden_layers = recipe.student.depth(teacher.num_hidden_layers)
     except ValueError as error:
         raise PlanError(str(error)) from error
+    if getattr(teacher, "layer_types", None):
+        teacher.layer_types = teacher.layer_types[:teacher.num_hidden_layers]
+    return narrower_config(teacher, widths_of(teacher, recipe.student.mlp_width, recipe.student.heads,
+                                              recipe.student.hidden_size)), name
 
 
 def print_plan(plan: Plan, recipe: Recipe, stage: str, console: Console) -> None:
@@ -173,25 +180,31 @@ def _two_digits(value: float) -> int:
 
 
 def _config_of(recipe: Recipe) -> tuple[Any, str]:
-    from transformers import AutoConfig
+    if recipe.base_model == "tiny":
+        from transformers import AutoConfig
 
-    name = recipe.base_model
-    if name == "tiny":
         tiny = recipe.tiny.resolved()
         return AutoConfig.for_model(
             "qwen3", vocab_size=tiny.vocab_size, hidden_size=tiny.hidden_size, num_hidden_layers=tiny.layers,
             num_attention_heads=tiny.heads, num_key_value_heads=tiny.kv_heads, head_dim=tiny.head_dim,
             intermediate_size=tiny.mlp_size, max_position_embeddings=tiny.max_position_embeddings,
             tie_word_embeddings=True), "tiny"
+    return _read_config(recipe.base_model, "base_model")
+
+
+def _read_config(name: str, key: str) -> tuple[Any, str]:
+    """The config of the model that a key of the recipe names, and the model's name."""
+    from transformers import AutoConfig
+
     try:
         name = model_places(name)[-1]  # an adapter trains as its base model does
         config = AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
     except ModelError as error:
-        raise PlanError(f"base_model: {error}") from error
+        raise PlanError(f"{key}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         if "/" in name and not name.startswith(("/", ".")):
-            raise PlanError(f"base_model {name} is an id on a hub and not in the local cache; a plan fetches nothing: name a "
+            raise PlanError(f"{key} {name} is an id on a hub and not in the local cache; a plan fetches nothing: name a "
                             "directory instead, its config.json is enough") from error
-        raise PlanError(f"base_model {name} holds no config.json of a causal language model: "
+        raise PlanError(f"{key} {name} holds no config.json of a causal language model: "
                         f"{str(error).strip().splitlines()[0]}") from error
     return config, name.rstrip("/").rpartition("/")[2]

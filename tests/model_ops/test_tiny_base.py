@@ -5,7 +5,7 @@ import json
 from model_ops.job import Job
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import tiny_base
-from model_ops.operations.import_base import check_base
+from model_ops.operations.base_directory import check_base
 from model_ops.progress import Progress
 from model_ops.rendering.end_of_turn_ids import end_of_turn_ids
 from model_ops.standard_library import modules

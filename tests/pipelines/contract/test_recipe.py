@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.contract.recipe import RecipeError, load_recipe
+from pipelines.contract.recipe import RecipeError, load_recipe, read_recipe
 
 SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
 PROJECT = Path(__file__).resolve().parents[3]
@@ -119,3 +119,21 @@ def test_a_share_of_a_previous_drafter_asks_for_one(tmp_path):
         load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5}\n"))
     going_on = load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5, continue_from: last}\n"))
     assert going_on.speculator.previous_share == 0.5
+
+
+def test_a_students_base_is_a_directory_relative_to_the_recipe(tmp_path):
+    small = tmp_path / "models" / "small"
+    small.mkdir(parents=True)
+    (small / "config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 2}')
+    text = SMALLEST + "student: {base: ./models/small}\n"
+    with pytest.raises(RecipeError, match=r"student\.base: .* holds no \.safetensors"):
+        load_recipe(write(tmp_path, text))
+    (small / "model.safetensors").write_bytes(b"")
+    (small / "tokenizer.json").write_text("{}")
+    recipe = load_recipe(write(tmp_path, text))
+    assert recipe.student.base == str(small.resolve())
+    assert read_recipe(recipe.as_text(), base=tmp_path / "elsewhere").student.base == str(small.resolve())
+    with pytest.raises(RecipeError, match=r"student\.base: there is no directory .*/none; give the directory of a model"):
+        load_recipe(write(tmp_path, SMALLEST + "student: {base: ./none}\n"))
+    with pytest.raises(RecipeError, match="layers and base are both given"):
+        load_recipe(write(tmp_path, SMALLEST + "student: {base: ./models/small, layers: 2}\n"))

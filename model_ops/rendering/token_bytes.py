@@ -1,0 +1,84 @@
+"""The bytes that each token of a vocabulary stands for, whatever way a tokenizer writes them.
+
+    of_model = TokenBytes.of(tokenizer)
+    of_model.bytes[17], 17 in of_model.special         # b" the", False
+
+A byte-level BPE writes a space as "Ġ" and other bytes as stand-in letters; SentencePiece writes a space as "▁" and single
+bytes as <0x0A>. Added tokens are their text; special ones among them (an end of turn) are marks rather than text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from model_ops.errors import ModelError
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@dataclass(frozen=True)
+class TokenBytes:
+    """bytes: by token id. special: ids of special tokens. byte_tokens: ids that the vocabulary spells as one raw byte."""
+
+    bytes: dict[int, bytes]
+    special: frozenset[int]
+    byte_tokens: frozenset[int]
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> TokenBytes:
+        """Raises ModelError for a tokenizer that is neither byte-level nor SentencePiece's kind."""
+        if not tokenizer.is_fast:
+            raise ModelError("the tokenizer has no tokenizer.json; convert it to the tokenizers format first")
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        spelling = json.dumps([content.get("decoder"), content.get("pre_tokenizer")])
+        if '"ByteLevel"' in spelling:
+            found = _byte_level(tokenizer)
+        elif "\\u2581" in spelling:
+            found = _sentence_piece(tokenizer)
+        else:
+            raise ModelError("the tokenizer is neither a byte-level BPE nor of SentencePiece's kind, so the bytes of its "
+                             "tokens are not known; give a model with one of them")
+        added = tokenizer.added_tokens_decoder
+        found |= {token_id: token.content.encode() for token_id, token in added.items()}
+        spelt = {token_id for token, token_id in tokenizer.get_vocab().items() if _BYTE.fullmatch(token)}
+        return cls(found, frozenset(token_id for token_id, token in added.items() if token.special), frozenset(spelt))
+
+
+def _byte_level(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
+    of_letter = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    return {token_id: bytes(of_letter[letter] for letter in token) if all(letter in of_letter for letter in token)
+            else token.encode() for token, token_id in tokenizer.get_vocab().items()}
+
+
+def _sentence_piece(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
+    found = {}
+    for token, token_id in tokenizer.get_vocab().items():
+        byte = _BYTE.fullmatch(token)
+        found[token_id] = bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
+    return found
+
+
+def matched_ids(student: TokenBytes, teacher: TokenBytes, student_ends: list[int],
+                teacher_ends: list[int]) -> tuple[list[int], list[int]]:
+    """(ids of the student, ids of the teacher) of tokens that both vocabularies have: the same bytes, and both text or both
+    special. The first ends of turn are matched as well. Each id is in one pair at most."""
+    pairs = dict(zip(student_ends[:1], teacher_ends[:1], strict=False))
+    theirs = _by_bytes(teacher, set(pairs.values()))
+    for key, token_id in _by_bytes(student, set(pairs)).items():
+        if key in theirs:
+            pairs[token_id] = theirs[key]
+    chosen = sorted(pairs.items())
+    return [ours for ours, _ in chosen], [other for _, other in chosen]
+
+
+def _by_bytes(vocabulary: TokenBytes, taken: set[int]) -> dict[tuple[bytes, bool], int]:
+    """(bytes, whether special) -> id. Of several ids of the same bytes the smallest that is no raw byte's."""
+    found: dict[tuple[bytes, bool], int] = {}
+    for token_id in sorted(vocabulary.bytes.keys() - taken, key=lambda each: (each in vocabulary.byte_tokens, each)):
+        found.setdefault((vocabulary.bytes[token_id], token_id in vocabulary.special), token_id)
+    return found

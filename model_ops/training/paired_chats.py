@@ -1,0 +1,118 @@
+"""Conversations as two models read them: each with its own tokenizer and chat template, the answers aligned.
+
+    paired = read_paired(dataset, "train", student_tokenizer, teacher_tokenizer, settings, teacher_context)
+    paired.documents             # of the student, with the answers' tokens as targets
+    paired.of_teacher            # documents of the teacher
+    paired.groups[0]             # of the student's document 0: [groups, 5], with the index of the teacher's document third
+
+A template that rewrites earlier turns gives each answer a context of its own; the two models may differ in that, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.errors import ModelError
+from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
+from model_ops.rendering.learnt_turns import LearntTurn, learnt_turns
+from model_ops.rendering.row import ROWS_AT_ONCE, Row, Split, iterate_rows
+from model_ops.rendering.settings import RenderingSettings
+from model_ops.rendering.token_bytes import TokenBytes
+from model_ops.rendering.tokens import Context, TurnEncoder, TurnTokens, joined_with_places
+from model_ops.training.answer_alignment import aligned
+from model_ops.training.conversations import RefusedRows
+from model_ops.training.documents import Document
+
+
+@dataclass(frozen=True)
+class PairedDocuments:
+    """groups: for each document of the student [groups, 5]: its first and last token, the teacher's document, and that
+    document's first and last token. counts: of rows, targets, and targets that are in a group."""
+
+    documents: list[Document]
+    of_teacher: list[Document]
+    groups: list[Int[np.ndarray, "groups 5"]]
+    counts: dict[str, int]
+
+
+def read_paired(dataset: Path, split: Split, student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase,
+                max_length: int, drop_long: bool = False, teacher_context: int | None = None) -> PairedDocuments:
+    """The rows of a split that both templates can render.
+
+    max_length: of the student's documents; longer ones are cut, or left out with `drop_long`. teacher_context: to which the
+    teacher's documents are cut. A group with a token that was cut is left out; its tokens of the student remain targets.
+    Raises ModelError for pre-tokenized rows, if the templates refuse too many rows, and if no answer can be aligned.
+    """
+    rendering, refused, counts = RenderingSettings.read(dataset), RefusedRows(), Counter[str]()
+    documents, of_teacher, groups = [], [], []
+    for row, ours, theirs, spans in _rows(dataset, split, (student, teacher), rendering, refused, counts):
+        first = len(of_teacher)
+        for ids, _ in theirs:
+            of_teacher.append(Document(row.row_id, ids[:teacher_context], np.zeros(len(ids[:teacher_context]), dtype=bool)))
+        for index, (ids, targets) in enumerate(ours):
+            counts["contexts"] += 1
+            counts["cut_rows"] += len(ids) > max_length
+            if len(ids) > max_length and drop_long:
+                continue
+            document = Document(row.row_id, ids[:max_length], targets[:max_length])
+            if not document.target_tokens:
+                continue
+            mine = [[a, b, first + their, c, d] for our, their, found in spans if our == index for a, b, c, d in found
+                    if a > 0 and c > 0 and b < len(document) and d < len(of_teacher[first + their])]
+            documents.append(document)
+            groups.append(np.array(mine, dtype=np.int32).reshape(-1, 5))
+            counts["target_tokens"] += document.target_tokens
+            counts["aligned_tokens"] += sum(b - a + 1 for a, b, *_ in mine)
+    refused.check(counts["rows"], rendering.most_unrenderable)
+    if split == "train" and not counts["aligned_tokens"]:
+        raise ModelError("no answer of the dataset can be aligned between the tokenizers of student and teacher; check roles, "
+                         "weights, max_length and both chat templates")
+    return PairedDocuments(documents, of_teacher, groups, dict(counts))
+
+
+Spans = list[tuple[int, int, Int[np.ndarray, "groups 4"]]]
+"""(context of the student, context of the teacher, groups as places in those contexts) of each answer."""
+
+
+def _rows(dataset: Path, split: Split, tokenizers: Sequence[PreTrainedTokenizerBase], rendering: RenderingSettings,
+          refused: RefusedRows, counts: Counter[str]) -> Iterator[tuple[Row, list[Context], list[Context], Spans]]:
+    """Both models' contexts of every row that both render."""
+    encoders = [TurnEncoder(tokenizer) for tokenizer in tokenizers]
+    spelt = [TokenBytes.of(tokenizer) for tokenizer in tokenizers]
+    rest = iter(iterate_rows(dataset, split))
+    while part := list(islice(rest, ROWS_AT_ONCE)):
+        kept: list[tuple[Row, list[list[LearntTurn]]]] = []
+        for row in part:
+            counts["rows"] += 1
+            if row.token_ids is not None:
+                raise ModelError(f"row {row.row_id} holds token ids, which belong to one tokenizer, and student and teacher "
+                                 "have different ones: give its text or messages instead")
+            try:
+                kept.append((row, [learnt_turns(row, ChatTemplate.of(tokenizer), rendering.thinking) if row.messages else []
+                                   for tokenizer in tokenizers]))
+            except Unrenderable as error:
+                refused.add(row, error)
+        both = [encoder.turns([turns[which] for _, turns in kept]) for which, encoder in enumerate(encoders)]
+        for (row, _), ours, theirs in zip(kept, *both, strict=True):
+            if row.text is not None:
+                nothing = np.zeros(0, np.int64)
+                ours, theirs = ([TurnTokens(nothing, encoder.texts([row.text])[0])] for encoder in encoders)
+            yield row, *_aligned_turns(ours, theirs, spelt)
+
+
+def _aligned_turns(ours: Sequence[TurnTokens], theirs: Sequence[TurnTokens],
+                   spelt: Sequence[TokenBytes]) -> tuple[list[Context], list[Context], Spans]:
+    (our_contexts, our_places), (their_contexts, their_places) = joined_with_places(ours), joined_with_places(theirs)
+    spans = []
+    for mine, other, (our, our_start), (their, their_start) in zip(ours, theirs, our_places, their_places, strict=True):
+        groups = aligned(mine.answer.tolist(), other.answer.tolist(), *spelt)
+        spans.append((our, their, groups + np.array([our_start, our_start, their_start, their_start], np.int32)))
+    return our_contexts, their_contexts, spans
