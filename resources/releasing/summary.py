@@ -31,9 +31,9 @@ from resources.stages import model_chain, stage
 
 TEMPLATES = Path(__file__).with_name("templates")
 BLOCKS_SHOWN = 5
-COMPARED_WITH_UNQUANTIZED = (("recovery", "recovery", ""), ("divergence", "divergence", " nats/token"),
-                             ("agreement", "agreement", ""), ("accuracy_kept", "score kept", ""))
-"""Measurement, its title, its unit."""
+COMPARED_WITH_UNQUANTIZED = (("recovery", "recovery", "", "4f"), ("divergence", "divergence", " nats/token", "3g"),
+                             ("agreement", "agreement", "", "4f"), ("accuracy_kept", "score kept", "", "3f"))
+"""Measurement, its title, its unit, its digits."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Summary:
             rows.append([gate.name.replace("_", " "), state, measured, gate.interval_text, gate.wanted_text, about])
         return Section(
             "Gates", ["gate", "state", "measured", "95 % interval", "wanted", "of"], rows,
-            "A loss or a score must meet its bound at the unfavourable end of the interval. Losses are in nats per answer "
-            "token; scores and gains are shares. A gate that was not measured is missed.",
+            "A loss or a score must meet its bound at the unfavourable end of the interval, a kept score at the favourable "
+            "one. Losses are in nats per answer token; scores and gains are shares. A gate that was not measured is missed.",
         )
 
     def _tasks(self) -> Section:
@@ -144,9 +144,10 @@ class Summary:
 
     def _quantization(self) -> list[Section]:
         """What quantization changed, and the rows that it changed most; nothing where the served model is not quantized."""
-        rows = [[title, found.on, f"{found.value:.4f}{unit}",
-                 "" if found.low is None else f"{found.low:.4f} to {found.high:.4f}", f"{found.n:,} {found.counted}"]
-                for what, title, unit in COMPARED_WITH_UNQUANTIZED
+        rows = [[title, found.on, f"{found.value:.{digits}}{unit}",
+                 "" if found.low is None else f"{found.low:.{digits}} to {found.high:.{digits}}",
+                 f"{found.n:,} {found.counted}"]
+                for what, title, unit, digits in COMPARED_WITH_UNQUANTIZED
                 for found in self.measurements if found.what == what and found.against == "reference"]
         if len(rows) < 2:
             return []
@@ -158,12 +159,12 @@ class Summary:
         if parts.get("worst_rows"):
             found.append(Section(
                 "Rows that quantization changed most", ["row", "divergence (nats/token)", "tokens"],
-                [[row["row_id"], f"{row['divergence']:.4f}", f"{row['tokens']:,}"] for row in parts["worst_rows"]],
+                [[row["row_id"], f"{row['divergence']:.3g}", f"{row['tokens']:,}"] for row in parts["worst_rows"]],
                 "Test rows by id: millrace show finds their text."))
         if parts.get("blocks"):
             found.append(Section(
                 "Blocks by the cost of their quantization", ["block", "divergence that is gone with its unquantized weights"],
-                [[str(block["block"]), f"{block['cost']:.4f}"] for block in parts["blocks"][:BLOCKS_SHOWN]]))
+                [[str(block["block"]), f"{block['cost']:.3g}"] for block in parts["blocks"][:BLOCKS_SHOWN]]))
         return found
 
     def _recovery_note(self) -> str:
