@@ -3,10 +3,10 @@
     python -m benchmarks.gold                # 2 idle cores, about half an hour
     python -m benchmarks.gold --quick        # a few steps: the figures mean nothing
 
-Teacher ../shared/models/house (10M, 8,192 tokens). Rows are its own answers (data/house_onpolicy.jsonl), so the teacher is what
-the text was drawn from. Both students have the half of its layers that importance keeps. The student `other` has a byte-level
-BPE of its own (5,120 tokens, trained on ../shared/data); the embedding of each of its tokens is the mean of the teacher's over
-the teacher's tokens of the same text. Its rows are the same texts, and its steps hold as many bytes.
+Teacher ../shared/models/house (10M, 8,192 tokens). Rows are GSM8K's training questions with their answers, which the teacher
+was trained on; held out are test questions. Both students have the half of its layers that importance keeps. The student
+`other` has a byte-level BPE of its own (5,120 tokens, trained on ../shared/data); the embedding of each of its tokens is the
+mean of the teacher's over the teacher's tokens of the same text. Its rows are the same texts, and its steps hold as many bytes.
 
 Sides of each student: sft, plain cross-entropy; distilled, forward KL or GOLD with the project's defaults; for `other` also
 last, GOLD with TRL's bayesian merging.
@@ -25,7 +25,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from benchmarks.drafter_peers import mean_and_range
 from benchmarks.house import House
 from benchmarks.record import record
-from benchmarks.student import documents_of
+from benchmarks.sft_material import gsm8k
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.models.shallower import make_student
 from model_ops.objectives.distillation import Divergence, distillation_loss
@@ -46,17 +46,18 @@ from model_ops.operations.tiny_base import train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.progress import Progress
 from model_ops.rendering.token_bytes import TokenBytes, matched_ids
-from model_ops.speculators.hidden_states import AnswerRow, read_answers
 from model_ops.training.answer_alignment import aligned
+from model_ops.training.conversations import tokenize
 from model_ops.training.documents import Document, Documents
 from model_ops.training.layer_importance import least_important
 from model_ops.training.likelihood import held_out_loss
 from model_ops.training.packing import PackedPlan
 from model_ops.training.paired_chats import PairedDocuments
-from model_ops.training.trainer import train
+from model_ops.training.trainer import train as train_model
+from model_ops.training.validation import first_documents
 
 PROJECT = Path(__file__).resolve().parent.parent
-MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS = 1_024, 4_096, 8_192
+MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS, HELD_OUT = 1_024, 4_096, 8_192, 300
 LEARNING_RATE = 2e-3
 OTHER_VOCABULARY = 5_120
 SEEDS = (0, 1, 2)
@@ -76,6 +77,18 @@ def main() -> None:
         record("gold", Bench(given.shared, Path(scratch), steps, SEEDS[:seeds]).figures(), keep=not given.quick)
 
 
+class Answered(NamedTuple):
+    """One answer after its prompt."""
+
+    row_id: str
+    ids: list[int]
+    prompt_tokens: int
+
+    @classmethod
+    def of(cls, document: Document) -> Answered:
+        return cls(document.row_id, document.input_ids.tolist(), int(document.targets.argmax()))
+
+
 class Bench:
     """Everything of one run of the benchmark."""
 
@@ -83,21 +96,17 @@ class Bench:
         house = House(shared, folder / "house")
         self.folder, self.steps, self.seeds = folder, steps, seeds
         self.tokenizer, self.other = load_tokenizer(house.target), other_tokenizer(shared, load_tokenizer(house.target))
-        rows, held_out = (read_answers(house.answers() / f"{split}.parquet", MAX_LENGTH)[0]
-                          for split in ("train", "validation"))  # of one split: house.rows() has one of its own a workload
-        rows = [row for row in rows if len(row.ids) <= MAX_LENGTH]
+        train, test = (tokenize(gsm8k(shared, split, limit, plain=True), self.tokenizer, MAX_LENGTH)[0]
+                       for split, limit in (("train", None), ("test", HELD_OUT)))
+        rows, held_out = ([Answered.of(document) for document in documents] for documents in (train, test))
         self.teacher = load_model(house.target, dtype=torch.float32).requires_grad_(False)
-        self.rows, self.held_out = documents_of(rows), {"same": documents_of(held_out)}
+        self.rows, self.held_out = Documents.gather(train), {"same": Documents.gather(test)}
         self.paired, kept = self.pair(rows)
         self.held_out["other"] = Documents.gather(self.pair(held_out)[0].documents)
         self.kept_share = kept / len(rows)
         self.bytes = sum(len(self.tokenizer.decode(row.ids[row.prompt_tokens:]).encode()) for row in held_out)
         depth = self.teacher.config.num_hidden_layers
-        measured, held = [], 0
-        for document in self.rows:
-            if held < MEASURED_TOKENS:
-                measured.append(document)
-                held += len(document)
+        measured = first_documents(self.rows, MEASURED_TOKENS)
         self.layers = least_important(self.teacher, measured, depth - depth // 2, "bfloat16").kept
         spelt = TokenBytes.of(self.other), TokenBytes.of(self.tokenizer)
         pairs = matched_ids(*spelt, [self.other.eos_token_id], [self.tokenizer.eos_token_id])
@@ -107,7 +116,7 @@ class Bench:
         self.single = sum(int(((groups[:, 0] == groups[:, 1]) & (groups[:, 3] == groups[:, 4])).sum())
                           for groups in self.paired.groups) / theirs
 
-    def pair(self, rows: Sequence[AnswerRow]) -> tuple[PairedDocuments, int]:
+    def pair(self, rows: Sequence[Answered]) -> tuple[PairedDocuments, int]:
         """The rows in the other tokenizer, with the teacher's, and how many rows these are."""
         spelt, backend = (TokenBytes.of(self.other), TokenBytes.of(self.tokenizer)), self.other.backend_tokenizer
         documents, of_teacher, groups = [], [], []
@@ -163,7 +172,7 @@ class Bench:
         elif wanted is not None:
             loss = distillation_loss(self.teacher, wanted)
         work = self.folder / name.replace("/", "-") / str(seed)
-        train(student, plan, loss, settings, work / ".work", Progress(), "student")
+        train_model(student, plan, loss, settings, work / ".work", Progress(), "student")
         shutil.rmtree(work, ignore_errors=True)
         rows = held_out_loss(student, self.held_out[which], precision="bfloat16")
         return sum(row.nll_sum for row in rows) / math.log(2) / self.bytes
