@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -60,6 +60,12 @@ class StudentSettings(TrainingSettings):
         32, ge=1, le=4_096, description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each; all others are one bucket")
     on_policy: OnPolicySettings = Field(
         default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: none")
+
+    STAY_OPEN: ClassVar[dict[str, str]] = {
+        **TrainingSettings.STAY_OPEN, "base": "the student begins as a part of the teacher", "across_tokenizers": "one tokenizer",
+        "mlp_width": "the teacher's", "heads": "the teacher's", "hidden_size": "the teacher's",
+        "layers": "a base has its own", "choose_layers": "a base keeps all of its own",
+        "matched_weight": "by the share of matched tokens"}
 
     @model_validator(mode="after")
     def _whole_layers(self):

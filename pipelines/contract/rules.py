@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from model_ops.merging.settings import TRAINED
 from model_ops.operations.quantize_settings import AUTO
-from model_ops.quantization.servers import LLAMA_CPP, cache_why_not, parse_place, why_not
+from model_ops.quantization.servers import LLAMA_CPP, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.speculators.registry import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.text import Place
@@ -37,7 +37,11 @@ def _what_is_made(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_served(recipe: RecipeFields) -> Broken:
-    place = recipe.release.serve_on and parse_place(recipe.release.serve_on)
+    try:
+        place = recipe.release.serve_on and parse_place(recipe.release.serve_on)
+    except PlaceError as error:
+        yield "release.serve_on", str(error)
+        return
     if place and place.server == LLAMA_CPP:
         if not (recipe.quantize.enabled and recipe.quantize.gguf):
             yield "release.serve_on", f"{place} reads GGUF files only: set quantize: {{gguf: true}}"

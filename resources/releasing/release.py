@@ -10,10 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.atomic_files import write_json
-from model_ops.quantization.servers import parse_place
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError, changed_files, digest_holds, read_manifest
 from resources.lake import Lake
@@ -41,11 +40,6 @@ class ReleaseSettings(BaseModel):
     serve_on: str | None = Field(
         None, description="Server and device of the endpoint, such as vllm/h100, sglang/sm80, vllm/cpu. A quantize.scheme that "
         "they do not load is refused. Left out: any scheme is accepted")
-
-    @field_validator("serve_on")
-    @classmethod
-    def _is_a_place(cls, value: str | None) -> str | None:
-        return None if value is None else str(parse_place(value))
 
 
 class Part(BaseModel):
