@@ -62,10 +62,12 @@ class StudentSettings(TrainingSettings):
         default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: none")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TrainingSettings.STAY_OPEN, "base": "the student begins as a part of the teacher", "across_tokenizers": "one tokenizer",
+        **TrainingSettings.STAY_OPEN,
+        "base": "the student begins as a part of the teacher", "across_tokenizers": "one tokenizer",
         "mlp_width": "the teacher's", "heads": "the teacher's", "hidden_size": "the teacher's",
         "layers": "a base has its own", "choose_layers": "a base keeps all of its own",
-        "matched_weight": "by the share of matched tokens"}
+        "matched_weight": "by the share of matched tokens",
+    }
 
     @model_validator(mode="after")
     def _whole_layers(self):
