@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -31,5 +32,16 @@ class DequantizedLinear(QuantizedLinear):
     @classmethod
     def fused(cls, layers: Sequence[Self]) -> Self:
         whole = super().fused(layers)
+        whole._dense = None
+        return whole
+
+
+class PackedLinear(DequantizedLinear):
+    """Codes packed into words along the inputs, with scales by output channel, and the shape of the matrix."""
+
+    @classmethod
+    def fused(cls, layers: Sequence[Self]) -> Self:
+        whole = cls._joined(layers, ("weight_packed", "weight_scale"))
+        whole.register_buffer("weight_shape", torch.tensor([whole.out_features, whole.in_features]))
         whole._dense = None
         return whole

@@ -7,14 +7,13 @@ turned back into the activations' dtype; so does this layer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Mapping
 
 import torch
-from jaxtyping import BFloat16, Float, Float32, Int8, Int32
-from torch import Tensor, nn
+from jaxtyping import BFloat16, Float32, Int8, Int32
+from torch import Tensor
 
-from model_ops.quantization.quantized_linear import QuantizedLinear
+from model_ops.quantization.dequantized_linear import PackedLinear
 
 LOWEST, HIGHEST, OFFSET = -8, 7, 8
 PER_WORD, BITS = 8, 4
@@ -69,17 +68,13 @@ def round_to_nearest(weight: Float32[Tensor, "out in"], scales: BFloat16[Tensor,
     return (groups / scales.float()[..., None]).round_().clamp_(LOWEST, HIGHEST).flatten(-2).to(torch.int8)
 
 
-class Int4Linear(QuantizedLinear):
+class Int4Linear(PackedLinear):
     """A Linear layer with int4 weights; products are in the dtype of the activations."""
 
     weight_packed: Int32[Tensor, "out words"]
     weight_scale: BFloat16[Tensor, "out groups"]
 
     GROUP_SIZE = 128
-
-    def __init__(self, *given, **named):
-        super().__init__(*given, **named)
-        self._dense: Tensor | None = None
 
     @classmethod
     def encode(cls, weight: Float32[Tensor, "out in"]) -> dict[str, Tensor]:
@@ -96,19 +91,6 @@ class Int4Linear(QuantizedLinear):
         scales = stored["weight_scale"].float()
         codes = unpack_int4(stored["weight_packed"]).unflatten(-1, (scales.shape[1], -1))
         return (codes.float() * scales[..., None]).flatten(-2)
-
-    def forward(self, hidden: Float[Tensor, "*tokens in"]) -> Float[Tensor, "*tokens out"]:
-        if self._dense is None or self._dense.dtype != hidden.dtype or self._dense.device != hidden.device:
-            stored = {"weight_packed": self.weight_packed, "weight_scale": self.weight_scale}
-            self._dense = self.decode(stored).to(hidden.dtype)
-        return nn.functional.linear(hidden, self._dense, self.bias)
-
-    @classmethod
-    def fused(cls, layers: Sequence[Self]) -> Self:
-        whole = cls._joined(layers, ("weight_packed", "weight_scale"))
-        whole.register_buffer("weight_shape", torch.tensor([whole.out_features, whole.in_features]))
-        whole._dense = None
-        return whole
 
 
 class Int4Linear64(Int4Linear):

@@ -7,14 +7,13 @@ the first input's in the lowest eight bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Self
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float32, Int8, Int32
 from torch import Tensor
 
-from model_ops.quantization.dequantized_linear import DequantizedLinear
+from model_ops.quantization.dequantized_linear import PackedLinear
 
 HIGHEST, OFFSET, PER_WORD = 127, 128, 4
 SMALLEST_SCALE = 1e-8
@@ -35,7 +34,7 @@ def unpack_int8(words: Int32[Tensor, "out words"], inputs: int) -> Int8[Tensor, 
     return (((words[..., None] >> shifts) & 0xFF) - OFFSET).flatten(-2)[..., :inputs].to(torch.int8)
 
 
-class PackedInt8Linear(DequantizedLinear):
+class PackedInt8Linear(PackedLinear):
     """A Linear layer with packed int8 weights in groups of 128 inputs."""
 
     GROUP_SIZE: int | None = 128
@@ -53,13 +52,6 @@ class PackedInt8Linear(DequantizedLinear):
         scales = stored["weight_scale"].float()
         codes = unpack_int8(stored["weight_packed"], int(stored["weight_shape"][1])).unflatten(-1, (scales.shape[1], -1))
         return (codes.float() * scales[..., None]).flatten(-2)
-
-    @classmethod
-    def fused(cls, layers: Sequence[Self]) -> Self:
-        whole = cls._joined(layers, ("weight_packed", "weight_scale"))
-        whole.register_buffer("weight_shape", torch.tensor([whole.out_features, whole.in_features]))
-        whole._dense = None
-        return whole
 
 
 class ChannelInt8Linear(PackedInt8Linear):
