@@ -190,6 +190,9 @@ CLAIMS: list[Claim] = [
     (PAGE, "What that drafter loses", "drafter_workload", lambda r: [percent(r("loss_elsewhere"), 0, False)]),
     (PAGE, "Traffic shifts", "drafter_drift", lambda r: [*(hundredth(x) for t in ("t0", "t1") for x in r("tau_shares", t)), "150",
         *(hundredth(r("taus", "from_scratch_in_few_steps", t, "tau") / r("taus", "from_scratch", t, "tau")) for t in ("t0", "t1"))]),
+    (PAGE, "How much less does a scheme for each layer", "auto_scheme", lambda r: [percent(value, 0, False) for size in (
+        "w4a16_g64", "w4a16_g32") for value in r("at", size, "gain")]),
+    (PAGE, "What does training before rounding", "auto_scheme", lambda r: [decimals(r("distilled"), 5), decimals(r("rounded"), 5)]),
     (PAGE, "How does a training step's memory", "drafter_length", lambda r: [hundredth(r("exponent")),
         *(f"{row['step_mb']:.0f}" for row in r("rows"))]),
     (README, "How long does the full demo", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),
