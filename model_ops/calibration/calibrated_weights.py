@@ -1,9 +1,18 @@
-"""The codes of a model's Linear layers, those of int4 chosen by GPTQ for what the layers read in calibration rows.
+"""The codes of a model's Linear layers, chosen for what the layers read in calibration rows.
 
-    found = calibrated_weights(model, linear, schemes, batches, folder)
+    found = calibrated_weights(model, block_layers(model), schemes, batches, folder, "gptq")
     found.stored(layer, parts)                                  # a layer's stored tensors, by its name in the checkpoint
+    found.replaced                                              # other tensors that changed: checkpoint name -> file
 
-Layers of other schemes are rounded to the nearest, in their turn: later blocks are calibrated on what they will read.
+Methods:
+
+    gptq          int4 codes by GPTQ
+    awq           int4: inputs are scaled by AWQ, and codes are the nearest
+    awq_gptq      int4: inputs are scaled by AWQ, then codes by GPTQ
+    smoothquant   int8: inputs are scaled by SmoothQuant, and codes are the nearest
+
+Scales are folded into what comes before a layer (model_ops.calibration.scalable_inputs). Layers that a method is not for are
+rounded to the nearest, in their turn: later blocks are calibrated on what they will read.
 
 Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block twice.
 """
@@ -11,27 +20,38 @@ Each block's tensors are written when it is done (folder/block-7.safetensors): a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from jaxtyping import Float32
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.batch import Batch
-from model_ops.calibration.walk import Block, walk
+from model_ops.calibration.input_scales import awq_scales, int8_outputs, smooth_scales
+from model_ops.calibration.scalable_inputs import ScalableInputs, scalable_inputs
+from model_ops.calibration.walk import Block, Inputs, walk
+from model_ops.quantization.block_layers import BlockLayers
 from model_ops.quantization.gptq import gptq
-from model_ops.quantization.int4_linear import group_scales
+from model_ops.quantization.int4_linear import Int4Linear, group_scales, round_to_nearest
+from model_ops.quantization.int8_linear import Int8Linear
+from model_ops.quantization.quantized_linear import QuantizedLinear
 from model_ops.quantization.scheme import Scheme
+
+SCALES_INPUTS, ROUNDS_IN_TURN = ("awq", "awq_gptq", "smoothquant"), ("gptq", "awq_gptq")
+INPUTS, OUTPUTS = "input_scales", "output_scales"
+"""Parts of a layer in a block's file: what its weight was multiplied by, column by column and row by row."""
 
 
 @dataclass(frozen=True)
 class LayerError:
     """Mean squared error of a layer's outputs on the calibration rows, over the mean square of its outputs.
 
-    rounded: with every weight rounded to the nearest code. calibrated: with GPTQ's.
+    rounded: with every weight rounded to the nearest code. calibrated: with the codes that were chosen.
     """
 
     layer: str
@@ -41,75 +61,158 @@ class LayerError:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """files: layer in the checkpoint -> file that holds its stored tensors. errors: of the blocks computed in this process."""
+    """files: layer in the checkpoint -> file that holds its stored tensors. errors: of the blocks computed in this process.
+    replaced: other tensors of the checkpoint that have new values -> the file that holds them."""
 
     files: dict[str, Path]
     errors: list[LayerError]
+    replaced: dict[str, Path] = field(default_factory=dict)
 
     def stored(self, layer: str, parts: Sequence[str]) -> dict[str, Tensor]:
         """A layer's stored tensors."""
-        from safetensors import safe_open
-
         with safe_open(self.files[layer], framework="pt") as tensors:
             return {part: tensors.get_tensor(f"{layer}.{part}") for part in parts}
 
+    def scaled(self, layer: str, weight: Float32[Tensor, "out in"]) -> Float32[Tensor, "out in"]:
+        """A layer's float weight, scaled as the one that its codes stand for."""
+        with safe_open(self.files[layer], framework="pt") as tensors:
+            names = set(tensors.keys())
+            for part, shape in ((INPUTS, (1, -1)), (OUTPUTS, (-1, 1))):
+                if f"{layer}.{part}" in names:
+                    weight = weight * tensors.get_tensor(f"{layer}.{part}").to(weight.device).view(shape)
+        return weight
 
-def calibrated_weights(model: PreTrainedModel, linear: Mapping[str, str], schemes: Mapping[str, Scheme],
-                       batches: Sequence[Batch], folder: Path,
-                       after_block: Callable[[int, int], None] | None = None) -> Calibrated:
-    """Chooses codes block by block. linear: layer in the checkpoint -> module. schemes: layer -> its scheme; layers without one
-    stay as they are. The model's weights become the quantized ones.
+    def replacement(self, name: str) -> Tensor:
+        """The new values of a tensor."""
+        with safe_open(self.replaced[name], framework="pt") as tensors:
+            return tensors.get_tensor(name)
+
+
+def calibrated_weights(model: PreTrainedModel, layers: BlockLayers, schemes: Mapping[str, Scheme], batches: Sequence[Batch],
+                       folder: Path, method: str, after_block: Callable[[int, int], None] | None = None) -> Calibrated:
+    """Chooses codes block by block. schemes: layer in the checkpoint -> its scheme; layers without one stay as they are.
+    The model's weights become the quantized ones.
 
     after_block(blocks done, blocks in all).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    names = {module: layer for layer, module in linear.items() if layer in schemes}
-    files, errors = {}, []
-    for block in walk(model, batches, names):
+    names = {module: layer for layer, module in layers.linear.items() if layer in schemes}
+    in_checkpoint = {module: stored for stored, module in layers.renamed.items()}
+    files, replaced, errors = {}, {}, []
+    calibrated = any(scheme.calibrated for scheme in schemes.values())
+    for block in walk(model, batches, names, calibrated):
         file = folder / f"block-{block.index}.safetensors"
-        if file.exists():
-            tensors = load_file(file)
-            for module, layer in block.layers.items():
-                scheme = schemes[names[module]]
-                parts = {part: tensors[f"{names[module]}.{part}"] for part in scheme.stored(*layer.weight.shape)}
-                block.replace(module, scheme.load_layer().decode(parts))
-        else:
-            tensors = {}
-            for module, stored, error in _of_block(block, {module: schemes[names[module]] for module in block.layers}):
-                tensors |= {f"{names[module]}.{part}": tensor.cpu().contiguous() for part, tensor in stored.items()}
-                if error is not None:
-                    errors.append(LayerError(names[module], *error))
-                block.replace(module, schemes[names[module]].load_layer().decode(stored))
+        if not file.exists():
+            done = _of_block(block, {module: schemes[names[module]] for module in block.layers}, method)
+            errors += [LayerError(names[module], *error) for module, error in done.errors.items()]
+            tensors = {f"{names[module]}.{part}": tensor for module, stored in done.stored.items()
+                       for part, tensor in stored.items()}
+            tensors |= {f"{names[module]}.{part}": values for module, scales in done.scales.items()
+                        for part, values in scales.items()}
+            tensors |= {in_checkpoint.get(name, name): model.get_parameter(name) for name in done.replaced}
             with renamed_when_complete(file) as temporary:
-                save_file(tensors, temporary)
-        files |= {names[module]: file for module in block.layers}
+                save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+        found = load_file(file)
+        for module, layer in block.layers.items():
+            scheme = schemes[names[module]]
+            parts = {part: found.pop(f"{names[module]}.{part}") for part in scheme.stored(*layer.weight.shape)}
+            block.replace(module, scheme.load_layer().decode(parts))
+            files[names[module]] = file
+            for part in (INPUTS, OUTPUTS):
+                found.pop(f"{names[module]}.{part}", None)
+        for name, values in found.items():
+            model.get_parameter(layers.renamed.get(name, name)).data.copy_(values)
+            replaced[name] = file
         if after_block is not None:
             after_block(block.index + 1, model.config.num_hidden_layers)
-    return Calibrated(files, errors)
+    return Calibrated(files, errors, replaced)
 
 
-def _of_block(block: Block, schemes: Mapping[str, Scheme]):
-    """(module, stored tensors, (error of rounding, error of GPTQ) or None) of every layer. Layers of one scheme that read the
-    same tensor are one matrix."""
+@dataclass
+class _Done:
+    """stored: module -> its tensors. scales: module -> what its weight was multiplied by, as INPUTS and OUTPUTS.
+    errors: module -> (of rounding, of the codes chosen). replaced: names of other parameters."""
+
+    stored: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    scales: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    errors: dict[str, tuple[float, float]] = field(default_factory=dict)
+    replaced: list[str] = field(default_factory=list)
+
+
+def _of_block(block: Block, schemes: Mapping[str, Scheme], method: str) -> _Done:
+    """Encodes every layer; norms and biases are replaced in the model. Layers of one scheme that read the same tensor are one
+    matrix."""
+    done = _Done()
+    weights = _scaled(block, schemes, method, done)
     together: dict[tuple[int, str], list[str]] = {}
     for module, scheme in schemes.items():
         if scheme.calibrated:
-            together.setdefault((id(block.moments()[module]), scheme.name), []).append(module)
+            together.setdefault((id(block.inputs()[module]), scheme.name), []).append(module)
         else:
-            yield module, scheme.load_layer().encode(block.layers[module].weight.detach().float()), None
+            done.stored[module] = scheme.load_layer().encode(weights[module])
     for modules in together.values():
-        kind, moment = schemes[modules[0]].load_layer(), block.moments()[modules[0]]
-        weight = torch.cat([block.layers[module].weight.detach().float() for module in modules])
-        scales = group_scales(weight, kind.GROUP_SIZE, moment.diagonal())
-        codes = gptq(weight, moment, scales)
-        start = 0
-        for module in modules:
-            rows = slice(start, start + block.layers[module].weight.shape[0])
-            start = rows.stop
-            stored = kind.stored_parts(codes[rows], scales[rows])
-            plain = kind.encode(weight[rows])
-            yield module, stored, tuple(_error(kind.decode(each).to(moment.device), weight[rows], moment)
-                                        for each in (plain, stored))
+        kind, moment = schemes[modules[0]].load_layer(), block.inputs()[modules[0]].moment
+        inputs = done.scales.get(modules[0], {}).get(INPUTS)
+        codes, steps = _codes(torch.cat([weights[module] for module in modules]), moment if inputs is None else
+                              moment / torch.outer(inputs, inputs), kind, method)
+        sizes = [len(weights[module]) for module in modules]
+        for module, own_codes, own_steps in zip(modules, codes.split(sizes), steps.split(sizes), strict=True):
+            done.stored[module] = kind.stored_parts(own_codes, own_steps)
+    for module, scheme in schemes.items():
+        if scheme.calibrated or (method == "smoothquant" and issubclass(scheme.load_layer(), Int8Linear)):
+            done.errors[module] = _errors(block, module, scheme.load_layer(), done)
+    return done
+
+
+def _scaled(block: Block, schemes: Mapping[str, Scheme], method: str, done: _Done) -> dict[str, Float32[Tensor, "out in"]]:
+    """The layers' float weights, scaled where the method scales and scales help."""
+    weights = {block.inner(module): layer.weight.detach().float() for module, layer in block.layers.items()}
+    for group in scalable_inputs(block) if method in SCALES_INPUTS else []:
+        readers = [f"{block.prefix}{name}" for name in group.readers]
+        scales = _best_scales(group, torch.cat([weights[name] for name in group.readers]), block.inputs()[readers[0]],
+                              [schemes[module] for module in readers])
+        if scales is None:
+            continue
+        spread = group.fold(block, weights, scales)
+        for module in readers:
+            done.scales.setdefault(module, {})[INPUTS] = spread.clone()  # files do not hold a tensor twice
+        source = f"{block.prefix}{group.source}"
+        if group.form == "rows":
+            done.scales.setdefault(source, {})[OUTPUTS] = 1 / scales
+        done.replaced += [f"{source}.{name}" for name, value in block.module.get_submodule(group.source).named_parameters()
+                          if value.ndim == 1]
+    return {f"{block.prefix}{name}": weight for name, weight in weights.items()}
+
+
+def _best_scales(group: ScalableInputs, weight: Tensor, inputs: Inputs, schemes: Sequence[Scheme]) -> Tensor | None:
+    """None where no scales are best, or where schemes of the readers differ."""
+    if len({scheme.name for scheme in schemes}) > 1:
+        return None
+    kind = schemes[0].load_layer()
+    if issubclass(kind, Int4Linear):
+        return awq_scales(group, weight, inputs, kind.GROUP_SIZE)
+    return smooth_scales(group, weight, inputs) if issubclass(kind, Int8Linear) else None
+
+
+def _codes(weight: Tensor, moment: Tensor, kind: type[Int4Linear], method: str) -> tuple[Tensor, Tensor]:
+    """(codes, scales of groups) of a weight."""
+    steps = group_scales(weight, kind.GROUP_SIZE, moment.diagonal())
+    return (gptq(weight, moment, steps) if method in ROUNDS_IN_TURN else round_to_nearest(weight, steps)), steps
+
+
+def _errors(block: Block, module: str, kind: type[QuantizedLinear], done: _Done) -> tuple[float, float]:
+    """(with every weight rounded to the nearest and no scales; with what is stored) of a layer's outputs."""
+    weight, read, scales = block.layers[module].weight.detach().float(), block.inputs()[module], done.scales.get(module, {})
+    if issubclass(kind, Int8Linear):
+        sample, ours, plain = read.sample.float(), done.stored[module], kind.encode(weight)
+        wanted = sample @ weight.T
+        found = int8_outputs(sample / scales.get(INPUTS, 1.0), ours["weight"], ours["weight_scale"])
+        outputs = int8_outputs(sample, plain["weight"], plain["weight_scale"]), found / scales.get(OUTPUTS, 1.0)
+        return tuple(float((each - wanted).square().sum() / wanted.square().sum().clamp(min=1e-20)) for each in outputs)
+    stored = kind.decode(done.stored[module]) / scales.get(INPUTS, 1.0)
+    if OUTPUTS in scales:
+        stored = stored / scales[OUTPUTS][:, None]
+    return tuple(_error(each.to(weight.device), weight, read.moment) for each in (kind.decode(kind.encode(weight)), stored))
 
 
 def _error(found: Tensor, wanted: Tensor, moment: Tensor) -> float:

@@ -7,7 +7,7 @@ turned back into the activations' dtype; so does this layer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import BFloat16, Float32, Int8, Int32
@@ -37,8 +37,8 @@ def unpack_int4(words: Int32[Tensor, "out words"]) -> Int8[Tensor, "out in"]:
     return (((words[..., None] >> shifts) & 0xF) - OFFSET).flatten(-2).to(torch.int8)
 
 
-def group_scales(weight: Float32[Tensor, "out in"], group_size: int,
-                 importance: Float32[Tensor, " in"] | None = None) -> BFloat16[Tensor, "out groups"]:
+def group_scales(weight: Float32[Tensor, "out in"], group_size: int, importance: Float32[Tensor, " in"] | None = None,
+                 shares: Sequence[float] = SHRUNK) -> BFloat16[Tensor, "out groups"]:
     """The scale of each group: of the shares of the full range (absmax / 7) tried, the one with the least squared rounding
     error, each input weighed by `importance` (its mean square; None: all alike). Clipping a few large weights often costs less
     than coarser steps for all others."""
@@ -46,7 +46,7 @@ def group_scales(weight: Float32[Tensor, "out in"], group_size: int,
     weighed = 1.0 if importance is None else importance.view(-1, group_size)
     full = groups.abs().amax(-1) / HIGHEST
     best, least = None, None
-    for share in SHRUNK:
+    for share in shares:
         scale = (full * share).clamp(min=SMALLEST_SCALE).bfloat16()
         error = ((rounded(groups, scale.float()[..., None]) - groups).square_() * weighed).sum(-1)
         if best is None:

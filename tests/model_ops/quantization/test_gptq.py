@@ -114,7 +114,7 @@ def test_the_walk_sees_what_layers_read_with_earlier_blocks_changed():
              for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")}
     seen = {}
     for block in walk(model, batches(), names):
-        seen |= block.moments()
+        seen |= {name: read.moment for name, read in block.inputs().items()}
         for name, layer in block.layers.items():
             block.replace(name, layer.weight * 0.9)
     assert seen.keys() == names and seen["model.layers.1.self_attn.q_proj"] is seen["model.layers.1.self_attn.k_proj"]
@@ -145,7 +145,9 @@ def test_walking_the_blocks_is_the_model_s_own_forward(family):
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and ".layers." in name]
     seen = set()
     for block in walk(model, rows, linear):
-        seen |= {name for name, moment in block.moments().items() if torch.isfinite(moment).all() and moment.abs().sum() > 0}
+        seen |= {name for name, read in block.inputs().items()
+                 if torch.isfinite(read.moment).all() and read.moment.abs().sum() > 0}
+    block.advance()
     for run, own in zip(block.runs, wanted, strict=True):
         torch.testing.assert_close(run.hidden.view_as(own), own, rtol=1e-4, atol=1e-5)
     assert seen == set(linear)

@@ -1,0 +1,163 @@
+"""Inputs of a block's Linear layers that can be scaled without a change of what the block computes.
+
+    for group in scalable_inputs(block):
+        group.readers                        # layers that read one tensor x; their weights are multiplied by s, column by column
+        group.source                         # what makes x: its weights are divided by s
+    group.fold(block, weights, scales)
+
+x is the output of a norm, or a linear function of a Linear layer's outputs: of up_proj in a gated MLP, of v_proj in attention,
+where query heads that share a value head share scales. What a norm does with its weight (w, or 1 + w) and which Linear layer
+the readers depend on linearly is found by trial: the group is scaled by random powers of two, and the block has to say what it
+said before. So a router or a second branch that reads the same tensor rules a group out, whatever the family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float32
+from torch import Tensor, nn
+
+from model_ops.calibration.walk import Block, Run
+
+TOLERANCE = 0.01
+"""Largest change of what a block adds to its input, relative, in a trial: powers of two are exact but in 1 + w norms, which
+lose a bit of bfloat16."""
+
+
+@dataclass(frozen=True)
+class ScalableInputs:
+    """readers: names of Linear layers. source: name of the module that makes what they read. form: how the source is divided:
+    weight (a norm's weight and bias), one_plus (a norm that multiplies by 1 + weight), rows (a Linear layer's outputs).
+    shared: readers' inputs that come from one output of the source, `head_dim` apart (query heads of a value head)."""
+
+    readers: tuple[str, ...]
+    source: str
+    form: str
+    shared: int = 1
+    head_dim: int = 1
+
+    def spread(self, scales: Float32[Tensor, " channels"]) -> Float32[Tensor, " in"]:
+        """The scale of each input of the readers."""
+        if self.shared == 1:
+            return scales
+        return scales.view(-1, 1, self.head_dim).expand(-1, self.shared, -1).reshape(-1)
+
+    def gathered(self, values: Float32[Tensor, " in"]) -> Float32[Tensor, "channels shared"]:
+        """Values of the readers' inputs by output of the source."""
+        return values.view(-1, self.shared, self.head_dim).transpose(1, 2).reshape(-1, self.shared)
+
+    def fold(self, block: Block, weights: dict[str, Float32[Tensor, "out in"]],
+             scales: Float32[Tensor, " channels"]) -> Float32[Tensor, " in"]:
+        """Multiplies the readers' weights and divides the source. weights: those of the block's Linear layers, by name within
+        the block; they are replaced. A norm and a bias are divided in place, in the dtype in which they are stored. Returns the
+        scale of each input of the readers: what the norm's rounded weights stand for."""
+        source = block.module.get_submodule(self.source)
+        if self.form == "rows":
+            weights[self.source] = weights[self.source] / scales[:, None]
+        else:
+            offset = 1.0 if self.form == "one_plus" else 0.0
+            before = source.weight.float() + offset
+            source.weight.data.copy_(before / scales - offset)
+            after = source.weight.float() + offset
+            scales = torch.where((before != 0) & (after != 0), before / after, 1.0)
+        if getattr(source, "bias", None) is not None:
+            source.bias.data.copy_(source.bias.float() / scales)
+        spread = self.spread(scales)
+        for reader in self.readers:
+            weights[reader] = weights[reader] * spread
+        return spread
+
+
+@torch.no_grad()
+def scalable_inputs(block: Block) -> list[ScalableInputs]:
+    """The groups of a block whose readers and Linear sources are all layers that are quantized, in the order in which the
+    block computes. The block's weights are as they were."""
+    run = min(block.runs, key=lambda each: each.hidden.shape[1])
+    wanted = block.output(run)
+    added = (wanted - run.hidden).float().norm().clamp(min=1e-12)
+    own = {block.inner(name) for name in block.layers}
+    found: list[ScalableInputs] = []
+    for group in _candidates(block, run, own):
+        if any(group.readers == accepted.readers for accepted in found):
+            continue
+        with _as_it_was(block, group):
+            channels = block.module.get_submodule(group.source).weight.shape[0]
+            signs = torch.randint(2, (channels,), generator=torch.Generator().manual_seed(channels)) * 2 - 1
+            weights = {name: block.module.get_submodule(name).weight.float() for name in {group.source, *group.readers} & own}
+            group.fold(block, weights, torch.exp2(signs.float()).to(wanted.device))
+            for name in {group.source, *group.readers} & own:
+                block.module.get_submodule(name).weight.data.copy_(weights[name])
+            change = (block.output(run) - wanted).float().norm()
+        if change <= TOLERANCE * added:
+            found.append(group)
+    return found
+
+
+@contextmanager
+def _as_it_was(block: Block, group: ScalableInputs) -> Iterator[None]:
+    """Puts the weights of a group back."""
+    modules = [block.module.get_submodule(name) for name in (group.source, *group.readers)]
+    kept = [(tensor, tensor.data.clone()) for module in modules for tensor in module.parameters(recurse=False)]
+    try:
+        yield
+    finally:
+        for tensor, before in kept:
+            tensor.data.copy_(before)
+
+
+def _candidates(block: Block, run: Run, own: set[str]) -> Iterator[ScalableInputs]:
+    """Groups that names and shapes allow, the likeliest source of each first."""
+    read, made = _tensors(block, run)
+    modules = dict(block.module.named_modules())
+    for readers, norm in ((names, made.get(tensor)) for tensor, names in read.items()):
+        width = modules[readers[0]].in_features
+        if not own.issuperset(readers):
+            continue
+        if norm is not None and modules[norm].weight.shape == (width,):
+            yield from (ScalableInputs(readers, norm, form) for form in ("weight", "one_plus"))
+        if len(readers) > 1:
+            continue
+        parent = readers[0].rpartition(".")[0]
+        beside = [name for name in modules if name in own and name.rpartition(".")[0] == parent and name != readers[0]]
+        for name in reversed(beside):
+            outputs, head_dim = modules[name].out_features, getattr(modules.get(parent), "head_dim", 0)
+            if outputs == width:
+                yield ScalableInputs(readers, name, "rows")
+            elif head_dim and not width % outputs and not outputs % head_dim:
+                yield ScalableInputs(readers, name, "rows", width // outputs, head_dim)
+
+
+def _tensors(block: Block, run: Run) -> tuple[Mapping[int, tuple[str, ...]], Mapping[int, str]]:
+    """(tensor -> Linear layers that read it, tensor -> norm that made it) of one forward pass. Tensors are numbered."""
+    kept: list[Tensor] = []  # while they are referenced no other tensor has their identity
+    read: dict[int, list[str]] = {}
+    made: dict[int, str] = {}
+    hooks = []
+
+    def number(tensor: Tensor) -> int:
+        place = next((place for place, other in enumerate(kept) if other is tensor), len(kept))
+        kept.extend([tensor] * (place == len(kept)))
+        return place
+
+    def reads(name: str):
+        return lambda module, given: read.setdefault(number(given[0]), []).append(name)
+
+    def makes(name: str):
+        return lambda module, given, output: made.__setitem__(number(output), name)
+
+    for name, module in block.module.named_modules():
+        shapes = {key: tensor.ndim for key, tensor in module.named_parameters(recurse=False)}
+        if isinstance(module, nn.Linear):
+            hooks.append(module.register_forward_pre_hook(reads(name)))
+        elif shapes.get("weight") == 1 and shapes.keys() <= {"weight", "bias"} and not list(module.children()):
+            hooks.append(module.register_forward_hook(makes(name)))
+    try:
+        block.output(run)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {tensor: tuple(names) for tensor, names in read.items()}, made
