@@ -3,7 +3,7 @@
     python -m benchmarks.our_quantizer JOB.json RESULT.json
 
 JOB: threads, model, rows (jsonl of token ids), scheme, method, output. RESULT: seconds (loading to saving, without imports),
-peak_mb, output_error and output_error_rounded where GPTQ ran.
+peak_mb, output_error and output_error_rounded where rows calibrated.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def main() -> None:
     source, output, scheme = Path(job["model"]), Path(job["output"]), SCHEMES[job["scheme"]]
     rows = [json.loads(line) for line in Path(job["rows"]).read_text().splitlines()]
     began, found, told = time.perf_counter(), None, {}
-    if job["method"] == "gptq":
+    if job["method"] != "rtn":
         documents = [Document(str(number), np.array(row), np.ones(len(row), bool)) for number, row in enumerate(rows)]
         model = load_model(source, dtype=calibration_dtype(read_directory(source))).requires_grad_(False)
         layers = block_layers(model_of_config(read_config(source)))
-        found = calibrated_weights(model, layers.linear, dict.fromkeys(layers.linear, scheme), to_batches(documents),
-                                   output / ".work")
+        found = calibrated_weights(model, layers, dict.fromkeys(layers.linear, scheme), to_batches(documents),
+                                   output / ".work", job["method"])
         told = {"output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                 "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
     quantize_directory(source, output, Progress(), scheme, calibrated=found)

@@ -2,9 +2,9 @@
 
     python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
 
-The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With method gptq
-the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in calibration rows
-(`model_ops.calibration`). With `distil` its matrices are trained first, to say rounded what the float model says
+The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With any method
+but rtn the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in
+calibration rows (`model_ops.calibration`); AWQ and SmoothQuant change norms and biases, too. With `distil` its matrices are trained first, to say rounded what the float model says
 (`model_ops.calibration.distil_rounding`). Every Linear layer of the blocks is encoded, and every expert that is stored as
 matrices of its own (`model_ops.quantization.block_layers`), these always to the nearest. Embeddings, norms, biases, routers and
 lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of it; routers
@@ -102,8 +102,8 @@ def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple
         scheme = SCHEMES[settings.scheme]
     _output_layout(source, headers, layers, {} if plan else of_each_layer(scheme, layers), config["model_type"])
     if "dataset" not in job.inputs:
-        raise ModelError("method gptq, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give one, or set "
-                         "quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
+        raise ModelError("methods other than rtn, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give "
+                         "one, or set quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
     if scheme is not None and scheme.input_scale and layers.experts:
         raise ModelError(f"{source} has experts, and what they read is not measured here for scheme {scheme.name}: choose "
                          "nvfp4a16")
@@ -119,21 +119,23 @@ def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple
         progress.stop_if_requested()
 
     batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents, batch_tokens)]
-    cache = cache_scales(model, cached, batches) if cached else None
     inputs = input_ranges(model, layers.linear, batches) if scheme is not None and scheme.input_scale else None
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
     work = job.output / ".work"
     if plan is not None:
         scheme, numbers = plan.choose(model, documents, work / "auto", progress)
         told |= numbers
-    if settings.method != "gptq":
-        return Measured(scheme, None, cache, inputs), told
-    found = calibrated_weights(model, layers.linear, of_each_layer(scheme, layers), batches, work / "blocks", after_block)
-    if found.errors:
-        worst = max(found.errors, key=lambda error: error.calibrated)
-        told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
-                 "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
-                 "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
+    found = None
+    if settings.method != "rtn":
+        found = calibrated_weights(model, layers, of_each_layer(scheme, layers), batches, work / "blocks", settings.method,
+                                   after_block)
+        if found.errors:
+            worst = max(found.errors, key=lambda error: error.calibrated)
+            told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
+                     "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
+                     "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
+    # last: scales of inputs change the range of values
+    cache = cache_scales(model, cached, batches) if cached else None
     return Measured(scheme, found, cache, inputs), told
 
 
@@ -147,7 +149,7 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
                        inputs: Mapping[str, float] | None = None) -> dict[str, Any]:
     """Writes the quantized copy of a model directory. scheme: of all layers, or of each layer that is quantized. mtp_layer:
     config.json says, too, that a multi-token-prediction layer that is served with this model is not quantized. calibrated: the
-    stored tensors of some layers; others are rounded. cache: attention module -> scales of its keys and values in an FP8 cache
+    stored tensors of some layers, and what else they changed; other layers are rounded. cache: attention module -> scales of its keys and values in an FP8 cache
     (None: the cache is not quantized). inputs: layer -> largest absolute input, for schemes with a fixed scale of activations.
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
@@ -306,6 +308,7 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
             if calibrated is not None and _layer(name) in calibrated.files:
                 stored = {part: tensor.to(device) for part, tensor in
                           calibrated.stored(_layer(name), list(scheme.stored(*header.shape))).items()}
+                weight = calibrated.scaled(_layer(name), weight)
             elif scheme.shares_range:
                 stored = layer.encode(weight, largest[_layer(name)])
             else:
@@ -316,6 +319,9 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
             errors.append(error.item())
             for part, tensor in stored.items():
                 yield _stored_as(name, part), tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        elif calibrated is not None and name in calibrated.replaced:
+            values = calibrated.replacement(name).to(getattr(torch, TORCH_NAMES[header.dtype]))
+            yield name, values.view(torch.uint8).numpy().tobytes()
         else:
             yield name, header.read()
         progress.stop_if_requested()

@@ -15,6 +15,10 @@ ALONE = tuple(name for name, scheme in SCHEMES.items() if not scheme.shares_rang
 """Schemes that say how one layer is stored without looking at another one, or at rows."""
 
 
+FOR_INT4 = ("gptq", "awq", "awq_gptq")
+"""Methods that choose codes of int4 weights."""
+
+
 class QuantizeSettings(Settings):
     """Post-training quantization in the compressed-tensors layout."""
 
@@ -30,19 +34,21 @@ class QuantizeSettings(Settings):
     candidates: list[Literal[(*ALONE, FLOAT)]] = Field(
         ["w4a16", "w4a16_g32", "w8a16", FLOAT], min_length=2, description="auto: schemes of which each layer gets one. float: "
         "it stays bfloat16. The endpoint has to load all of them")
-    method: Literal["gptq", "rtn"] | None = Field(
+    method: Literal["gptq", "awq", "awq_gptq", "smoothquant", "rtn"] | None = Field(
         None, description="gptq: weights are rounded one column after another, and later columns make up for the error on "
-        "calibration rows (int4 only). rtn: each is rounded to the nearest. Left out: gptq for int4, rtn for all others")
+        "calibration rows (int4 only). awq: inputs that matter are scaled up before weights are rounded to the nearest (int4 "
+        "only). awq_gptq: both. smoothquant: inputs with large values are scaled down, which int8 activations need where a "
+        "model has outliers (w8a8 only). rtn: each weight is rounded to the nearest. Left out: gptq for int4, rtn for all others")
     kv_cache: Literal["fp8"] | None = Field(
         None, description="fp8: servers cache keys and values as float8, with a scale for each layer from calibration rows. "
         "Left out: 16 bits")
     gguf: bool = Field(
         False, description="true: the directory holds the model as one GGUF file, too, with Q8_0 weights for llama.cpp")
     calibration_rows: int = Field(
-        256, ge=1, le=1_000_000, description="gptq, kv_cache: training conversations that layers are shown")
+        256, ge=1, le=1_000_000, description="all methods but rtn, kv_cache: training conversations that layers are shown")
     calibration_length: int = Field(
-        2_048, ge=16, le=2**24, description="gptq, kv_cache: tokens after which such a conversation is cut")
-    seed: Seed = Field(0, description="gptq, kv_cache: seed of the choice of conversations")
+        2_048, ge=16, le=2**24, description="all methods but rtn, kv_cache: tokens after which such a conversation is cut")
+    seed: Seed = Field(0, description="all methods but rtn, kv_cache: seed of the choice of conversations")
     distil: DistilRoundingSettings = Field(
         default_factory=DistilRoundingSettings, description="Training of the matrices before they are rounded. Left out: none")
     mtp_layer: bool = Field(
@@ -51,17 +57,20 @@ class QuantizeSettings(Settings):
 
     @model_validator(mode="after")
     def _a_scheme_that_calibrates(self):
-        if self.method == "gptq" and not self.calibrated:
+        if self.method in FOR_INT4 and not self.calibrated:
             able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.calibrated)
-            raise ValueError(f"method is gptq, but scheme {self.scheme} rounds to nearest: leave method out, or choose one of "
-                             f"{able}")
+            raise ValueError(f"method is {self.method}, but scheme {self.scheme} rounds to nearest: leave method out, or choose "
+                             f"one of {able}")
+        if self.method == "smoothquant" and "w8a8" not in self.schemes:
+            raise ValueError(f"method is smoothquant, which is for int8 activations, and scheme is {self.scheme}: choose w8a8, "
+                             "or leave method out")
         return self
 
     @model_validator(mode="after")
     def _trained_weights_are_rounded_to_nearest(self):
-        if self.distil.enabled and self.method == "gptq":
-            raise ValueError("distil trains weights for rounding to nearest, and method gptq rounds in another way: leave "
-                             "method out, or set distil.enabled to false")
+        if self.distil.enabled and self.method not in (None, "rtn"):
+            raise ValueError(f"distil trains weights for rounding to nearest, and method {self.method} rounds in another way: "
+                             "leave method out, or set distil.enabled to false")
         if self.distil.enabled and self.scheme == AUTO:
             raise ValueError("distil trains for one scheme of all layers, and scheme is auto: name a scheme, or set "
                              "distil.enabled to false")
@@ -90,7 +99,7 @@ class QuantizeSettings(Settings):
     @property
     def calibrates(self) -> bool:
         """Whether the model is shown rows of a dataset before it is quantized."""
-        return (self.resolved().method == "gptq" or self.kv_cache is not None or self.scheme == AUTO
+        return (self.resolved().method != "rtn" or self.kv_cache is not None or self.scheme == AUTO
                 or any(SCHEMES[name].input_scale is not None for name in self.schemes))
 
     @property
