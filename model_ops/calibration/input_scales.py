@@ -1,13 +1,13 @@
 """Scales of a layer's inputs that make its rounding cost less: AWQ's for int4 weights, SmoothQuant's for int8 activations.
 
-    scales = awq_scales(group, weight, found, 128)        # per output of the group's source; None: none is better than no scales
+    scales = awq_scales(group, weight, found, 128)        # per output of the group's source; None: no scales are best
     scales = smooth_scales(group, weight, found)
 
 With inputs x / s and weights W s the layer computes the same, and rounds something else. Both methods take s from statistics, to
-a power that is searched on a grid for the least error of the layer's outputs on calibration rows:
+a power that is searched on a grid for the least error of the layer's outputs on calibration rows, s = x^r / w^(1 - r):
 
-    AWQ (Lin et al., arXiv 2306.00978):           s = x^r / w^(1 - r),  x: root mean square of an input, w: mean size of its weights
-    SmoothQuant (Xiao et al., arXiv 2211.10438):  s = x^r / w^(1 - r),  x: largest input, w: largest weight
+    AWQ (Lin et al., arXiv 2306.00978)             x: root mean square of an input, w: mean size of its weights
+    SmoothQuant (Xiao et al., arXiv 2211.10438)    x: largest input, w: largest weight
 
 AWQ's error needs no forward pass: with H = E[x x^T] and D the change of the weights it is tr(D H D^T). (The paper takes E|x|,
 and forms w from weights over the largest of their group, as llm-compressor does.) No scales at all are always tried as well.
@@ -52,7 +52,8 @@ def awq_scales(group: ScalableInputs, weight: Float32[Tensor, "out in"], found: 
     return _best(group, [sizes**power / (weights ** (1 - power) + LEAST) for power in AWQ_POWERS], error)
 
 
-def smooth_scales(group: ScalableInputs, weight: Float32[Tensor, "out in"], found: Inputs) -> Float32[Tensor, " channels"] | None:
+def smooth_scales(group: ScalableInputs, weight: Float32[Tensor, "out in"],
+                  found: Inputs) -> Float32[Tensor, " channels"] | None:
     """The same for int8 weights per channel and int8 activations per token; the error is that on the sampled inputs."""
     sizes = group.gathered(found.largest).amax(-1)
     weights = group.gathered(weight.abs().amax(0)).amax(-1)

@@ -1,7 +1,7 @@
 """Inputs of a block's Linear layers that can be scaled without a change of what the block computes.
 
     for group in scalable_inputs(block):
-        group.readers                        # layers that read one tensor x; their weights are multiplied by s, column by column
+        group.readers                        # layers that read one tensor x; columns of their weights are multiplied by s
         group.source                         # what makes x: its weights are divided by s
     group.fold(block, weights, scales)
 

@@ -51,8 +51,8 @@ class Inputs:
 
 @dataclass
 class Block:
-    """One block of the walk. index: its number. layers: its Linear modules by their names in the model. prefix: what these names
-    begin with."""
+    """One block of the walk. index: its number. layers: its Linear modules by their names in the model. prefix: what these
+    names begin with. with_moments: whether second moments of what layers read are added up."""
 
     index: int
     module: nn.Module
@@ -95,7 +95,7 @@ class Block:
         self._inputs = None
 
 
-class _AllSeen(Exception):  # noqa: N818 (no error)
+class _AllSeen(Exception):
     """Every layer has read its inputs: the rest of the block says nothing more."""
 
 
@@ -180,8 +180,9 @@ def walk(model: PreTrainedModel, batches: Sequence[Batch], layers: Collection[st
     model.eval()
     prefix, blocks = layer_list(model)
     runs = [_at_the_blocks(model, blocks, batch) for batch in batches]
+    block: Block | None = None
     for index, module in enumerate(blocks):
-        if index:
+        if block is not None:
             block.advance()
         start = f"{prefix}.{index}."
         linear = {f"{start}{name}": layer for name, layer in module.named_modules()

@@ -4,10 +4,10 @@
 
 The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With any method
 but rtn the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in
-calibration rows (`model_ops.calibration`); AWQ and SmoothQuant change norms and biases, too. With `distil` its matrices are trained first, to say rounded what the float model says
-(`model_ops.calibration.distil_rounding`). Every Linear layer of the blocks is encoded, and every expert that is stored as
-matrices of its own (`model_ops.quantization.block_layers`), these always to the nearest. Embeddings, norms, biases, routers and
-lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of it; routers
+calibration rows (`model_ops.calibration`); AWQ and SmoothQuant change norms and biases, too. With `distil` its matrices are
+trained first, to say rounded what the float model says (`model_ops.calibration.distil_rounding`). Every Linear layer of the blocks
+is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`), these always to the
+nearest. Embeddings, routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of it; routers
 and what else stays float are on its list of exceptions.
 """
 
@@ -149,8 +149,9 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
                        inputs: Mapping[str, float] | None = None) -> dict[str, Any]:
     """Writes the quantized copy of a model directory. scheme: of all layers, or of each layer that is quantized. mtp_layer:
     config.json says, too, that a multi-token-prediction layer that is served with this model is not quantized. calibrated: the
-    stored tensors of some layers, and what else they changed; other layers are rounded. cache: attention module -> scales of its keys and values in an FP8 cache
-    (None: the cache is not quantized). inputs: layer -> largest absolute input, for schemes with a fixed scale of activations.
+    stored tensors of some layers, and what else they changed; other layers are rounded. cache: attention module -> scales of
+    its keys and values in an FP8 cache (None: the cache is not quantized). inputs: layer -> largest absolute
+    input, for schemes with a fixed scale of activations.
 
     Raises ModelError where the model is of an unknown architecture, already quantized, or holds a Linear that is not
     a finite float matrix.

@@ -14,7 +14,6 @@ AUTO, FLOAT = "auto", "float"
 ALONE = tuple(name for name, scheme in SCHEMES.items() if not scheme.shares_range and scheme.input_scale is None)
 """Schemes that say how one layer is stored without looking at another one, or at rows."""
 
-
 FOR_INT4 = ("gptq", "awq", "awq_gptq")
 """Methods that choose codes of int4 weights."""
 
@@ -38,7 +37,8 @@ class QuantizeSettings(Settings):
         None, description="gptq: weights are rounded one column after another, and later columns make up for the error on "
         "calibration rows (int4 only). awq: inputs that matter are scaled up before weights are rounded to the nearest (int4 "
         "only). awq_gptq: both. smoothquant: inputs with large values are scaled down, which int8 activations need where a "
-        "model has outliers (w8a8 only). rtn: each weight is rounded to the nearest. Left out: gptq for int4, rtn for all others")
+        "model has outliers (w8a8 only). rtn: each weight is rounded to the nearest. Left out: gptq for int4, rtn for all "
+        "others")
     kv_cache: Literal["fp8"] | None = Field(
         None, description="fp8: servers cache keys and values as float8, with a scale for each layer from calibration rows. "
         "Left out: 16 bits")
@@ -59,8 +59,8 @@ class QuantizeSettings(Settings):
     def _a_scheme_that_calibrates(self):
         if self.method in FOR_INT4 and not self.calibrated:
             able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.calibrated)
-            raise ValueError(f"method is {self.method}, but scheme {self.scheme} rounds to nearest: leave method out, or choose "
-                             f"one of {able}")
+            raise ValueError(f"method is {self.method}, but scheme {self.scheme} rounds to nearest: leave method out, or "
+                             f"choose one of {able}")
         if self.method == "smoothquant" and "w8a8" not in self.schemes:
             raise ValueError(f"method is smoothquant, which is for int8 activations, and scheme is {self.scheme}: choose w8a8, "
                              "or leave method out")

@@ -186,11 +186,12 @@ def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, tmp_path):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
-def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", ["gptq", "awq_gptq"])
+def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monkeypatch, method):
     write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
 
     def made(name):
-        given = job(place, tmp_path / name)
+        given = job(place, tmp_path / name, method=method)
         given.inputs["model"] = tmp_path / "model"
         return given
 
@@ -204,7 +205,7 @@ def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monk
         quantize.run(made("cut"), StopsAt())
     computed = []
     own = calibrated._of_block
-    monkeypatch.setattr(calibrated, "_of_block", lambda block, kind: computed.append(block.index) or own(block, kind))
+    monkeypatch.setattr(calibrated, "_of_block", lambda block, *given: computed.append(block.index) or own(block, *given))
     quantize.run(made("cut"), Progress())
     assert computed == [2]
     assert (tmp_path / "cut/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()

@@ -13,9 +13,11 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache
 
 from model_ops.calibration.cache_scales import cache_scales
+from model_ops.calibration.rows import calibration_documents
 from model_ops.decoding.runner import new_runner
 from model_ops.errors import ModelError
 from model_ops.families.table import FAMILIES, PACKED
+from model_ops.models.model_directory import load_model
 from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
 from model_ops.operations import quantize
@@ -148,16 +150,19 @@ def test_a_cache_needs_rows(place, tmp_path):  # noqa: F811
         quantize.run(given, Progress())
 
 
-def test_int4_codes_and_the_cache_are_calibrated_on_the_same_rows(place, tmp_path):  # noqa: F811
-    """The cache's scales are those of the float model, whatever the weights become afterwards."""
+@pytest.mark.parametrize(("scheme", "method"), [("w4a16_g32", "gptq"), ("w4a16_g32", "awq"), ("w8a8", "rtn")])
+def test_the_cache_s_scales_are_those_of_the_model_that_is_served(place, tmp_path, scheme, method):  # noqa: F811
+    """Calibrated codes change what is cached, and AWQ scales values. Layers that are rounded alone are measured as they were.
+    Sums in bfloat16 come in another order."""
     write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
-    made = {}
-    for scheme in ("w4a16_g32", "w8a8"):
-        given = job(place, tmp_path / scheme, scheme=scheme, kv_cache="fp8")
-        given.inputs["model"] = tmp_path / "model"
-        made[scheme] = quantize.run(given, Progress())
-    assert made["w4a16_g32"]["output_error"] < made["w4a16_g32"]["output_error_rounded"]
-    one, other = (load_file(tmp_path / scheme / "model.safetensors") for scheme in made)
-    scales = [name for name in one if name.endswith(("k_scale", "v_scale"))]
-    assert len(scales) == 6 and all(torch.equal(one[name], other[name]) for name in scales)
-    assert quantization_of(json.loads((tmp_path / "w4a16_g32/config.json").read_text())).cache
+    given = job(place, tmp_path / "out", scheme=scheme, method=method, kv_cache="fp8")
+    given.inputs["model"] = tmp_path / "model"
+    quantize.run(given, Progress())
+    stored = load_file(tmp_path / "out" / "model.safetensors")
+    served = (load_model(tmp_path / "model") if method == "rtn" else
+              load_quantized(tmp_path / "out", torch.bfloat16, attention="packed"))
+    rows = to_batches(calibration_documents(place / "data", tmp_path / "model", 20, 64, 0), 4096)
+    wanted = cache_scales(served, LAYERS, rows)
+    found = {layer: tuple(float(stored[f"{layer}.{part}"]) for part in ("k_scale", "v_scale")) for layer in LAYERS}
+    np.testing.assert_allclose([found[layer] for layer in LAYERS], [wanted[layer] for layer in LAYERS], rtol=0.04)
+    assert quantization_of(json.loads((tmp_path / "out/config.json").read_text())).cache
