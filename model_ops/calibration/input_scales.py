@@ -3,8 +3,8 @@
     scales = awq_scales(group, weight, found, 128)        # per output of the group's source; None: no scales are best
     scales = smooth_scales(group, weight, found)
 
-With inputs x / s and weights W s the layer computes the same, and rounds something else. Both methods take s from statistics, to
-a power that is searched on a grid for the least error of the layer's outputs on calibration rows, s = x^r / w^(1 - r):
+With inputs x / s and weights W s the layer computes the same, and rounds something else. Both methods take s from statistics,
+s = x^r / w^(1 - r), with the power r searched on a grid for the least error of the layer's outputs on calibration rows:
 
     AWQ (Lin et al., arXiv 2306.00978)             x: root mean square of an input, w: mean size of its weights
     SmoothQuant (Xiao et al., arXiv 2211.10438)    x: largest input, w: largest weight

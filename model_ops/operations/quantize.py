@@ -5,10 +5,10 @@
 The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With any method
 but rtn the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in
 calibration rows (`model_ops.calibration`); AWQ and SmoothQuant change norms and biases, too. With `distil` its matrices are
-trained first, to say rounded what the float model says (`model_ops.calibration.distil_rounding`). Every Linear layer of the blocks
-is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`), these always to the
-nearest. Embeddings, routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of it; routers
-and what else stays float are on its list of exceptions.
+trained first, to say rounded what the float model says (`model_ops.calibration.distil_rounding`). Every Linear layer of the
+blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`), these
+always to the nearest. Embeddings, routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors
+library writes what config.json says of it; routers and what else stays float are on its list of exceptions.
 """
 
 from __future__ import annotations
