@@ -3,10 +3,14 @@
     PEERS/llmcompressor/bin/python benchmarks/llmcompressor_peer.py JOB.json RESULT.json
 
 Knows nothing of this project: benchmarks.quantize_peers starts it. What runs is `oneshot` as its examples call it:
-GPTQModifier with its own defaults (static act-order, damping, blocks), head left out, sequential pipeline.
+its modifiers with their own defaults, head left out, sequential pipeline.
 
-JOB: threads, model, rows (jsonl of token ids), scheme (W4A16 or W8A8), output. RESULT: version, seconds (loading to saving,
-without imports), peak_mb.
+    gptq                GPTQModifier (static act-order, damping, blocks)
+    awq                 AWQModifier(duo_scaling="both"), then QuantizationModifier
+    smoothquant_gptq    SmoothQuantModifier(0.8), then GPTQModifier
+
+JOB: threads, model, rows (jsonl of token ids), scheme (W4A16, W4A16_ASYM or W8A8), method, output. RESULT: version, seconds
+(loading to saving, without imports), peak_mb.
 """
 
 from __future__ import annotations
@@ -26,6 +30,10 @@ def main() -> None:
     from datasets import Dataset
     from llmcompressor import oneshot
     from llmcompressor.modifiers.gptq import GPTQModifier
+    from llmcompressor.modifiers.quantization import QuantizationModifier
+    from llmcompressor.modifiers.transform.awq import AWQModifier
+    from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
+    from llmcompressor.pipelines.cache import IntermediatesCache
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     rows = [json.loads(line) for line in Path(job["rows"]).read_text().splitlines()]
@@ -33,7 +41,12 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype="auto")
     tokenizer = AutoTokenizer.from_pretrained(job["model"])
     dataset = Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
-    recipe = [GPTQModifier(targets="Linear", scheme=job["scheme"], ignore=["lm_head"])]
+    if not torch.accelerator.is_available():  # AWQ pins memory, which torch refuses without an accelerator
+        IntermediatesCache.pin_memory = lambda self, batch_index, input_names=None: None
+    what = {"targets": "Linear", "scheme": job["scheme"], "ignore": ["lm_head"]}
+    recipe = {"gptq": lambda: [GPTQModifier(**what)],
+              "awq": lambda: [AWQModifier(duo_scaling="both"), QuantizationModifier(**what)],
+              "smoothquant_gptq": lambda: [SmoothQuantModifier(smoothing_strength=0.8), GPTQModifier(**what)]}[job["method"]]()
     oneshot(model=model, dataset=dataset, recipe=recipe, max_seq_length=job["max_length"], num_calibration_samples=len(rows),
             shuffle_calibration_samples=False)
     model.save_pretrained(job["output"], save_compressed=True)
