@@ -7,7 +7,7 @@ n-gram and suffix lookups are measured at the draft length that suits them best 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,8 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
             rows = [replace(row, sampling=mode.label) for row in measured[mode.same_as]]
         else:
             drafters = {**baselines(past), **trained}
-            of_mode = _measured(job, settings, runner, drafters, found.lookups, mode, eos_ids)
+            lengths = {name: each.num_speculative_tokens for name, each in found.lookups.items()}
+            of_mode = measured_in_mode(job, settings, runner, drafters, lengths, mode, eos_ids)
             rows = of_mode.rows
             found.identical.update({f"{name}_{mode.key}": share for name, share in of_mode.identical.items()})
             found.tokens_per_second.update({f"{name}_{mode.key}": rate for name, rate in of_mode.tokens_per_second.items()})
@@ -160,16 +161,20 @@ def _answered(dataset: Path, settings: EvaluateSettings, runner, tokenizer, eos_
     return found
 
 
-def _measured(job: Job, settings: EvaluateSettings, runner, drafters: dict[str, Drafter], lookups: dict[str, LookupLength],
-              mode: Mode, eos_ids: frozenset[int]) -> Measured:
-    """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts."""
-    lengths = {name: each.num_speculative_tokens for name, each in lookups.items()}
+def measured_in_mode(job: Job, settings: EvaluateSettings, runner: Runner, drafters: dict[str, Drafter],
+                     lengths: Mapping[str, int], mode: Mode, eos_ids: frozenset[int], part: str = "acceptance",
+                     target_alone: bool = True) -> Measured:
+    """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts.
+
+    lengths: number of drafted tokens of drafters for which it differs from the settings'. part: begins the names of the
+    finished parts. target_alone: whether the runner is measured without a drafter too.
+    """
     total = sum(len(group) for _, group in mode.groups)
     together = Measured([], {}, {})
     for number, (sampling, group) in enumerate(mode.groups):
-        kept = finished(job, f"acceptance-{mode.key}-{number}", lambda sampling=sampling, group=group: asdict(measure(
+        kept = finished(job, f"{part}-{mode.key}-{number}", lambda sampling=sampling, group=group: asdict(measure(
             runner, drafters, group, eos_ids=eos_ids, temperature=sampling.temperature, truncation=sampling.truncation,
-            penalties=sampling.penalties, max_new_tokens=settings.max_new_tokens, lengths=lengths,
+            penalties=sampling.penalties, max_new_tokens=settings.max_new_tokens, lengths=lengths, target_alone=target_alone,
             num_speculative_tokens=settings.num_speculative_tokens, batch_size=settings.batch_size, seed=settings.seed)))
         together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in kept["rows"])
         for into, values in ((together.tokens_per_second, kept["tokens_per_second"]), (together.identical, kept["identical"])):

@@ -89,9 +89,14 @@ def scored_models(job: Job) -> list[str]:
 
 def comparisons(job: Job) -> list[tuple[str, str]]:
     """Pairs of roles whose losses are compared: (the model in question, the other one)."""
-    teacher = next((role for role in ("sft", "base") if role in job.inputs), None)
+    teacher = teacher_of_student(job)
     return [*(("target", other) for other in ("reference", "base", "champion") if other in job.inputs),
             *([("student", teacher)] if "student" in job.inputs and teacher else [])]
+
+
+def teacher_of_student(job: Job) -> str | None:
+    """The role of the model that the student was distilled from: the nearest one before it; None without one."""
+    return next((role for role in ("merged", "sft", "base") if role in job.inputs), None)
 
 
 def _chosen_rows(job: Job, settings: EvaluateSettings) -> tuple[set[str], int]:

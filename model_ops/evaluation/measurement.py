@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 What = Literal["loss", "loss_increase", "recovery", "divergence", "agreement", "acceptance_length", "acceptance_gain",
-               "accuracy", "accuracy_gain", "accuracy_kept"]
+               "accuracy", "accuracy_gain", "accuracy_kept", "speed_up_estimate"]
 
 HELD_OUT = "held-out sessions"
 LONG_CONTEXT = "long context"
@@ -35,7 +35,7 @@ class Measurement(BaseModel):
     nats per token; agreement, the share of tokens at which both have the same likeliest token; acceptance_length in tokens per
     target forward; acceptance_gain, the relative difference of two acceptance lengths; accuracy, a mean score from 0 to 1;
     accuracy_gain, the difference of two, or for a judge the share of wins minus the share of losses; accuracy_kept, their
-    ratio.
+    ratio; speed_up_estimate, the estimated ratio of decoding speeds with `of` as the drafter of `against` and without it.
     of, against: roles of the evaluation's inputs (`target` is the served model), or drafters. on: `held-out sessions`, or the
     name of a suite. sampling: how answers were sampled; "" for likelihoods. low, high: the 95 % interval; None if unknown.
     n: how many `counted` the number is taken over.

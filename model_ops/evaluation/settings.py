@@ -31,6 +31,16 @@ class TaskSettings(Settings):
         None, description="Server that compares answers to items of kind `judge`. Left out: such items are not asked")
 
 
+class StudentDraftsSettings(Settings):
+    """How the student is measured as a draft model for its teacher. Only where a recipe has both, and the student is not
+    the drafter already."""
+
+    prompts: int = Field(32, ge=0, le=100_000, description="Held-out prompts that the teacher answers with the student's "
+                         "drafts. 0: not measured")
+    num_speculative_tokens: int = Field(8, ge=1, le=64, description="Tokens that the student drafts at a time; the report "
+                                        "names the best number up to this one")
+
+
 class EvaluationSettings(Settings):
     """Measures held-out likelihood of each model, recovery of the quantized one, acceptance length of the drafters, and the
     scores of answers to `evals`."""
@@ -44,6 +54,8 @@ class EvaluationSettings(Settings):
     batch_size: int = Field(64, ge=1, le=65_536, description="Answers decoded together")
     max_length: int = Field(4_096, ge=16, le=2**24, description="Tokens of the longest held-out row; a longer one is cut")
     seed: Seed = Field(0, description="Seed of the choice of rows, prompts and items, and of sampling")
+    student_drafts: StudentDraftsSettings = Field(
+        default_factory=StudentDraftsSettings, description="The student as a draft model for its teacher")
     tasks: TaskSettings = Field(default_factory=TaskSettings, description="How the items of `evals` are asked and scored")
 
 

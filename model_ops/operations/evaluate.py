@@ -8,7 +8,8 @@ evaluation items.
 Only dataset and target are required. A directory with two names is measured once. Reads dataset/test.parquet. Writes
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
-task_scores.parquet (one line per item and model), loss.png, acceptance.png and acceptance_by_prompt.png. Acceptance is measured
+task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
+teacher's draft model), loss.png, acceptance.png and acceptance_by_prompt.png. Acceptance is measured
 with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed run measures nothing
 twice.
 """
@@ -26,6 +27,8 @@ from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
 from model_ops.evaluation.measurement import HELD_OUT, Measurement
 from model_ops.evaluation.plots import plot_acceptance, plot_groups, plot_losses
 from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.evaluation.student_drafts import StudentDrafts, student_drafts
+from model_ops.evaluation.student_drafts import headline as headline_of_student_drafts
 from model_ops.evaluation.tasks.scores import TaskScores, task_scores
 from model_ops.job import Job
 from model_ops.models.model_directory import load_tokenizer
@@ -43,12 +46,14 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     losses = likelihoods(job, settings, progress)
     changed = against_reference(job, settings, progress)
     drafts = acceptances(job, settings, progress)
+    student = student_drafts(job, settings, progress)
     scores = task_scores(job, settings, progress)
-    report = _report(settings, losses, changed, drafts, scores)
+    report = _report(settings, losses, changed, drafts, student, scores)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    (job.output / "speed.json").write_text(json.dumps({"tokens_per_second": drafts.tokens_per_second}, indent=2) + "\n")
+    speed = {"tokens_per_second": drafts.tokens_per_second, **({"student_drafts": student.speed} if student.speed else {})}
+    (job.output / "speed.json").write_text(json.dumps(speed, indent=2) + "\n")
     plot_losses({name: found["loss"] for name, found in losses.models.items()}, job.output / "loss.png")
     drafted = [summary for summary in drafts.summaries if summary["drafter"] != "none"]
     if drafted:
@@ -56,7 +61,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         plot_groups(drafted, job.output / "acceptance_by_prompt.png")
     without = {f"tokens_per_second_{name}": value for name, value in drafts.tokens_per_second.items()
                if name.startswith("none_")}
-    return headline(report) | without
+    alone = {f"tokens_per_second_{role}_alone": student.speed[f"{role}_tokens_per_second"]
+             for role in ("student", "teacher") if student.speed}
+    return headline(report) | without | alone
 
 
 def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> None:
@@ -73,9 +80,10 @@ def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> Non
 
 
 def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstReference, drafts: Acceptances,
-            scores: TaskScores) -> dict[str, Any]:
+            student: StudentDrafts, scores: TaskScores) -> dict[str, Any]:
     """The content of report.json."""
-    found = [*losses.measurements, *changed.measurements, *drafts.measurements, *scores.measurements]
+    found = [*losses.measurements, *changed.measurements, *drafts.measurements, *student.measurements,
+             *scores.measurements]
     return {
         "settings": settings.model_dump(mode="json"),
         "measurements": [each.model_dump() for each in found],
@@ -85,6 +93,7 @@ def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstRef
         "acceptance": drafts.summaries, "greedy_identical_share": drafts.identical, **drafts.counts,
         "lookups": {name: asdict(each) for name, each in drafts.lookups.items()},
         "parameters_left_out": drafts.left_out, "tasks": scores.suites,
+        **({"student_drafts": student.summary} if student.summary else {}),
     }
 
 
@@ -114,6 +123,7 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
                             f"tau_{name}_high": summary["tau_high"]})
     for name, share in report["greedy_identical_share"].items():
         numbers[f"greedy_identical_{name}"] = share
+    numbers |= headline_of_student_drafts(report.get("student_drafts", {}))
     return {**numbers, "prompts": report["prompts"], "test_rows": report["test_rows"]}
 
 

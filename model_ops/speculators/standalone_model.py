@@ -101,7 +101,7 @@ class StandaloneModel(DraftModel):
 
 def check_draft_model(directory: Path, target: Path) -> None:
     """Checks that a language model can draft for a target in a server. Raises ModelError with the reason if not."""
-    config, served = read_config(directory), read_config(target)
+    config = read_config(directory)
     if config.get("quantization_config") is not None:
         raise ModelError(f"draft_model: {directory} is quantized and cannot be trained: give the model that it was quantized "
                          "from")
@@ -111,16 +111,22 @@ def check_draft_model(directory: Path, target: Path) -> None:
     if target_digest(directory) == target_digest(target):
         raise ModelError(f"draft_model: {directory} holds the target's own weights: drafting would cost as much as answering; "
                          "give a smaller model")
-    if load_tokenizer(directory).get_vocab() != load_tokenizer(target).get_vocab():
-        raise ModelError(f"draft_model: {directory} has another tokenizer than the target: its drafts would be other words; "
-                         "give a model of the target's own family")
-    if config.get("vocab_size") != served.get("vocab_size"):
-        raise ModelError(f"draft_model: {directory} has vocab_size {config.get('vocab_size')} and the target "
-                         f"{served.get('vocab_size')}, and servers refuse the two together: resize the embeddings of one")
+    check_shared_vocabulary(f"draft_model: {directory}", directory, target)
     own, targets = _parameters(directory), _parameters(target)
     if own >= targets:
         raise ModelError(f"draft_model: {directory} has {own:,} weights and the target {targets:,}: drafting would cost as "
                          "much as answering; give a smaller model (for the student: fewer layers)")
+
+
+def check_shared_vocabulary(name: str, directory: Path, target: Path) -> None:
+    """Checks that a language model's tokens are the target's, in name and number. Raises ModelError about `name` if not."""
+    if load_tokenizer(directory).get_vocab() != load_tokenizer(target).get_vocab():
+        raise ModelError(f"{name} has another tokenizer than the target: its drafts would be other words; give a model of the "
+                         "target's own family")
+    own, targets = (read_config(each).get("vocab_size") for each in (directory, target))
+    if own != targets:
+        raise ModelError(f"{name} has vocab_size {own} and the target {targets}, and servers refuse the two together: resize "
+                         "the embeddings of one")
 
 
 def _parameters(directory: Path) -> int:

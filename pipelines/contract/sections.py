@@ -136,6 +136,7 @@ speculator:
     endpoint: {base_url: http://localhost:8000/v1, model: tutor, api_key_env: TUTOR_API_KEY}
 """),
     Section("evaluation", "evaluation", "[evaluation.md](evaluation.md) says what is measured, and how."),
+    Section("evaluation.student_drafts", "evaluation.student_drafts", ""),
     Section("evaluation.tasks", "evaluation.tasks", ""),
     Section("evaluation.tasks.judge", "evaluation.tasks.judge", "", """\
 evaluation:

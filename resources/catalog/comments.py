@@ -62,6 +62,7 @@ DATASETS = {
     "evaluation_report_likelihood": "Held-out loss of every model on every test row",
     "evaluation_report_task_scores": "Score of each model's answers to each evaluation item",
     "evaluation_report_acceptance": "Drafted and accepted tokens of each drafter on every test prompt",
+    "evaluation_report_student_acceptance": "Drafted and accepted tokens of the student that drafts for its teacher",
 }
 """Views of a dataset's current version, by dataset (and by file, where it has several kinds)."""
 
@@ -265,6 +266,7 @@ OWN_COLUMNS = {
     ("evaluation_report_task_scores", "sampling"): "greedy, or sampled: the mean over the samples",
     ("evaluation_report_task_scores", "score"): "from 0 to 1; of a judge 1 for a win, -1 for a loss",
     ("evaluation_report_acceptance", "sampling"): "how answers were sampled: greedy, temperature 1, as logged",
+    ("evaluation_report_student_acceptance", "sampling"): "how answers were sampled: greedy, temperature 1, as logged",
     ("eval_suite", "prompt"): "the item's question",
 }
 """Columns whose meaning depends on the relation, by relation (or dataset) and name."""

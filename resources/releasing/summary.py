@@ -69,7 +69,8 @@ class Summary:
         found = [self._gates()] if self.gates else []
         found += [self._rows(), *self._teachers(), self._models(), *self._quantization()]
         found += [self._tasks()] if self.evaluation.get("tasks") else []
-        return found + ([self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else [])
+        found += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
+        return found + ([self._student_drafts()] if self.evaluation.get("student_drafts") else [])
 
     @property
     def about(self) -> str:
@@ -189,6 +190,26 @@ class Summary:
             "suffix have their best K on the validation split. Small models loop when they are greedy, which flatters an "
             "n-gram drafter." + self._served_as(),
         )
+
+    def _student_drafts(self) -> Section:
+        """The student as a draft model for its teacher, or why that was not measured."""
+        title, drafts = "Student as a draft model for its teacher (estimate)", self.evaluation["student_drafts"]
+        columns = ["sampling", "K", "tau", "95 % interval", "accepted at 1, 2, ...", "prompts", "best K", "speed-up"]
+        if "skipped" in drafts:
+            return Section(title, columns, [], f"Not measured: {drafts['skipped']}.")
+        rows = [
+            [found["sampling"], str(drafts["num_speculative_tokens"]), f"{found['tau']:.3f}",
+             f"{found['tau_low']:.3f} to {found['tau_high']:.3f}",
+             " ".join(f"{share:.2f}" for share in found["accepted_by_position"]), f"{found['prompts']:,}",
+             str(found["best_num_speculative_tokens"]), f"{found['speed_up']:.2f}"]
+            for found in drafts["samplings"]
+        ]
+        return Section(title, columns, rows, (
+            "tau is measured, with K drafts a round. The speed-up is an estimate (Leviathan, arXiv 2211.17192, theorem "
+            f"3.8): a token of the student costs {drafts['cost']:.3f} of a token of {drafts['teacher']}, counted in weights "
+            "that a token is multiplied with, every draft is equally likely to be accepted, and verifying drafts takes the "
+            "time of one token, as it does in small batches. A best K of 0: drafting costs more than it gains. In vLLM: "
+            "method draft_model."))
 
     def _served_as(self) -> str:
         """Notes for whoever serves the drafter."""

@@ -47,7 +47,8 @@ def job(place, output, **changes):
     inputs = {name: place / name for name in ("base", "student", "quantized", "speculator", "dataset")}
     return Job(operation="evaluate", output=output,
                inputs={**inputs, "target": place / "quantized", "reference": place / "student"},
-               settings={"max_new_tokens": 10, "batch_size": 4, "num_speculative_tokens": 2, **changes})
+               settings={"max_new_tokens": 10, "batch_size": 4, "num_speculative_tokens": 2, "student_drafts": {"prompts": 0},
+                         **changes})
 
 
 def test_the_report_holds_together(place, tmp_path, monkeypatch):

@@ -1,0 +1,158 @@
+"""The distilled student as a draft model for its teacher: acceptance on held-out prompts, cost of a token, estimated speed-up.
+
+    found = student_drafts(job, settings, progress)           # writes student_acceptance.parquet
+    found.summary, found.speed                                # for report.json and speed.json
+
+A student has its teacher's tokenizer, so a server can let it draft for the teacher as it is (vLLM's method `draft_model`,
+SGLang's STANDALONE), without training a drafter. Acceptance is measured as that of every drafter, with the teacher as the
+target, at each temperature and as the traffic is sampled. The speed-up is an estimate (`draft_speed_up`).
+
+The cost of a token is counted in the weights that it is multiplied with, student's over teacher's, which is what a server at a
+small batch waits for; it does not depend on the machine. The measured tokens/s of both models are a record of the run, in
+speed.json.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+
+from model_ops.decoding.acceptance import AcceptanceRow, summarize
+from model_ops.decoding.measure_acceptance import measure
+from model_ops.decoding.model_drafter import ModelDrafter
+from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
+from model_ops.decoding.runner import Runner
+from model_ops.decoding.target import load_runner
+from model_ops.errors import ModelError
+from model_ops.evaluation.acceptances import measured_in_mode
+from model_ops.evaluation.draft_speed_up import acceptance_chance, best_length
+from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.likelihoods import teacher_of_student
+from model_ops.evaluation.measurement import OVER_PROMPTS, Measurement
+from model_ops.evaluation.sampling_modes import Mode, modes
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.job import Job
+from model_ops.models.end_of_text import end_of_text_ids
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.progress import Progress
+from model_ops.speculators.standalone_model import check_shared_vocabulary
+from model_ops.training.flops import matrix_work
+
+STUDENT = "student"
+
+
+@dataclass
+class StudentDrafts:
+    """summary: the report's `student_drafts`: teacher, cost, one entry for each way of sampling; or `skipped`, the reason;
+    {} for a job without student and teacher. speed: tokens/s of both models alone, and their cost of a token by these."""
+
+    summary: dict[str, Any] = field(default_factory=dict)
+    speed: dict[str, float] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+
+
+def student_drafts(job: Job, settings: EvaluateSettings, progress: Progress) -> StudentDrafts:
+    """Measures the student as its teacher's drafter; nothing if the job has no student or no teacher, the settings switch it
+    off, or the student is the drafter that `acceptances` measures."""
+    found, teacher, asked = StudentDrafts(), teacher_of_student(job), settings.student_drafts
+    if STUDENT not in job.inputs or teacher is None or not asked.prompts:
+        return found
+    if "draft_model" in job.inputs and job.inputs["draft_model"].resolve() == job.inputs[STUDENT].resolve():
+        return found
+    found.summary = {"teacher": teacher}
+    try:
+        check_shared_vocabulary("the student", job.inputs[STUDENT], job.inputs[teacher])
+        _measure(found, job, teacher, settings.model_copy(update={"num_speculative_tokens": asked.num_speculative_tokens}),
+                 progress)
+    except ModelError as error:
+        found.summary = {"teacher": teacher, "skipped": str(error)}
+    return found
+
+
+def headline(summary: dict[str, Any]) -> dict[str, float]:
+    """Flat numbers for tables and curves, of the report's `student_drafts`."""
+    numbers = {"student_token_cost": summary["cost"]} if "cost" in summary else {}
+    for each in summary.get("samplings", []):
+        numbers |= {f"tau_student_{each['key']}": each["tau"], f"tau_student_{each['key']}_low": each["tau_low"],
+                    f"tau_student_{each['key']}_high": each["tau_high"],
+                    f"student_speed_up_estimate_{each['key']}": each["speed_up"],
+                    f"student_best_drafts_{each['key']}": each["best_num_speculative_tokens"]}
+    return numbers
+
+
+def _measure(found: StudentDrafts, job: Job, teacher: str, settings: EvaluateSettings, progress: Progress) -> None:
+    target, drafts = job.inputs[teacher], settings.num_speculative_tokens
+    runner, small = load_runner(target), load_runner(job.inputs[STUDENT])
+    room = min(settings.max_length, runner.max_positions - settings.max_new_tokens,
+               small.max_positions - settings.max_new_tokens - drafts)
+    read = read_prompts(job.inputs["dataset"], "test", load_tokenizer(target))
+    fitting = [prompt for prompt in read if 0 < len(prompt.ids) <= room]
+    prompts = choose_prompts(fitting, settings.student_drafts.prompts, settings.seed)
+    if not prompts:
+        raise ModelError(f"the {len(read)} test prompts are all longer than {room} tokens: raise max_length or lower "
+                         "max_new_tokens")
+    eos_ids = end_of_text_ids(target)
+    work = {role: weights_of_a_token(each.config) for role, each in (("teacher", runner), (STUDENT, small))}
+    cost = work[STUDENT] / work["teacher"]
+    found.summary |= {"num_speculative_tokens": drafts, "cost": cost, "weights_of_a_token": work, "samplings": []}
+    found.speed = _speed(job, settings, {"teacher": runner, STUDENT: small}, prompts, eos_ids)
+    drafter = ModelDrafter(small, runner.embedding.shape[0])
+    rows: dict[str, list[AcceptanceRow]] = {}
+    every = modes(target, job.inputs.get("served"), prompts, settings.temperatures)
+    for done, mode in enumerate(every):
+        progress.stop_if_requested()
+        progress.report("student as a drafter", done, len(every), "ways of sampling")
+        if mode.same_as is not None:
+            rows[mode.label] = [replace(row, sampling=mode.label) for row in rows[mode.same_as]]
+        else:
+            rows[mode.label] = measured_in_mode(job, settings, runner, {STUDENT: drafter}, {}, mode, eos_ids,
+                                                part="student-drafts", target_alone=False).rows
+        _summarise(found, settings, mode, rows[mode.label], cost, teacher)
+    progress.report("student as a drafter", len(every), len(every), "ways of sampling")
+    table = pa.Table.from_pylist([asdict(row) for several in rows.values() for row in several])
+    pq.write_table(table, job.output / "student_acceptance.parquet")
+
+
+def weights_of_a_token(config: PreTrainedConfig) -> float:
+    """Weights that one token is multiplied with in a causal language model, with the head and the experts that it uses."""
+    with torch.device("meta"):
+        work = matrix_work(AutoModelForCausalLM.from_config(config))
+    return work.trained + work.frozen + work.head
+
+
+def _speed(job: Job, settings: EvaluateSettings, runners: dict[str, Runner], prompts: list[Prompt],
+           eos_ids: frozenset[int]) -> dict[str, float]:
+    """Tokens/s of each model's own greedy answers to the same prompts, reading them included, and the cost by these."""
+
+    def timed(runner: Runner) -> float:
+        return measure(runner, {}, prompts, eos_ids=eos_ids, temperature=0, max_new_tokens=settings.max_new_tokens,
+                       num_speculative_tokens=0, batch_size=settings.batch_size, seed=settings.seed).tokens_per_second["none"]
+
+    rates = finished(job, "student-drafts-speed", lambda: {role: timed(runner) for role, runner in runners.items()})
+    return {**{f"{role}_tokens_per_second": rate for role, rate in rates.items()},
+            "measured_cost": rates["teacher"] / rates[STUDENT]}
+
+
+def _summarise(found: StudentDrafts, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], cost: float,
+               teacher: str) -> None:
+    totals = summarize(rows, settings.seed)
+    counts = np.array([row.accepted_at for row in rows]).sum(axis=0).tolist()
+    alpha = acceptance_chance(totals["drafts"], counts)
+    best = best_length(alpha, cost, settings.num_speculative_tokens)
+    found.summary["samplings"].append({
+        "sampling": mode.label, "key": mode.key, "temperature": mode.temperature, **totals, "alpha": alpha,
+        "best_num_speculative_tokens": best.num_speculative_tokens, "speed_up": best.speed_up})
+    found.measurements.append(Measurement(
+        what="acceptance_length", of=STUDENT, against=teacher, sampling=mode.label, value=totals["tau"],
+        low=totals["tau_low"], high=totals["tau_high"], n=len(rows), counted="prompts", unit="tokens per forward",
+        method=OVER_PROMPTS))
+    found.measurements.append(Measurement(
+        what="speed_up_estimate", of=STUDENT, against=teacher, sampling=mode.label, value=best.speed_up, n=len(rows),
+        counted="prompts", unit="ratio", method=f"arXiv 2211.17192, theorem 3.8: alpha {alpha:.4f}, cost {cost:.4f}, "
+        f"{best.num_speculative_tokens} drafts"))
