@@ -1,4 +1,4 @@
-"""Distillation from the teacher's cached top-k against the teacher online: bytes, speed, loss.
+"""Distillation from the teacher's cached tokens against the teacher online: bytes, speed, loss.
 
     python -m benchmarks.teacher_cache             # 2 idle cores, a quarter of an hour
     python -m benchmarks.teacher_cache --quick     # a few steps: the figures mean nothing
@@ -64,7 +64,8 @@ class Pairs:
         bench = self.bench
         start = time.perf_counter()
         settings = bench.settings(0)
-        cache = TeacherCache.write(self.folder / "teacher", bench.teacher, self.rows, settings.top_k, 1.0, "bfloat16")
+        cache = TeacherCache.write(self.folder / "teacher", bench.teacher, self.rows, settings.top_k, 1.0, "bfloat16",
+                                   drawn=settings.drawn_tokens)
         written = time.perf_counter() - start
         ratios, differences, spread, speeds = {}, {}, {}, {}
         for name, share in DEPTHS.items():
@@ -80,7 +81,7 @@ class Pairs:
         one_pass = tokens / statistics.median(online for online, _ in speeds["half"])
         return {"bytes_per_token": cache.bytes_per_target, "speed_ratio": ratios, "write_share": round(written / one_pass, 3),
                 "loss_difference": differences, "seed_spread": spread, "tokens_per_s": speeds, "steps": self.steps,
-                "top_k": settings.top_k, "targets": int(cache.starts[-1])}
+                "top_k": settings.top_k, "drawn": cache.drawn, "targets": int(cache.starts[-1])}
 
     def _trained(self, share: float, seed: int, cache: TeacherCache | None) -> tuple[float, float]:
         """(tokens/s, held-out bits per byte) of one training."""

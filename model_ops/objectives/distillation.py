@@ -28,7 +28,7 @@ from model_ops.losses.linear_cross_entropy import last_hidden
 from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
 from model_ops.objectives.divergences import generalised_jsd, whole
 from model_ops.objectives.on_policy import SampledBatch
-from model_ops.objectives.teacher_cache import CachedBatch, cached_rows
+from model_ops.objectives.teacher_cache import CachedBatch, DrawnBatch, cached_rows
 from model_ops.parallel.world import World
 
 
@@ -70,7 +70,8 @@ def distillation_loss(teacher: PreTrainedModel | None, of_rows: Divergence, of_s
         learning, shard = local_head(Head.of(student))
         labels, weights = batch.labels[kept], batch.weights[kept]
         if isinstance(batch, CachedBatch):
-            rows = cached_rows(batch.teacher_ids[kept], batch.teacher_logs[kept], labels, weights, of_rows.temperature,
+            masses = batch.teacher_masses[kept] if isinstance(batch, DrawnBatch) else None
+            rows = cached_rows(batch.teacher_ids[kept], batch.teacher_logs[kept], masses, labels, weights, of_rows.temperature,
                                of_rows.label_weight, of_rows.beta, divergences)
         else:
             with torch.no_grad():

@@ -1,12 +1,16 @@
-"""A teacher's distributions, computed once: its likeliest tokens at every target, kept on disk for all passes of a run.
+"""A teacher's distributions, computed once: some tokens at every target, kept on disk for all passes of a run.
 
-    cache = TeacherCache.write(folder, teacher, documents, top_k=32, temperature=1.0, precision="bfloat16")
+    cache = TeacherCache.write(folder, teacher, documents, top_k=32, temperature=1.0, precision="bfloat16", drawn=16)
     plan = PackedPlan(documents, settings, cache)         # its batches hold what the teacher says at their targets
 
 A target takes 2 bytes for each log-probability (float16) and 2 or 4 for each token id: 192 bytes with 32 tokens of a vocabulary
-of more than 65,536. The mass of all other tokens is one bucket, the tail, in teacher and student alike, so nothing is
-renormalised: the divergence over the buckets is at most that over the vocabulary (data processing inequality), and equals it if
-the student spreads its tail as the teacher does.
+of more than 65,536. Kept are the likeliest tokens, and `drawn` tokens drawn from all others, the tail, by their probability.
+
+With drawn tokens the forward divergence is an estimate without bias: each stands for an equal part of the tail's mass (sparse
+sampling of logits, arXiv 2503.16870; here the likeliest tokens are exact, and the draws of a target are one systematic sample,
+which spreads them over the tail). Without, the tail is one bucket in teacher and student alike, so nothing is renormalised: the
+divergence over the buckets is at most that over the vocabulary (data processing inequality), and equals it if the student
+spreads its tail as the teacher does. The student then learns nothing about the tail but its mass.
 """
 
 from __future__ import annotations
@@ -39,20 +43,26 @@ ROWS_AT_ONCE = 256
 
 @dataclass(frozen=True, kw_only=True)
 class CachedBatch(Batch):
-    """A batch with what the teacher says at each target: ids of its likeliest tokens, and their log-probabilities."""
+    """A batch with what the teacher says at each target: ids of tokens, and their log-probabilities."""
 
     teacher_ids: Int[Tensor, "tokens top_k"] = field(metadata={"padding": 0})
     teacher_logs: Float[Tensor, "tokens top_k"] = field(metadata={"padding": 0})
 
 
-class TeacherCache:
-    """The teacher's likeliest tokens at every target of some documents, in memory-mapped files of `folder`."""
+@dataclass(frozen=True, kw_only=True)
+class DrawnBatch(CachedBatch):
+    """Also the mass that each token stands for: its probability, or a drawn token's part of the tail."""
 
-    kind = CachedBatch
+    teacher_masses: Float[Tensor, "tokens top_k"] = field(metadata={"padding": 0})
+
+
+class TeacherCache:
+    """What the teacher says at every target of some documents, in memory-mapped files of `folder`."""
 
     def __init__(self, folder: Path, documents: Sequence[Document]):
         about = json.loads((folder / ABOUT).read_text())
-        self.top_k = about["top_k"]
+        self.top_k, self.drawn = about["top_k"], about["drawn"]
+        self.kind = DrawnBatch if self.drawn else CachedBatch
         self.starts = np.concatenate([[0], np.cumsum(lengths_and_targets(documents)[1])])
         shape = (max(1, int(self.starts[-1])), self.top_k)
         self.ids = np.memmap(folder / "ids.bin", about["id_dtype"], "r", shape=shape)
@@ -61,11 +71,13 @@ class TeacherCache:
     @classmethod
     def write(cls, folder: Path, teacher: nn.Module, documents: Sequence[Document], top_k: int, temperature: float,
               precision: str, batch_tokens: int = MICRO_BATCH_TOKENS,
-              after_batch: Callable[[int, int], None] | None = None, vocabulary: int | None = None) -> TeacherCache:
+              after_batch: Callable[[int, int], None] | None = None, vocabulary: int | None = None,
+              drawn: int = 0) -> TeacherCache:
         """Runs the teacher over every document once. Complete or absent: ABOUT is written last.
 
-        after_batch(tokens done, tokens in all). vocabulary: rows of the student's head; further rows of the teacher's are
-        padding and left out. The teacher must be loaded with attention="packed" and have a linear head.
+        drawn: how many of the top_k tokens are drawn from the tail. after_batch(tokens done, tokens in all). vocabulary: rows
+        of the student's head; further rows of the teacher's are padding and left out. The teacher must be loaded with
+        attention="packed" and have a linear head.
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ABOUT).unlink(missing_ok=True)
@@ -73,6 +85,7 @@ class TeacherCache:
         if vocabulary is not None and vocabulary < head.weight.shape[0]:
             head = head.rows(0, vocabulary)
         vocabulary = head.weight.shape[0]
+        drawn = 0 if top_k >= vocabulary else min(drawn, top_k - 1)
         top_k = min(top_k, vocabulary)
         id_dtype = np.uint16 if vocabulary <= 2**16 else np.int32
         lengths, targets = lengths_and_targets(documents)
@@ -81,10 +94,11 @@ class TeacherCache:
         ids = np.memmap(folder / "ids.bin", id_dtype, "w+", shape=shape)
         logs = np.memmap(folder / "logs.bin", np.float16, "w+", shape=shape)
         teacher.eval()
+        generator = torch.Generator(device).manual_seed(0)
         done, total = 0, int(lengths.sum())
         for members in _members(lengths, batch_tokens):
             batch = to_batch([documents[member] for member in members]).to(device)
-            found_ids, found_logs = _likeliest(teacher, head, batch, top_k, temperature, precision)
+            found_ids, found_logs = _said(teacher, head, batch, top_k, drawn, temperature, precision, generator)
             first = 0
             for member in members:
                 place = slice(starts[member], starts[member + 1])
@@ -97,7 +111,7 @@ class TeacherCache:
         ids.flush()
         logs.flush()
         with renamed_when_complete(folder / ABOUT) as temporary:
-            temporary.write_text(json.dumps({"top_k": top_k, "id_dtype": np.dtype(id_dtype).name}))
+            temporary.write_text(json.dumps({"top_k": top_k, "drawn": drawn, "id_dtype": np.dtype(id_dtype).name}))
         return cls(folder, documents)
 
     @property
@@ -106,13 +120,19 @@ class TeacherCache:
         return self.top_k * (self.ids.itemsize + self.logs.itemsize)
 
     def added_to(self, document: Document, index: int) -> Document:
-        """The document with the streams teacher_ids and teacher_logs, zeros where it has no target."""
+        """The document with the streams of its kind of batch, zeros where it has no target."""
         place = slice(self.starts[index], self.starts[index + 1])
         at = np.flatnonzero(document.targets[1:])  # position t predicts token t + 1
         ids = np.zeros((len(document), self.top_k), np.int64)
         logs = np.zeros((len(document), self.top_k), np.float32)
         ids[at], logs[at] = self.ids[place], self.logs[place]
-        return replace(document, streams={**document.streams, "teacher_ids": ids, "teacher_logs": logs})
+        streams = {**document.streams, "teacher_ids": ids, "teacher_logs": logs}
+        if self.drawn:
+            exact = np.exp(logs[at, :-self.drawn])
+            tail = np.clip(1 - exact.sum(1, keepdims=True), 0, 1)
+            masses = streams["teacher_masses"] = np.zeros_like(logs)
+            masses[at] = np.concatenate([exact, np.repeat(tail / self.drawn, self.drawn, 1)], 1)
+        return replace(document, streams=streams)
 
 
 def _members(lengths: Int[np.ndarray, " documents"], batch_tokens: int) -> list[list[int]]:
@@ -129,9 +149,9 @@ def _members(lengths: Int[np.ndarray, " documents"], batch_tokens: int) -> list[
 
 
 @torch.no_grad()
-def _likeliest(teacher: nn.Module, head: Head, batch: Batch, top_k: int, temperature: float,
-               precision: str) -> tuple[np.ndarray, np.ndarray]:
-    """(ids, log-probabilities) of the likeliest tokens at each target of the batch, [targets, top_k] each."""
+def _said(teacher: nn.Module, head: Head, batch: Batch, top_k: int, drawn: int, temperature: float, precision: str,
+          generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(ids, log-probabilities) of tokens at each target of the batch, [targets, top_k] each: the likeliest, then drawn ones."""
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     kind = batch.labels.device.type
     with torch.autocast(kind, torch.bfloat16, enabled=precision == "bfloat16"):
@@ -140,38 +160,62 @@ def _likeliest(teacher: nn.Module, head: Head, batch: Batch, top_k: int, tempera
     ids, logs = [], []
     for first in range(0, len(states), ROWS_AT_ONCE):
         log_p = torch.log_softmax(head.logits(states[first:first + ROWS_AT_ONCE].to(products)).div_(temperature), -1)
-        top = log_p.topk(top_k, dim=-1)
-        ids.append(top.indices.cpu())
-        logs.append(top.values.half().cpu())
+        chosen = log_p.topk(top_k - drawn, dim=-1).indices
+        if drawn:
+            chosen = torch.cat([chosen, from_tail(log_p, chosen, drawn, generator)], dim=-1)
+        ids.append(chosen.cpu())
+        logs.append(log_p.gather(1, chosen).half().cpu())
     if not ids:
         return np.zeros((0, top_k), np.int64), np.zeros((0, top_k), np.float16)
     return torch.cat(ids).numpy(), torch.cat(logs).numpy()
 
 
+def from_tail(log_p: Float[Tensor, "rows vocabulary"], likely: Int[Tensor, "rows likely"], count: int,
+              generator: torch.Generator) -> Int[Tensor, "rows count"]:
+    """Tokens other than the likely ones, drawn by their probability: a systematic sample, so one as likely as its part of the
+    mass is drawn at least once, and any may be drawn twice."""
+    reached = log_p.exp().scatter_(1, likely, 0).cumsum_(-1)
+    start = torch.rand((len(log_p), 1), generator=generator, device=log_p.device)
+    places = (torch.arange(count, device=log_p.device) + start) / count * reached[:, -1:]
+    return torch.searchsorted(reached, places, right=True).clamp_(max=log_p.shape[1] - 1)
+
+
 def cached_rows(
-    ids: Int[Tensor, "rows top_k"], logs: Float[Tensor, "rows top_k"], labels: Int[Tensor, " rows"],
-    weights: Float[Tensor, " rows"], temperature: float, label_weight: float, beta: float,
+    ids: Int[Tensor, "rows top_k"], logs: Float[Tensor, "rows top_k"], masses: Float[Tensor, "rows top_k"] | None,
+    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], temperature: float, label_weight: float, beta: float,
     divergences: Float[Tensor, " rows"],
 ) -> RowsLoss:
-    """(1 - label_weight) T^2 D + label_weight cross-entropy of each row, times the row's weight. D is the divergence over the
-    buckets: the teacher's likeliest tokens, and the tail.
+    """(1 - label_weight) T^2 D + label_weight cross-entropy of each row, times the row's weight.
 
-    With G the gradient by the logits of the buckets, that of a likely token's logit is its bucket's, and that of another token
-    is q / q_tail of the tail's.
+    With masses m, of drawn tokens, too, D is sum of m (log p - log q), which estimates the forward divergence (beta is 0); its
+    gradient by the logits over T is q - m. With None, D is the divergence over the buckets: the teacher's likeliest tokens, and
+    the tail. With G the gradient by the logits of the buckets, that of a likely token's logit is then its bucket's, and that of
+    another token is q / q_tail of the tail's.
     """
 
-    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+    def estimated(log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        mass = masses[where]
+        found = (mass * (logs[where].float() - log_q.gather(1, ids[where]))).sum(-1)
+        if not gradient_wanted:
+            return found, None
+        return found, log_q.exp_().mul_(mass.sum(-1, keepdim=True)).scatter_add_(1, ids[where], -mass)
+
+    def bucketed(log_q: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         likely = ids[where]
-        log_q = torch.log_softmax(logits / temperature, -1)
         bucket_q = with_tail(log_q.gather(1, likely))
-        bucket_p = with_tail(logs[where].float())
-        divergences[where], of_buckets = generalised_jsd(bucket_p, bucket_q, beta, gradient_wanted)
+        found, of_buckets = generalised_jsd(with_tail(logs[where].float()), bucket_q, beta, gradient_wanted)
+        if not gradient_wanted:
+            return found, None
+        of_tail = of_buckets[:, -1:] / bucket_q[:, -1:].exp()
+        return found, log_q.exp_().mul_(of_tail).scatter_(1, likely, of_buckets[:, :-1])
+
+    def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        log_q = torch.log_softmax(logits / temperature, -1)
+        divergences[where], gradient = (bucketed if masses is None else estimated)(log_q, where, gradient_wanted)
         share = (1 - label_weight) * temperature**2
         losses = share * divergences[where]
-        gradient = None
-        if gradient_wanted:
-            of_tail = of_buckets[:, -1:] / bucket_q[:, -1:].exp()
-            gradient = log_q.exp_().mul_(of_tail).scatter_(1, likely, of_buckets[:, :-1]).mul_(share / temperature)
+        if gradient is not None:
+            gradient.mul_(share / temperature)
         if label_weight > 0:
             plain, label = torch.log_softmax(logits, -1), labels[where, None]
             losses = losses - label_weight * plain.gather(1, label)[:, 0]

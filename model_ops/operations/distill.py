@@ -196,7 +196,7 @@ def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, fo
         progress.stop_if_requested()
 
     return TeacherCache.write(folder, teacher, chats.documents, settings.top_k, settings.temperature, settings.precision,
-                              after_batch=after_batch, vocabulary=vocabulary)
+                              after_batch=after_batch, vocabulary=vocabulary, drawn=settings.drawn_tokens)
 
 
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:

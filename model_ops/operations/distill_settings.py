@@ -54,10 +54,11 @@ class StudentSettings(TrainingSettings):
         "generalised Jensen-Shannon divergence")
     teacher: Literal["online", "cache"] = Field(
         "online", description="online: the teacher computes with each batch. cache: it computes once, before the training, and "
-        "its `top_k` likeliest tokens at every target are kept on disk until the stage ends: faster where rows are read more "
+        "`top_k` of its tokens at every target are kept on disk until the stage ends: faster where rows are read more "
         "than once, and the teacher's memory is free while the student trains")
     top_k: int = Field(
-        32, ge=1, le=4_096, description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each; all others are one bucket")
+        32, ge=1, le=4_096, description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each. At `beta` 0 a quarter of "
+        "them are drawn from all but the likeliest; at any other `beta` all but the likeliest are one bucket")
     on_policy: OnPolicySettings = Field(
         default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: none")
 
@@ -133,6 +134,11 @@ class StudentSettings(TrainingSettings):
             update = {"choose_layers": self.choose_layers or ("importance" if self.mesh.alone else "even"),
                       "layers": DEFAULT_LAYERS if self.layers is None else self.layers}
         return super(StudentSettings, self.model_copy(update=update)).resolved()
+
+    @property
+    def drawn_tokens(self) -> int:
+        """How many of the cached tokens are drawn: a quarter, where the divergence can be estimated from them."""
+        return self.top_k // 4 if self.beta == 0 else 0
 
     @property
     def kept_layers(self) -> float:

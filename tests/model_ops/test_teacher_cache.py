@@ -14,7 +14,7 @@ from model_ops.job import Job
 from model_ops.losses.chunked_head import Head, chunked_head
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.divergences import generalised_jsd
-from model_ops.objectives.teacher_cache import ABOUT, CachedBatch, TeacherCache, cached_rows, with_tail
+from model_ops.objectives.teacher_cache import ABOUT, CachedBatch, TeacherCache, cached_rows, from_tail, with_tail
 from model_ops.operations import distill, sft
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.progress import Progress, Stopped
@@ -78,7 +78,7 @@ def test_the_gradient_over_buckets_equals_autograd_s(beta):
     log_p = torch.randn(9, 13).log_softmax(-1)
     logs, ids = log_p.topk(4)
     labels, weights, told = torch.randint(13, (9,)), torch.rand(9), torch.zeros(9)
-    rows = cached_rows(ids, logs, labels, weights, 1.3, 0.25, beta, told)
+    rows = cached_rows(ids, logs, None, labels, weights, 1.3, 0.25, beta, told)
     total, _ = chunked_head(hidden, Head(head), rows, chunk_rows=4)
     logits = hidden @ head.T
     log_q = (logits / 1.3).log_softmax(-1)
@@ -111,9 +111,46 @@ def test_a_teacher_that_is_sure_leaves_finite_numbers():
     logits = torch.tensor([[0.0, 50.0, 0.0, 0.0]])
     for beta in (0.0, 0.5, 1.0):
         told = torch.zeros(1)
-        rows = cached_rows(ids, logs, torch.tensor([1]), torch.ones(1), 1.0, 0.0, beta, told)
+        rows = cached_rows(ids, logs, None, torch.tensor([1]), torch.ones(1), 1.0, 0.0, beta, told)
         losses, gradient = rows(logits.clone(), slice(0, 1), True)
         assert math.isfinite(losses.item()) and torch.isfinite(gradient).all() and gradient.abs().max() < 1
+
+
+def test_drawn_tokens_estimate_the_divergence_and_its_gradient_without_bias():
+    """The mean over many draws is the divergence over the whole vocabulary; one bucket stays below it."""
+    torch.manual_seed(2)
+    log_p, logits = (2 * torch.randn(3, 40)).log_softmax(-1), 2 * torch.randn(3, 40)
+    wanted, gradient = generalised_jsd(log_p, (logits / 1.2).log_softmax(-1), 0.0)
+    draws, generator = 4_000, torch.Generator().manual_seed(0)
+    likely = log_p.topk(4).indices.repeat(draws, 1)
+    all_p = log_p.repeat(draws, 1)
+    drawn = from_tail(all_p, likely, 3, generator)
+    assert not (drawn[..., None] == likely[:, None]).any()
+    ids = torch.cat([likely, drawn], 1)
+    logs = all_p.gather(1, ids)
+    tail = 1 - logs[:, :4].exp().sum(1, keepdim=True)
+    masses = torch.cat([logs[:, :4].exp(), (tail / 3).expand(-1, 3)], 1)
+    told, zeros = torch.zeros(len(ids)), torch.zeros(len(ids), dtype=torch.long)
+    rows = cached_rows(ids, logs, masses, zeros, torch.ones(len(ids)), 1.2, 0.0, 0.0, told)
+    losses, found = rows(logits.repeat(draws, 1), slice(0, len(ids)), True)
+    torch.testing.assert_close(told.view(draws, 3).mean(0), wanted, rtol=0.01, atol=0)
+    torch.testing.assert_close(losses, 1.2**2 * told)
+    torch.testing.assert_close(found.view(draws, 3, 40).mean(0), 1.2 * gradient, rtol=0, atol=3e-3)
+    assert (generalised_jsd(with_tail(logs[:3, :4]), with_tail((logits / 1.2).log_softmax(-1).gather(1, likely[:3])), 0.0)[0]
+            < 0.97 * wanted).all()
+
+
+def test_a_cache_with_drawn_tokens_holds_the_likeliest_and_others(tmp_path):
+    model, rows = teacher(), documents()
+    cache = TeacherCache.write(tmp_path, model, rows, top_k=9, temperature=1.0, precision="float32", drawn=4)
+    plain = TeacherCache.write(tmp_path / "plain", model, rows, top_k=5, temperature=1.0, precision="float32")
+    for index, row in enumerate(rows):
+        ours, other = cache.added_to(row, index).streams, plain.added_to(row, index).streams
+        at = np.flatnonzero(row.targets[1:])
+        np.testing.assert_array_equal(ours["teacher_ids"][at, :5], other["teacher_ids"][at])
+        assert all(not set(ids[:5]) & set(ids[5:]) for ids in ours["teacher_ids"][at])
+        np.testing.assert_allclose(ours["teacher_masses"][at].sum(1), 1, atol=2e-3)
+        np.testing.assert_allclose(ours["teacher_masses"][at, :5], np.exp(other["teacher_logs"][at]), rtol=1e-3)
 
 
 @pytest.fixture(scope="module")
