@@ -193,6 +193,9 @@ CLAIMS: list[Claim] = [
     (PAGE, "How much less does a scheme for each layer", "auto_scheme", lambda r: [percent(value, 0, False) for size in (
         "w4a16_g64", "w4a16_g32") for value in r("at", size, "gain")]),
     (PAGE, "What does training before rounding", "auto_scheme", lambda r: [decimals(r("distilled"), 5), decimals(r("rounded"), 5)]),
+    (PAGE, "How much of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("advantage_kept")]),
+    (PAGE, "What part of that gap", "student", lambda r: [hundredth(x) for x in r("importance_gain")]),
+    (PAGE, "How much closer to the teacher", "student", lambda r: [hundredth(x) for x in r("on_policy_gain")]),
     (PAGE, "How does a training step's memory", "drafter_length", lambda r: [hundredth(r("exponent")),
         *(f"{row['step_mb']:.0f}" for row in r("rows"))]),
     (README, "How long does the full demo", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),
