@@ -63,9 +63,9 @@ def batches_of(job):
     return to_batches(documents, 4_096)
 
 
-def blocks_of(job):
-    """The float model's blocks, and its layers, in the dtype that calibration sees."""
-    model = load_model(job.inputs["model"], dtype=torch.bfloat16)
+def blocks_of(job, dtype=torch.bfloat16):
+    """The float model's blocks, and its layers. dtype: by default that in which the operation calibrates."""
+    model = load_model(job.inputs["model"], dtype=dtype)
     layers = block_layers(model)
     return walk(model, batches_of(job), layers.modules.values()), layers
 
@@ -139,7 +139,7 @@ def test_inputs_of_experts_are_those_that_the_router_chose(place, tmp_path, monk
     from model_ops.calibration import expert_inputs
 
     monkeypatch.setattr(expert_inputs, "TOKENS_PER_INPUT", 0)
-    walked, _ = blocks_of(place("deepseek_v3", tmp_path / "o"))
+    walked, _ = blocks_of(place("deepseek_v3", tmp_path / "o"), torch.float32)
     block = next(block for block in walked if block.mixtures)
     (name, experts), = block.mixtures.items()
     hidden, chosen = (torch.cat(parts) for parts in zip(*block.routed(name), strict=True))
