@@ -207,7 +207,7 @@ def _targets(schemes: Schemes, layers: BlockLayers) -> dict[Scheme, list[str]]:
 
 
 def _named(found: Sequence[str], layers: BlockLayers) -> list[str]:
-    """Layers by name; all experts of a module as one pattern, which is 384 names of a block with 128 experts."""
+    """Layers by name; all experts of a module as one pattern, since 128 experts have 384 names."""
     names = dict.fromkeys(found)
     for experts in layers.experts.values():
         own = list(itertools.chain(*experts))
