@@ -105,6 +105,9 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
         return
     if recipe.teacher.judged and recipe.curation.judge is None:
         yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
+    if recipe.teacher.base == TRAINED and not recipe.sft.enabled:
+        yield "teacher.base", (
+            f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model")
     learners = ("sft", "student") if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
     if all(name in recipe.policy.off for name in learners):
         yield "teacher.trains", (

@@ -47,7 +47,7 @@ RELATIONS = {
 DATASETS = {
     "curated_interactions": "Interactions that curation kept",
     "sft_dataset": "Conversations to train on, split by session",
-    "teacher_answers": "Conversations whose last answer a teacher at an endpoint gave",
+    "teacher_answers": "Conversations whose last answer a teacher gave",
     "teacher_answers_requests": "Requests to the teacher, one for each answer: text, score, tokens, cost, and why it is "
                                 "not used",
     "teacher_answers_preferences": "Pairs of a kept and a rejected answer of a teacher: rows for preference training",
@@ -243,7 +243,7 @@ OWN_COLUMNS = {
     ("length_report", "rows"): "rows or prompts that were compared with the limit",
     ("length_report", "cut"): "rows of which a part is lost",
     ("length_report", "lost"): "rows that the stage cannot use at all",
-    ("teacher_answers_requests", "model"): "name of the teacher at its endpoint",
+    ("teacher_answers_requests", "model"): "the teacher: its name at the endpoint, or its directory's",
     ("teacher_answers_requests", "request_sha256"): "digest of model, messages, tools and sampling; equal ones are asked once",
     ("teacher_answers_requests", "sample"): "number of the answer to its row's prompt, from 0",
     ("teacher_answers_requests", "score"): "the verifier's score, 0 to 1, of a judge 1 to 10; null if it was not verified",

@@ -126,9 +126,10 @@ class Summary:
         )
 
     def _teachers(self) -> list[Section]:
-        """The models at endpoints whose answers were learnt, with the licence that the recipe names."""
-        rows = [[manifest.config["model"], manifest.config["licence"], manifest.config["base_url"],
-                 f"{manifest.metrics['answered']:,}"] for manifest in self.teachers]
+        """The models whose answers were learnt, with the licence that the recipe names."""
+        rows = [[manifest.config["model"] or manifest.config["base"], manifest.config["licence"],
+                 manifest.config["base_url"] or "in process", f"{manifest.metrics['answered']:,}"]
+                for manifest in self.teachers]
         note = "Models whose answers were learnt instead of the logged ones. Check that the licence allows this use."
         return [Section("Teachers", ["teacher", "licence of its answers", "endpoint", "rows"], rows, note)] if rows else []
 

@@ -78,11 +78,18 @@ class KeptAnswers:
 
     def keep(self, key: str, answer: KeptAnswer) -> None:
         """Appends an answer and flushes it to the disk. The first answer to a request stays."""
-        line = json.dumps({"key": key, "answer": asdict(answer), "asked_at": datetime.now(UTC).isoformat()}).encode() + b"\n"
+        self.keep_all([(key, answer)])
+
+    def keep_all(self, answers: Iterable[tuple[str, KeptAnswer]]) -> None:
+        """Appends several answers to different requests, as `keep` does one."""
+        now = datetime.now(UTC).isoformat()
+        lines = {key: json.dumps({"key": key, "answer": asdict(answer), "asked_at": now}).encode() + b"\n"
+                 for key, answer in answers}
         with self._lock, self._alone():
             self._read_new()
-            if key not in self._places:
-                os.write(self._file, line)
+            new = b"".join(line for key, line in lines.items() if key not in self._places)
+            if new:
+                os.write(self._file, new)
                 os.fsync(self._file)
                 self._read_new()
 
