@@ -86,7 +86,7 @@ class EndpointAnswers:
         with self.budget.reserved(len(json.dumps(body)), self.settings.max_tokens) as bill:
             reply = self.endpoint.ask(body, bill)
         answer = KeptAnswer(self.settings.name, reply.message, reply.failure, reply.finish_reason, reply.prompt_tokens,
-                            reply.answer_tokens, bill.cost)
+                            reply.answer_tokens, bill.cost, reply.logprobs and reply.logprobs.packed())
         if not reply.mendable:
             self.kept.keep(key, answer)
         return answer

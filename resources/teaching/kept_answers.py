@@ -26,7 +26,7 @@ from typing import Any
 @dataclass(frozen=True)
 class KeptAnswer:
     """A reply that will not be asked for again. message: the assistant's message; None with `failure`, why it cannot be used.
-    cost: in the currency of the prices at that time."""
+    cost: in the currency of the prices at that time. logprobs: TokenLogs.packed; None without them."""
 
     model: str
     message: dict[str, Any] | None
@@ -35,6 +35,7 @@ class KeptAnswer:
     prompt_tokens: int
     answer_tokens: int
     cost: float
+    logprobs: str | None = None
 
     @property
     def message_text(self) -> str:

@@ -14,8 +14,8 @@ from model_ops.merging.settings import TRAINED
 from model_ops.server_address import plain_address
 from model_ops.settings import Settings
 
-OF_THE_RESULT = ("base_url", "model", "base", "licence", "max_rows", "temperature", "top_p", "max_tokens", "request",
-                 "most_failed", "answers", "verify", "seed")
+OF_THE_RESULT = ("base_url", "model", "base", "logprobs", "licence", "max_rows", "temperature", "top_p", "max_tokens",
+                 "request", "most_failed", "answers", "verify", "seed")
 """Settings that can change the answers. The others say how fast and for how much they are asked for."""
 
 OF_AN_ENDPOINT = ("model", "api_key_env", "concurrency", "timeout_s", "retries", "requests_per_minute", "tokens_per_minute",
@@ -70,6 +70,10 @@ class TeacherSettings(EndpointSettings):
         "or a Hugging Face id; or `sft`, the fine-tuned model, whose answers then train the student")
     licence: str = Field(min_length=1, max_length=200, description="Licence or terms under which the teacher's answers may be "
                          "trained on, as the release's report shows it")
+    logprobs: int | None = Field(
+        None, ge=1, le=256, description="Log-probabilities of this many likeliest tokens at each token of an answer, asked for "
+        "as logprobs and top_logprobs, for `student: {teacher: answers}`. OpenAI gives at most 20, vLLM its --max-logprobs. "
+        "Left out: text only")
     trains: Literal["sft", "student", "both"] = Field(
         "both", description="Which stages learn the teacher's answers instead of the logged ones")
     max_rows: int | None = Field(None, ge=1, description="Most training rows to ask for, drawn by hash; the others are left "
@@ -113,6 +117,9 @@ class TeacherSettings(EndpointSettings):
                 raise ValueError("batch_size is for a teacher in process, and an endpoint makes its own batches: leave it out, "
                                  "or set concurrency")
             return self
+        if self.logprobs is not None:
+            raise ValueError("logprobs and base are both given, and log-probabilities come from endpoints: leave logprobs out, "
+                             "or distil from the model in the graph (student.teacher: online or cache)")
         if self.base_url is not None:
             raise ValueError("base_url and base are both given, and one teacher answers: leave one of them out")
         for name in OF_AN_ENDPOINT:
@@ -140,7 +147,8 @@ class TeacherSettings(EndpointSettings):
                              "leave answers out")
         if self.answers > 1 and self.verify is None:
             raise ValueError(f"answers is {self.answers} and nothing chooses among them: give verify, or leave answers out")
-        taken = {"model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream"} & self.request.keys()
+        taken = {"model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream", "logprobs",
+                 "top_logprobs"} & self.request.keys()
         if taken:
             raise ValueError(f"request holds {min(taken)}, which millrace sets itself: take it out of request")
         return self
@@ -158,8 +166,9 @@ class TeacherSettings(EndpointSettings):
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The fields of a request that say how answers are drawn."""
-        return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
+        """The fields of a request that say how answers are drawn, and what comes with them."""
+        told = {} if self.logprobs is None else {"logprobs": True, "top_logprobs": self.logprobs}
+        return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens, **told}
 
     def counted(self) -> dict[str, Any]:
         """The settings that are part of the dataset's version."""

@@ -37,6 +37,7 @@ from resources.teaching.model_answers import ModelAnswers, ModelTeacher
 from resources.teaching.requests import Asked, prompt_of, with_answer
 from resources.teaching.selection import Candidate, choose, pairs
 from resources.teaching.settings import TeacherSettings
+from resources.teaching.token_logs import LOGPROBS, TokenLogs
 from resources.teaching.verify import Verifier
 
 Rows = list[dict[str, Any]]
@@ -78,6 +79,7 @@ class TeacherReport:
     prompt_tokens: int = 0
     answer_tokens: int = 0
     answers_without_usage: int = 0
+    answers_with_logprobs: int = 0
     cost: float = 0.0
 
     def as_metrics(self) -> dict[str, Any]:
@@ -118,7 +120,8 @@ def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings
         teacher = _Teacher(source, settings, kept, new, report, verifier)
         with ExitStack() as files:
             write = {name: _writer(files, output / f"{name}.parquet", schema) for name, schema in (
-                ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []))}
+                ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []),
+                *([("logprobs", LOGPROBS)] if settings.logprobs else []))}
             for batch in _batches(dataset / "train.parquet"):
                 for name, rows in teacher.answer_rows(batch, chosen).items():
                     if name in write:
@@ -154,7 +157,7 @@ class _Teacher:
         candidates = self._scored({row["row_id"]: (row, [
             Candidate(number, asked.key, self.kept.find(asked.key) or replies[asked.key])
             for number, asked in enumerate(wanted[row["row_id"]])]) for row in batch if row["row_id"] in wanted})
-        found: dict[str, Rows] = {"train": [], "requests": [], "preferences": []}
+        found: dict[str, Rows] = {"train": [], "requests": [], "preferences": [], "logprobs": []}
         for row in batch:
             self.report.rows += 1
             if row["row_id"] in candidates:
@@ -185,7 +188,12 @@ class _Teacher:
         if kept is not None:
             report.answered += 1
             report.reused += candidates[kept].key in before
-            found["train"].append(with_answer(row, candidates[kept].answer.message))
+            learnt = candidates[kept].answer
+            found["train"].append(with_answer(row, learnt.message))
+            if learnt.logprobs is not None:
+                report.answers_with_logprobs += 1
+                found["logprobs"].append({"row_id": row["row_id"], "prompt_tokens": learnt.prompt_tokens,
+                                          **TokenLogs.unpacked(learnt.logprobs).as_row()})
         elif usable:
             report.rejected_rows += 1
         else:

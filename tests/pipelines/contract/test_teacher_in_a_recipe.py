@@ -67,7 +67,7 @@ def test_the_fine_tuned_model_teaches_only_after_it_is_trained(tmp_path):
     policy = read_recipe({**BARE, "teacher": itself}, tmp_path).policy
     assert policy.read_by("teacher_answers", "merged_model") == "sft_model" and policy.rows_of("sft_model") == "sft_dataset"
     assert read_recipe({**BARE, "teacher": TEACHER}, tmp_path).policy.read_by("teacher_answers", "merged_model") is None
-    with pytest.raises(RecipeError, match="sft.enabled is false; enable sft"):
+    with pytest.raises(RecipeError, match="is false; enable sft"):
         read_recipe({**BARE, "teacher": itself, "sft": {"enabled": False}}, tmp_path)
 
 
