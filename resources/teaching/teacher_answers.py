@@ -233,7 +233,7 @@ class _Teacher:
             raise TeacherError(f"teacher: {failed:,} of {counted(asked, 'row')} have no usable answer ({said}), more than "
                                f"most_failed ({self.settings.most_failed:g}); answers up to now are kept: mend the teacher "
                                "and run again, raise max_tokens, or raise teacher.most_failed")
-        if self.report.rejected_rows == asked:
+        if self.report.rejected_rows and not self.report.answered:
             raise TeacherError(f"teacher: no answer to any of {counted(asked, 'row')} reached the least score "
                                f"{self.settings.verify.least:g}; answers are kept: look at them with another verify.kind or "
                                "least_score, or ask another model")

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from model_ops.operations.sample_answers import SCHEMA
+from resources.teaching.endpoint import TeacherError
 from resources.teaching.kept_answers import KeptAnswers
 from resources.teaching.model_answers import PROMPTS, ModelTeacher
 from resources.teaching.settings import TeacherSettings
@@ -72,11 +73,21 @@ def test_rejection_sampling_in_process(tmp_path):
     assert len(worker.asked[-1]) == 3  # the missing ones
 
 
+def test_no_empty_dataset_is_written_where_all_are_rejected_or_cut(tmp_path):
+    rows = [sums("a", "6 x 7?", "42"), sums("b", "3 + 4?", "7")]
+    with pytest.raises(TeacherError, match="no answer to any of 2 rows reached the least score 1"):
+        build(tmp_path, rows, Worker("41", None), answers=2, verify={"kind": "number"}, most_failed=1)
+    with pytest.raises(TeacherError, match=r"2 of 2 rows have no usable answer \(2 cut by max_tokens\)"):
+        build(tmp_path, rows, Worker(None), most_failed=0.5, seed=1)
+    assert not list((tmp_path / "out").glob("*.parquet"))
+
+
 @pytest.mark.parametrize(("values", "said"), [
     ({"base": "big", "base_url": "http://localhost:1/v1"}, "one teacher answers: leave one of them out"),
     ({"base": "big", "model": "m"}, "model is for a teacher at an endpoint"),
     ({"base": "big", "price": {"input": 1, "output": 1}}, "price is for a teacher at an endpoint"),
     ({"base": "big", "request": {"stop": ["a"]}}, "request holds stop, which the built-in generator does not know"),
+    ({"base": "big", "logprobs": 5}, "log-probabilities come from endpoints: leave logprobs out"),
     ({"base": "sft"}, "set trains to student"), ({}, "base_url and model are missing: give base_url and model"),
     ({"base_url": "http://localhost:1/v1"}, "model is missing"),
     ({"base_url": "http://localhost:1/v1", "model": "m", "batch_size": 3}, "batch_size is for a teacher in process"),
