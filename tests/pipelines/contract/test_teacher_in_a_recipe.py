@@ -131,3 +131,6 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
     summary = Summary("tutor", None, {}, {}, {"sft_model": model}, has_drafter=False, teachers=[taught])
     [section] = summary._teachers()
     assert section.rows == [["big", "apache-2.0", f"{address}/v1", "3"]]
+    here = taught.model_copy(update={"config": {**taught.config, "model": None, "base_url": None, "base": "/models/own"}})
+    [section] = Summary("tutor", None, {}, {}, {"sft_model": model}, has_drafter=False, teachers=[here])._teachers()
+    assert section.rows == [["own", "apache-2.0", "in process", "3"]]
