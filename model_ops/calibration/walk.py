@@ -6,7 +6,9 @@
 
 Only hidden states of one block boundary are kept, and second moments of one block. Layers that read the same tensor (q, k and
 v; gate and up) share one moment. A block runs twice: as it was, to see what its layers read, and with its new weights, so that
-the next block is calibrated on what it will really read (GPTQ's code; llm-compressor's "sequential" pipeline).
+the next block is calibrated on what it will really read (GPTQ's code; llm-compressor's "sequential" pipeline). What a mixture
+of experts reads is kept as it is, with the router's choice (`Block.routed`): `model_ops.calibration.expert_inputs` shows it to
+one expert after another.
 """
 
 from __future__ import annotations
@@ -14,21 +16,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.batch import Batch
 from model_ops.models.bypass import bypassed
 from model_ops.models.shallower import layer_list
+from model_ops.quantization.separate_experts import EACH, SeparateExperts, separated
 
 SMALLEST_STRIP, MOST_STRIPS = 256, 8
 """Rows of a second moment that are added to at a time, and most parts of it: eight strips take 36/64 of all products."""
 
 SAMPLED_ROWS = 512
 """Inputs of a layer that are kept as they are, spread evenly over all tokens."""
+
+
+Routed = list[tuple[Float[Tensor, "tokens hidden"], Int[Tensor, "tokens top_k"]]]
+"""Hidden states that a mixture read, and the experts that the router chose for each, run by run."""
 
 
 @dataclass
@@ -51,8 +59,9 @@ class Inputs:
 
 @dataclass
 class Block:
-    """One block of the walk. index: its number. layers: its Linear modules by their names in the model. prefix: what these
-    names begin with. with_moments: whether second moments of what layers read are added up."""
+    """One block of the walk. index: its number. layers: its Linear modules by their names in the model, without those of
+    experts. prefix: what these names begin with. with_moments: whether second moments of what layers read are added up.
+    mixtures: its modules with experts to calibrate, by name."""
 
     index: int
     module: nn.Module
@@ -60,7 +69,9 @@ class Block:
     runs: Sequence[Run]
     prefix: str
     with_moments: bool = True
+    mixtures: dict[str, SeparateExperts] = field(default_factory=dict)
     _inputs: dict[str, Inputs] | None = field(default=None, repr=False)
+    _routed: dict[str, Routed] = field(default_factory=dict, repr=False)
 
     def inner(self, name: str) -> str:
         """The name of a layer within the block."""
@@ -69,14 +80,19 @@ class Block:
     def inputs(self) -> dict[str, Inputs]:
         """What each layer reads; layers that read the same tensor have the same Inputs."""
         if self._inputs is None:
-            watch = _Watch(self.layers, -(-SAMPLED_ROWS // max(1, len(self.runs))), self.with_moments)
+            watch = _Watch(self.layers, self.mixtures, -(-SAMPLED_ROWS // max(1, len(self.runs))), self.with_moments)
             with watch:
                 for run in self.runs:
                     with suppress(_AllSeen):
                         self.output(run)
                     watch.next_run()
-            self._inputs = watch.found()
+            self._inputs, self._routed = watch.found(), watch.routed
         return self._inputs
+
+    def routed(self, mixture: str) -> Routed:
+        """What a module with experts reads, run by run."""
+        self.inputs()
+        return self._routed[mixture]
 
     def replace(self, name: str, weight: Float[Tensor, "out in"]) -> None:
         """Gives a layer the weight that it will be served with."""
@@ -92,7 +108,7 @@ class Block:
         """Runs the block with its present weights: its outputs are the next block's hidden states."""
         for run in self.runs:
             run.hidden = self.output(run)
-        self._inputs = None
+        self._inputs, self._routed = None, {}
 
 
 class _AllSeen(Exception):
@@ -100,32 +116,44 @@ class _AllSeen(Exception):
 
 
 class _Watch:
-    """Adds up what each layer reads while a block runs. sampled: rows of a run that are kept."""
+    """Adds up what each layer reads while a block runs, and keeps what mixtures read. sampled: rows of a run that are kept."""
 
-    def __init__(self, layers: dict[str, nn.Linear], sampled: int, with_moments: bool):
-        self.layers, self.sampled, self.with_moments = layers, sampled, with_moments
+    def __init__(self, layers: dict[str, nn.Linear], mixtures: dict[str, SeparateExperts], sampled: int, with_moments: bool):
+        self.layers, self.mixtures, self.sampled, self.with_moments = layers, mixtures, sampled, with_moments
+        self.routed: dict[str, Routed] = {name: [] for name in mixtures}
         self.sums, self.counts, self.leaders, self.hooks = {}, {}, {}, []
         self.largest, self.samples = {}, {}
         self._read: list[tuple[Tensor, str]] = []
-        self._calls, self._once = dict.fromkeys(layers, 0), False
+        self._calls, self._once = dict.fromkeys((*layers, *mixtures), 0), False
 
     def __enter__(self) -> None:
         for name, layer in self.layers.items():
             self.hooks.append(layer.register_forward_pre_hook(lambda module, given, name=name: self._seen(name, given[0])))
+        for name, mixture in self.mixtures.items():
+            mixture.watch = partial(self._chosen, name)
 
     def __exit__(self, *_) -> None:
         for hook in self.hooks:
             hook.remove()
+        for mixture in self.mixtures.values():
+            mixture.watch = None
         self._read.clear()
 
     def next_run(self) -> None:
         """A run has ended. If each layer read once in it, a later one may end when all of them have."""
         self._once = set(self._calls.values()) == {1}
-        self._calls = dict.fromkeys(self.layers, 0)
+        self._calls = dict.fromkeys(self._calls, 0)
         self._read.clear()
 
     def _seen(self, name: str, inputs: Tensor) -> None:
         self._add(name, inputs)
+        self._called(name)
+
+    def _chosen(self, name: str, hidden: Tensor, experts: Tensor) -> None:
+        self.routed[name].append((hidden, experts))
+        self._called(name)
+
+    def _called(self, name: str) -> None:
         self._calls[name] += 1
         if self._once and all(self._calls.values()):
             raise _AllSeen
@@ -173,7 +201,8 @@ def add_products(total: Float32[Tensor, "in in"], rows: Float[Tensor, "tokens in
 def walk(model: PreTrainedModel, batches: Sequence[Batch], layers: Collection[str],
          with_moments: bool = True) -> Iterator[Block]:
     """The model's blocks in order. After each the caller has replaced what it wants to, and the walk goes on with the outputs;
-    nothing reads those of the last one.
+    nothing reads those of the last one. layers: names of Linear modules, and of experts' layers as `BlockLayers.modules` gives
+    them; a block's experts are separate while the caller has it.
 
     The model must be loaded with attention="packed"; its weights change.
     """
@@ -187,8 +216,10 @@ def walk(model: PreTrainedModel, batches: Sequence[Batch], layers: Collection[st
         start = f"{prefix}.{index}."
         linear = {f"{start}{name}": layer for name, layer in module.named_modules()
                   if isinstance(layer, nn.Linear) and f"{start}{name}" in layers}
-        block = Block(index, module, linear, runs, start, with_moments)
-        yield block
+        fused = dict.fromkeys(name.partition(EACH)[0] for name in layers if name.startswith(start) and EACH in name)
+        with separated(model, fused) as mixtures:
+            block = Block(index, module, linear, runs, start, with_moments, mixtures)
+            yield block
 
 
 def _at_the_blocks(model: PreTrainedModel, blocks: nn.ModuleList, batch: Batch) -> Run:

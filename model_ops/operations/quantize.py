@@ -6,18 +6,20 @@ The scheme (`model_ops.quantization`) encodes one weight at a time, so memory ho
 but rtn the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in
 calibration rows (`model_ops.calibration`); AWQ and SmoothQuant change norms and biases, too. With `distil` its matrices are
 trained first, to say rounded what the float model says (`model_ops.calibration.distil_rounding`). Every Linear layer of the
-blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`), these
-always to the nearest. Embeddings, routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors
-library writes what config.json says of it; routers and what else stays float are on its list of exceptions.
+blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`). Embeddings,
+routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of
+it; routers and what else stays float are on its list of exceptions.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
+import re
 import shutil
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,9 +106,6 @@ def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple
     if "dataset" not in job.inputs:
         raise ModelError("methods other than rtn, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give "
                          "one, or set quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
-    if scheme is not None and scheme.input_scale and layers.experts:
-        raise ModelError(f"{source} has experts, and what they read is not measured here for scheme {scheme.name}: choose "
-                         "nvfp4a16")
     cached = cache_layers(layers.matrices) if settings.kv_cache else []
     documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
                                       settings.seed, job.inputs.get("served"))
@@ -119,7 +118,7 @@ def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple
         progress.stop_if_requested()
 
     batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents, batch_tokens)]
-    inputs = input_ranges(model, layers.linear, batches) if scheme is not None and scheme.input_scale else None
+    inputs = input_ranges(model, layers, batches) if scheme is not None and scheme.input_scale else None
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
     work = job.output / ".work"
     if plan is not None:
@@ -128,7 +127,7 @@ def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple
     found = None
     if settings.method != "rtn":
         found = calibrated_weights(model, layers, of_each_layer(scheme, layers), batches, work / "blocks", settings.method,
-                                   after_block)
+                                   after_block, progress.stop_if_requested)
         if found.errors:
             worst = max(found.errors, key=lambda error: error.calibrated)
             told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
@@ -173,17 +172,23 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
         written = write_stream(temporary, layout, itertools.chain(encoded, (
             (name, struct.pack("<f", scale)) for name, scale in scales.items())))
     (output / "config.json").write_text(json.dumps(config, indent=2))
-    ignored = ["lm_head", *layers.kept, *(layer for layer in layers.matrices if layer not in schemes),
-               *([unquantized_layer(config)] if mtp_layer else [])]
+    ignored = [*_ignored(schemes, layers), *([unquantized_layer(config)] if mtp_layer else [])]
     announce(_targets(schemes, layers), output, ignored, bool(scales))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     return {
         "bytes_before": before,
         "bytes_after": written,
         "size_share": written / before,
+        "float_share": float_share(headers, schemes),
         "tensors_quantized": len(errors),
         "largest_relative_error": max(errors, default=0.0),
     }
+
+
+def float_share(headers: Mapping[str, TensorHeader], schemes: Schemes) -> float:
+    """Share of a model's values that stay float: embeddings, routers, experts that are stored as one weight."""
+    values = {name: math.prod(header.shape) for name, header in headers.items()}
+    return sum(count for name, count in values.items() if _layer(name) not in schemes) / sum(values.values())
 
 
 def of_each_layer(scheme: Scheme | Schemes, layers: BlockLayers) -> Schemes:
@@ -197,7 +202,27 @@ def _targets(schemes: Schemes, layers: BlockLayers) -> dict[Scheme, list[str]]:
     for layer in layers.matrices:
         if layer in schemes:
             groups.setdefault(schemes[layer], []).append(layer)
-    return groups if len(groups) > 1 else {scheme: ["Linear"] for scheme in groups}
+    return ({scheme: ["Linear"] for scheme in groups} if len(groups) < 2 else
+            {scheme: _named(found, layers) for scheme, found in groups.items()})
+
+
+def _named(found: Sequence[str], layers: BlockLayers) -> list[str]:
+    """Layers by name; all experts of a module as one pattern, since 128 experts have 384 names."""
+    names = dict.fromkeys(found)
+    for experts in layers.experts.values():
+        own = list(itertools.chain(*experts))
+        if all(layer in names for layer in own):
+            for layer in own:
+                del names[layer]
+            names[f"re:{re.escape(own[0].partition('.experts.')[0])}\\.experts\\..*"] = None
+    return list(names)
+
+
+def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
+    """What is not quantized, by the names of checkpoints; experts that a checkpoint stores as one weight also as servers name
+    them, one by one."""
+    return ["lm_head", *layers.kept, *_named([layer for layer in layers.matrices if layer not in schemes], layers),
+            *(f"re:{re.escape(module)}\\..*" for module in layers.kept_experts)]
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, TensorHeader], BlockLayers]:
