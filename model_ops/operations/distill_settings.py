@@ -69,7 +69,7 @@ class StudentSettings(TrainingSettings):
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         name: {**values, "hidden_weight": 8.0} for name, values in TrainingSettings.PRESETS.items()}
-    ON_POLICY_SHARES: ClassVar[dict[str, float]] = {"quick": 0.0, "balanced": 0.0, "thorough": 0.5}
+    ON_POLICY_SHARES: ClassVar[dict[str, float]] = {"quick": 0.0, "balanced": 0.0, "thorough": 1.0}
     """`on_policy.share` by preset."""
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
