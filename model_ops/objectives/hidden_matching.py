@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from model_ops.batch import IGNORED, Batch
+from model_ops.errors import ModelError
 from model_ops.loss import Loss, LossOutput, Mean
 from model_ops.models.attention import document_groups
 from model_ops.models.shallower import layer_list
@@ -60,6 +61,9 @@ class HiddenStateMatching:
         errors: list[Tensor] = []
 
         def compare(state: Tensor) -> None:
+            if not taught or state.ndim != 3 or taught[0].shape != state.shape:
+                raise ModelError(f"hidden states of {type(student).__name__} cannot be matched, because its layers do not "
+                                 "return one state for each token: set student.hidden_weight to 0")
             errors.append(relative_error(state, taught.popleft()))
 
         learning = layer_list(student)[1]

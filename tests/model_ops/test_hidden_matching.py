@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.loss import LossOfTerms
 from model_ops.models.narrower import Importance, Widths, kept_channels, make_narrower
@@ -119,6 +120,14 @@ def test_packed_documents_have_the_errors_that_they_have_alone(kind):
         assert float(packed.terms[term].sum) == pytest.approx(sum(float(each.terms[term].sum) for each in alone), rel=1e-4)
 
 
+def test_layers_without_a_state_for_each_token_are_refused_with_the_remedy():
+    teacher = tiny_family("qwen3", num_hidden_layers=4).requires_grad_(False)
+    student = make_student(teacher, [0, 2])
+    student.model.layers[0].register_forward_hook(lambda _, __, output: output[None])
+    with pytest.raises(ModelError, match=r"set student\.hidden_weight to 0"):
+        matching(teacher, [0, 2])(student, to_batch(documents()[:1]))
+
+
 def test_a_narrower_student_matches_the_channels_that_it_keeps():
     """Channels that no layer of the teacher writes can go: a student of all layers without them has no error."""
     teacher = tiny_family("llama", num_hidden_layers=4).requires_grad_(False)
@@ -178,3 +187,29 @@ def test_a_stopped_run_ends_with_the_same_weights(tiny_model, chats, tmp_path):
 def test_settings_without_states_to_match_are_refused(given, reason):
     with pytest.raises(ValueError, match=f"hidden_weight is above 0, but.*{reason}"):
         StudentSettings(hidden_weight=1.0, **given)
+
+
+def switched_on(**given):
+    """(hidden_weight, on_policy.share) of resolved settings, which are the same when they are read and resolved again."""
+    resolved = StudentSettings(**given).resolved()
+    assert StudentSettings(**resolved.model_dump()).resolved() == resolved
+    return resolved.hidden_weight, resolved.on_policy.share
+
+
+def test_the_preset_matches_states_and_the_thorough_one_samples_the_second_half():
+    assert switched_on() == switched_on(preset="quick") == (8.0, 0.0)
+    assert switched_on(preset="thorough") == switched_on(preset="thorough", hidden_size=0.5, layers=1) == (8.0, 1.0)
+    assert StudentSettings(preset="thorough").resolved().on_policy.after == 0.5
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ({"mesh": {"dp_shard": 2}}, (0.0, 0.0)), ({"teacher": "cache"}, (0.0, 0.0)), ({"label_weight": 1.0}, (0.0, 0.0)),
+    ({"base": "/models/small"}, (0.0, 1.0)), ({"base": "/models/other", "across_tokenizers": "gold"}, (0.0, 0.0))])
+def test_the_preset_switches_on_nothing_that_cannot_run(given, expected):
+    assert switched_on(preset="thorough", **given) == expected
+
+
+def test_what_a_recipe_sets_wins_over_the_preset():
+    assert switched_on(preset="thorough", hidden_weight=0.0, on_policy={"share": 0.25}) == (0.0, 0.25)
+    assert switched_on(preset="thorough", on_policy={"share": 0.0, "max_new_tokens": 9}) == (8.0, 0.0)
+    assert switched_on(on_policy={"share": 1.0}, hidden_weight=3) == (3.0, 1.0)
