@@ -27,7 +27,7 @@ import argparse
 import math
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,9 +101,9 @@ def main() -> None:
     steps, seeds = (3, 1) if given.quick else (given.steps, given.seeds)
     with tempfile.TemporaryDirectory(prefix="student-") as scratch:
         bench = Bench(given.shared, Path(scratch), steps, SEEDS[:seeds], prompts=4 if given.quick else 96)
-        found = bench.measured(given.sides)
-        if set(given.sides) == set(SIDES):
-            record("student", bench.figures(found), keep=not given.quick)
+        for found in bench.measured(given.sides):
+            if set(given.sides) == set(SIDES):
+                record("student", bench.figures(found), keep=not given.quick)
 
 
 class Bench:
@@ -120,13 +120,14 @@ class Bench:
         self.prompts = [(document.row_id, document.input_ids[:int(document.targets.argmax())].tolist())
                         for document in self.held_out[:prompts]]
         self.teacher = load_model(target, dtype=torch.float32).requires_grad_(False)
+        self.teacher_bits = self.bits_per_byte(self.teacher)
         depth = self.teacher.config.num_hidden_layers
         measured = first_documents(self.rows, MEASURED_TOKENS)
         self.search = least_important(self.teacher, measured, depth - depth // 2, "bfloat16")
         self.layers = {"importance": self.search.kept, "even": evenly_spaced(depth, depth // 2)}
 
-    def measured(self, sides: Sequence[str]) -> dict[str, list[dict[str, float]]]:
-        """Trains and measures these sides with every seed."""
+    def measured(self, sides: Sequence[str]) -> Iterator[dict[str, list[dict[str, float]]]]:
+        """Trains and measures these sides; yields the numbers so far after each seed, so that a stopped run has figures."""
         found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
         for seed in self.seeds:
             for name in sides:
@@ -134,14 +135,14 @@ class Bench:
                 tried = [self.side(f"{name}-{seed}", SIDES[name], seed, rate) for rate in rates]
                 found[name].append(min(tried, key=lambda one: one["bits_per_byte"]))
                 print(name, seed, found[name][-1], flush=True)
-        return found
+            yield found
 
     def figures(self, found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
         """What is recorded. found: of every side, the numbers of every seed."""
-        teacher_bits = self.bits_per_byte(self.teacher)
+        teacher_bits = self.teacher_bits
         of = {name: {what: [each[what] for each in seeds] for what in seeds[0]} for name, seeds in found.items()}
         bits, own = ({name: each[what] for name, each in of.items() if what in each} for what in ("bits_per_byte", "own_kl"))
-        seeds = range(len(self.seeds))
+        seeds = range(len(found["sft"]))
 
         def share(better: str, worse: str) -> list[float]:
             return mean_and_range([(bits[worse][i] - bits[better][i]) / (bits[worse][i] - teacher_bits) for i in seeds])
