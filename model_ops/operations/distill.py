@@ -112,8 +112,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
         if settings.hidden_weight > 0:
-            ends = segment_ends(layers, teacher.config.num_hidden_layers)
-            loss = HiddenStateMatching(loss, teacher, ends, settings.hidden_weight, channels)
+            loss = HiddenStateMatching(loss, teacher, segment_ends(layers, teacher.config.num_hidden_layers),
+                                       settings.hidden_weight, channels)
         if of_samples is not None:
             sampler = StudentSampler(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)

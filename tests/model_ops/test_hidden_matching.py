@@ -157,6 +157,8 @@ def run(teacher, chats, output, progress=None, **changes):
 def test_the_operation_lowers_the_error_and_reports_it(tiny_model, chats, tmp_path):
     _, lines = run(tiny_model, chats, tmp_path, steps=12, label_weight=0.2, heads=0.5, hidden_size=0.5)
     assert lines[-1]["hidden_error"] < 0.8 * lines[0]["hidden_error"]
+    told = [json.loads((folder / "generation_config.json").read_text())["eos_token_id"] for folder in (tmp_path, tiny_model)]
+    assert told[0] == told[1]
     last = lines[-1]
     assert last["loss_hidden"] == pytest.approx(2 * last["hidden_error"], rel=1e-4)
     assert last["loss"] == pytest.approx(last["loss_logits"] + last["loss_hidden"], rel=1e-4) and "kl" in last
