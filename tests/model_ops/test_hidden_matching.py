@@ -183,7 +183,8 @@ def test_a_stopped_run_ends_with_the_same_weights(tiny_model, chats, tmp_path):
 @pytest.mark.parametrize(("given", "reason"), [
     ({"base": "/models/small"}, "base is given.*leave base out"),
     ({"label_weight": 1.0}, "no teacher is asked.*label_weight below 1"),
-    ({"teacher": "cache"}, "holds no hidden states.*set teacher to online"),
+    ({"teacher": "cache"}, "cache, which holds no hidden states.*set teacher to online"),
+    ({"teacher": "answers"}, "answers, which holds no hidden states.*set teacher to online"),
     ({"mesh": {"dp_shard": 2}}, "matched in one process.*leave mesh out"),
 ])
 def test_settings_without_states_to_match_are_refused(given, reason):
@@ -205,7 +206,7 @@ def test_the_preset_matches_states_and_the_thorough_one_samples_the_second_half(
 
 
 @pytest.mark.parametrize(("given", "expected"), [
-    ({"mesh": {"dp_shard": 2}}, (0.0, 0.0)), ({"teacher": "cache"}, (0.0, 0.0)), ({"label_weight": 1.0}, (0.0, 0.0)),
+    ({"mesh": {"dp_shard": 2}}, (0.0, 0.0)), ({"teacher": "cache"}, (0.0, 0.0)), ({"teacher": "answers"}, (0.0, 0.0)), ({"label_weight": 1.0}, (0.0, 0.0)),
     ({"base": "/models/small"}, (0.0, 1.0)), ({"base": "/models/other", "across_tokenizers": "gold"}, (0.0, 0.0))])
 def test_the_preset_switches_on_nothing_that_cannot_run(given, expected):
     assert switched_on(preset="thorough", **given) == expected
