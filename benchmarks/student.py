@@ -60,7 +60,7 @@ from model_ops.training.validation import first_documents
 
 PROJECT = Path(__file__).resolve().parent.parent
 MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS, HELD_OUT = 1_024, 2_048, 8_192, 300
-LEARNING_RATE, SFT_LEARNING_RATES = 2e-3, (5e-4, 1e-3, 2e-3)
+LEARNING_RATE, SFT_LEARNING_RATES = 2e-3, (2.5e-4, 5e-4, 1e-3)
 SEEDS = (0, 1, 2)
 PRESET = StudentSettings(preset="thorough").resolved()
 ON_POLICY = PRESET.on_policy
