@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from model_ops.errors import ModelError
+from model_ops.models.experts import use_grouped_experts
+from model_ops.models.isolation import isolate_documents
 
 
 def evenly_spaced(teacher_layers: int, count: int) -> list[int]:
@@ -55,8 +58,8 @@ def student_config(teacher: PreTrainedConfig, layers: list[int]) -> PreTrainedCo
 
 
 def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel:
-    """A copy of the teacher with only `layers`; all weights are trainable. The student of a teacher on the meta device has no
-    values either.
+    """A copy of the teacher with only `layers`, which keeps packed documents apart; all weights are trainable. The student of a
+    teacher on the meta device has no values either.
 
     Raises ModelError if the teacher has no list of layers."""
     prefix, _ = layer_list(teacher)
@@ -74,6 +77,9 @@ def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel
     if not parameter.is_meta:
         student.load_state_dict(weights, strict=True)
     student.set_attn_implementation("packed")
+    use_grouped_experts(student)
+    if not parameter.is_meta:
+        isolate_documents(student, Path(teacher.config.model_type))
     student.generation_config = copy.deepcopy(teacher.generation_config)
     return student.to(parameter.device, parameter.dtype)
 

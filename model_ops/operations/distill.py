@@ -7,7 +7,8 @@ The student gets some layers of the teacher with their weights: those that matte
 (model_ops.training.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
 within the layers (model_ops.models.narrower). Everything else is copied. With `base` it begins as the model in
 that directory, which has to read the rows as the teacher does, and keeps its own tokenizer. Training minimises a divergence of
-student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`.
+student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`, plus
+`hidden_weight` times the error of the student's hidden states (model_ops.objectives.hidden_matching).
 label_weight=1 is plain SFT of the same student on the same rows in the same order, the baseline for distillation. In some
 steps the student may answer by itself (model_ops.objectives.on_policy).
 
@@ -26,11 +27,12 @@ from model_ops.loss import Loss
 from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer, read_config, save_model
 from model_ops.models.model_fit import refuse_misfit
-from model_ops.models.narrower import Widths, make_narrower, widths_of
+from model_ops.models.narrower import Widths, kept_channels, make_narrower, widths_of
 from model_ops.models.shallower import evenly_spaced, make_student
 from model_ops.models.student_base import refuse_unusable_base
 from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
 from model_ops.objectives.gold import GoldDivergence, MatchedVocabulary, gold_loss
+from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
 from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
 from model_ops.objectives.paired_batches import PairedPlan
 from model_ops.objectives.sft import next_token_loss
@@ -85,13 +87,15 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
         if own is not None and settings.across_tokenizers is None:
             refuse_other_tokens(job, place, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
-    search, layers = None, []
+    search, layers, channels = None, [], None
     if own is None:
         search, layers = chosen_layers(teacher, settings, chats, progress)
         student = make_student(teacher, layers)
         if widths != Widths():
             measured = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
-            student = make_narrower(student, widths, measure_widths(student, measured, settings.precision))
+            importance = measure_widths(student, measured, settings.precision)
+            student = make_narrower(student, widths, importance)
+            channels = kept_channels(importance, student.config.hidden_size)
     else:
         student = load_model(own, device=world.loading_device).requires_grad_(True)
     vocabulary = student.get_input_embeddings().weight.shape[0]
@@ -115,6 +119,9 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
             plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
+        if settings.hidden_weight > 0:
+            loss = HiddenStateMatching(loss, teacher, segment_ends(layers, teacher.config.num_hidden_layers),
+                                       settings.hidden_weight, channels)
         if of_samples is not None:
             sampler = StudentSampler(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)

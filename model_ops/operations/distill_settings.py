@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -42,6 +42,11 @@ class StudentSettings(TrainingSettings):
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
     label_weight: float = Field(
         0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning")
+    hidden_weight: float | None = Field(
+        None, ge=0, le=1_000, description="Weight of hidden-state matching: the squared distance between the output of each of "
+        "the student's blocks and the teacher's hidden states at the same place, relative to their norm. 0 switches it off. "
+        "Left out: by preset, where the student is cut from its teacher and trains in one process with the teacher online; 0 "
+        "otherwise")
     choose_layers: Literal["importance", "even"] | None = Field(
         None, description="importance: layers are removed one by one, each time the one whose removal costs least on held-out "
         "rows. even: evenly spaced layers, with the first and the last. Left out: importance; even on a mesh")
@@ -57,7 +62,12 @@ class StudentSettings(TrainingSettings):
         32, ge=1, le=4_096, description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each. At `beta` 0 a quarter of "
         "them are drawn from all but the likeliest; at any other `beta` all but the likeliest are one bucket")
     on_policy: OnPolicySettings = Field(
-        default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: none")
+        default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: by preset")
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        name: {**values, "hidden_weight": 8.0} for name, values in TrainingSettings.PRESETS.items()}
+    ON_POLICY_SHARES: ClassVar[dict[str, float]] = {"quick": 0.0, "balanced": 0.0, "thorough": 1.0}
+    """`on_policy.share` by preset."""
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TrainingSettings.STAY_OPEN,
@@ -104,7 +114,7 @@ class StudentSettings(TrainingSettings):
                              "or leave across_tokenizers out")
         for refused, key, remedy in (
                 (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher != "online", "teacher", "set it to online"),
-                (self.on_policy.share > 0, "on_policy.share", "set it to 0"),
+                (bool(self.on_policy.share), "on_policy.share", "set it to 0"),
                 (self.overflow == "split", "overflow", "set it to truncate or drop")):
             if refused:
                 raise ValueError(f"{key} does not work with across_tokenizers, which trains on aligned rows in one process "
@@ -112,8 +122,22 @@ class StudentSettings(TrainingSettings):
         return self
 
     @model_validator(mode="after")
+    def _states_to_match(self):
+        if not self.hidden_weight:
+            return self
+        for refused, reason, remedy in (
+                (self.base is not None, "base is given, and a model of its own has other hidden states", "base"),
+                (self.label_weight == 1, "label_weight is 1, so no teacher is asked", "label_weight below 1"),
+                (self.teacher != "online", f"teacher is {self.teacher}, which holds no hidden states", "teacher to online"),
+                (not self.mesh.alone, "mesh is given, and hidden states are matched in one process", "mesh")):
+            if refused:
+                raise ValueError(f"hidden_weight is above 0, but {reason}: set hidden_weight to 0, or "
+                                 f"{f'set {remedy}' if ' ' in remedy else f'leave {remedy} out'}")
+        return self
+
+    @model_validator(mode="after")
     def _one_process_samples(self):
-        if self.on_policy.share > 0 and not self.mesh.alone:
+        if self.on_policy.share and not self.mesh.alone:
             raise ValueError("on_policy.share is above 0, and a student that samples trains in one process: leave mesh out, or "
                              "set on_policy.share to 0")
         if self.choose_layers == "importance" and not self.mesh.alone:
@@ -122,7 +146,7 @@ class StudentSettings(TrainingSettings):
         if self.teacher != "online" and not self.mesh.alone:
             raise ValueError(f"teacher is {self.teacher}, which is written and read by one process: leave mesh out, or set "
                              "teacher to online")
-        if self.on_policy.share > 0 and self.label_weight == 1:
+        if self.on_policy.share and self.label_weight == 1:
             raise ValueError("label_weight is 1, so no teacher is asked: set on_policy.share to 0, or label_weight below 1")
         return self
 
@@ -131,7 +155,7 @@ class StudentSettings(TrainingSettings):
         if self.teacher == "answers":
             for refused, key, remedy in (
                     (self.temperature != 1, "temperature", "set it to 1"),
-                    (self.on_policy.share > 0, "on_policy.share", "set it to 0, or teacher to online"),
+                    (bool(self.on_policy.share), "on_policy.share", "set it to 0, or teacher to online"),
                     (self.overflow == "split", "overflow", "set it to truncate or drop")):
                 if refused:
                     raise ValueError(f"{key} does not work with teacher: answers, whose log-probabilities are those of whole "
@@ -140,10 +164,16 @@ class StudentSettings(TrainingSettings):
 
     def resolved(self):
         """The settings with every missing value filled, from the mesh and the preset."""
-        update = {}
+        update: dict[str, Any] = {}
         if self.base is None:
             update = {"choose_layers": self.choose_layers or ("importance" if self.mesh.alone else "even"),
                       "layers": DEFAULT_LAYERS if self.layers is None else self.layers}
+        at_hand = self.mesh.alone and self.teacher == "online" and self.label_weight < 1
+        if self.hidden_weight is None and not (at_hand and self.base is None):
+            update["hidden_weight"] = 0.0
+        if self.on_policy.share is None:
+            share = self.ON_POLICY_SHARES[self.preset] if at_hand and self.across_tokenizers is None else 0.0
+            update["on_policy"] = self.on_policy.model_copy(update={"share": share})
         return super(StudentSettings, self.model_copy(update=update)).resolved()
 
     @property
