@@ -7,7 +7,7 @@
 served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows, given the logged text
 before it. served_agreement: of the server's greedy tokens after held-out prompts, the share that own layers rank first given
 the same text before, or at most TIE_NATS behind the first: servers compute in 16 bits, where such tokens tie. tokens/s: greedy
-answers of a fixed length to the same prompts, which the server has read before.
+answers of a fixed length to the same prompts, which the server has read before; the median of several passes.
 
 A model that the server does not load is a result (`not_measured`), on which a gate of the release decides. A server that is not
 installed is a mistake in the recipe, and raises ModelError before anything is measured.
@@ -24,10 +24,21 @@ import numpy as np
 
 from model_ops.errors import ModelError
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import GREEDY, OVER_PROMPTS, OWN_LAYERS, PAIRED, Measurement, What
+from model_ops.evaluation.measurement import (
+    GREEDY,
+    OVER_PROMPTS,
+    OWN_LAYERS,
+    PAIRED,
+    REFERENCE,
+    TARGET,
+    WITH_DRAFTER,
+    Measurement,
+    What,
+    in_a_server,
+)
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.scored_model import scored_model
-from model_ops.evaluation.served_forms import REFERENCE, TARGET, WITH_DRAFTER, Form, forms, held_out_texts, serve
+from model_ops.evaluation.served_forms import Form, forms, held_out_texts, serve
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import TokenScores, token_scores
 from model_ops.heap import give_back_memory
@@ -84,11 +95,6 @@ def in_server(job: Job, settings: EvaluateSettings, progress: Progress) -> InSer
     return found
 
 
-def in_a_server(form: str) -> str:
-    """Key of `not_measured` for a form that was not served."""
-    return f"{form} in a server"
-
-
 def refuse_missing_server(settings: EvaluateSettings) -> None:
     """Raises ModelError if the server of the settings is not installed."""
     if settings.server is not None:
@@ -102,7 +108,7 @@ def headline(report: dict[str, Any], speed: dict[str, Any]) -> dict[str, Any]:
     if "median_distance" in report:
         numbers["served_distance_median"] = report["median_distance"]
     for name, form in speed.get("forms", {}).items():
-        numbers |= {f"tokens_per_second_served_{_key(name)}_c{concurrency}": rate
+        numbers |= {f"tokens_per_second_served_{_key(name)}_c{concurrency}": rate["median"]
                     for concurrency, rate in form["tokens_per_second"].items()}
     for name, ratios in speed.get("ratios", {}).items():
         numbers |= {f"tokens_per_second_ratio_{_key(name)}_c{concurrency}": ratio for concurrency, ratio in ratios.items()}
@@ -130,7 +136,8 @@ def _speed(served: Served) -> dict[str, Any]:
     """tokens/s, memory and seconds to start of each form; ratios of tokens/s: the target over its unquantized form, and with
     its drafter over without."""
     rates = {name: form["tokens_per_second"] for name, form in served.items()}
-    ratios = {name: {concurrency: rate / rates[against][concurrency] for concurrency, rate in rates[name].items()}
+    ratios = {name: {concurrency: rate["median"] / rates[against][concurrency]["median"]
+                     for concurrency, rate in rates[name].items()}
               for name, against in ((TARGET, REFERENCE), (WITH_DRAFTER, TARGET)) if name in rates and against in rates}
     return {"forms": {name: {key: form[key] for key in ("tokens_per_second", "started_s", "memory_mb")}
                       for name, form in served.items()}, "ratios": ratios} if served else {}

@@ -26,6 +26,9 @@ GREEDY = "greedy"
 OWN_LAYERS = "own layers"
 """What a server is compared with: the layers of this project, in float32."""
 
+REFERENCE, TARGET, WITH_DRAFTER = "reference", "target", "target with drafter"
+"""Forms that a server is started with: the unquantized model, the served one, and the served one with its drafter."""
+
 PAIRED = "paired bootstrap over rows, 2,000 resamples; Student's t below 20 rows"
 OVER_PROMPTS = "bootstrap over prompts, 2,000 resamples"
 
@@ -64,6 +67,11 @@ class Measurement(BaseModel):
 def at_temperature(temperature: float) -> str:
     """The `sampling` of a fixed temperature: `greedy`, `temperature 0.7`."""
     return GREEDY if temperature == 0 else f"temperature {temperature:g}"
+
+
+def in_a_server(form: str) -> str:
+    """Key, among the reasons why something was not measured, of a form that no server served."""
+    return f"{form} in a server"
 
 
 def find(measurements: Iterable[Measurement], what: What, **fields: str) -> Measurement | None:

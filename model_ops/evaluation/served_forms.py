@@ -15,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
 from model_ops.decoding.served import ServedModel, measure_served
 from model_ops.errors import ModelError
+from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.job import Job
 from model_ops.models.model_directory import load_tokenizer, read_config
@@ -33,13 +35,12 @@ from model_ops.training.conversations import read_documents
 from model_ops.training.documents import Document
 from model_ops.training.validation import first_documents
 
-REFERENCE, TARGET, WITH_DRAFTER = "reference", "target", "target with drafter"
 NAME = "served"
 """How requests call the model."""
 TEXTS, TEXT_TOKENS = 16, 8_192
 """Most held-out rows whose log-probabilities are asked for, and most tokens of them together."""
-ROUNDS = 4
-"""Requests for each one at a time, for tokens/s."""
+PASSES = 8
+"""Passes for tokens/s, each of as many requests as are sent at a time."""
 NEUTRAL = {"repetition_penalty": 1, "top_k": -1, "top_p": 1, "min_p": 0}
 """Servers fill in missing parameters from generation_config.json, and a penalty changes greedy answers too."""
 LOG = "server.log"
@@ -144,9 +145,11 @@ def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: S
     progress.report(phase, 3, 4, "parts")
     rates = {}
     for concurrency in asked.concurrencies:
-        several = [prompts[place % len(prompts)].ids for place in range(ROUNDS * concurrency)]
-        measured = measure_served(client, several, concurrency=concurrency, ignore_eos=True, **shared)
-        rates[str(concurrency)] = measured.tokens_per_second
+        several = [[prompts[(number * concurrency + place) % len(prompts)].ids for place in range(concurrency)]
+                   for number in range(PASSES)]
+        found = [measure_served(client, each, concurrency=concurrency, ignore_eos=True, **shared).tokens_per_second
+                 for each in several]
+        rates[str(concurrency)] = {"median": median(found), "lowest": min(found), "highest": max(found)}
     progress.report(phase, 4, 4, "parts")
     drafted = greedy.acceptance is not None and greedy.acceptance.drafts > 0
     return {"version": client.version, "logprobs": logprobs, "tokens_per_second": rates,

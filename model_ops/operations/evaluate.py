@@ -6,7 +6,7 @@ evaluation items.
      "draft_model": SMALL_MODEL, "answers": .., "served": .., "tasks": EVAL_SUITE}, "output": DIR, "settings": {...}}
 
 Only dataset and target are required. A directory with two names is measured once. With the setting `server`, the models are
-also loaded in a real server (model_ops.evaluation.in_server), whose output goes to server.log. Reads dataset/test.parquet. Writes
+also loaded in a real server (model_ops.evaluation.in_server), which writes to server.log. Reads dataset/test.parquet. Writes
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
 task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
