@@ -44,6 +44,8 @@ PASSES = 8
 NEUTRAL = {"repetition_penalty": 1, "top_k": -1, "top_p": 1, "min_p": 0}
 """Servers fill in missing parameters from generation_config.json, and a penalty changes greedy answers too."""
 LOG = "server.log"
+ENDING_S = 2.0
+"""Seconds in which a server that broke a connection has ended, if it has."""
 
 
 @dataclass(frozen=True)
@@ -168,5 +170,5 @@ def _explained(kind: str, server: RunningServer) -> Iterator[None]:
     try:
         yield
     except ModelError as error:
-        said = "ended while it was asked" if not server.is_running else f"did not answer as it should: {error}"
+        said = "ended while it was asked" if server.ends_within(ENDING_S) else f"did not answer as it should: {error}"
         raise ModelError(f"{kind} loaded it and {said} ({LOG} in the report's folder has what it wrote)") from error

@@ -52,9 +52,13 @@ class RunningServer:
     started_s: float
     _guard: subprocess.Popen[str]
 
-    @property
-    def is_running(self) -> bool:
-        return self._guard.poll() is None
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does so in this time."""
+        try:
+            self._guard.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def memory_mb(self) -> float | None:
         """Resident memory of all its processes, in MB (shared pages count for each of them); None where there is no /proc."""

@@ -25,14 +25,12 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
     if not asked:
         return [Section(TITLE, ["model", "state"], [["served", "not loaded in a server"]],
                         "The recipe names no server in evaluation.server.")]
-    records, measured = speed.get("forms", {}), measurements_of(dict(report))
-    at = list(dict.fromkeys(concurrency for form in records.values() for concurrency in form["tokens_per_second"]))
-    rows = [_form(name, form, records.get(name), at, measured) for name, form in asked["forms"].items()]
-    rows += [[RATIOS[name], "", "", "", *(f"{found[each]:.2f}" if each in found else "" for each in at), "", ""]
-             for name, found in speed.get("ratios", {}).items()]
-    columns = ["model", "state", "distance (nats/token)", "greedy tokens that agree", *(f"tokens/s at {each}" for each in at),
-               "start (s)", "memory (GB)"]
+    measured = measurements_of(dict(report))
+    rows = [_form(name, form, speed.get("forms", {}).get(name), measured) for name, form in asked["forms"].items()]
+    columns = ["model", "state", "distance (nats/token)", "greedy tokens that agree", "start (s)", "memory (GB)"]
     found = [Section(TITLE, columns, rows, _note(asked, report.get("not_measured", {})))]
+    if speed:
+        found.append(_speed(asked, speed))
     samples = [[sample["row_id"], visible(" ".join(sample["text"].split()))] for sample in asked["samples"]]
     if samples:
         found.append(Section("What the server answered", ["row", "beginning of the served model's greedy answer"], samples,
@@ -40,18 +38,13 @@ def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list
     return found
 
 
-def _form(name: str, form: Mapping[str, Any], record: Mapping[str, Any] | None, at: Sequence[str],
-          measured: Sequence[Measurement]) -> list[str]:
+def _form(name: str, form: Mapping[str, Any], record: Mapping[str, Any] | None, measured: Sequence[Measurement]) -> list[str]:
     """The row of one form. record: its speed; None if it was not served."""
-    if record is None:
-        return [FORMS[name], "loaded" if form["loaded"] else "did not load", "", "", *("" for _ in at), "", ""]
-    state = f"loaded, tau {form['tau']:.2f}" if form.get("tau") else "loaded"
     distance, agreement = (find(measured, what, of=name) for what in ("served_distance", "served_agreement"))
-    rates = [record["tokens_per_second"].get(each) for each in at]
-    return [
-        FORMS[name], state, _with_interval(distance, "3f"), _with_interval(agreement, "4f"),
-        *(f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})" if rate else "" for rate in rates),
-        f"{record['started_s']:.0f}", "" if record["memory_mb"] is None else f"{record['memory_mb'] / 1_000:.1f}"]
+    memory_mb = record["memory_mb"] if record else None
+    return [FORMS[name], "loaded" if form["loaded"] else "did not load", _with_interval(distance, "4f"),
+            _with_interval(agreement, "4f"), f"{record['started_s']:.0f}" if record else "",
+            "" if memory_mb is None else f"{memory_mb / 1_000:.1f}"]
 
 
 def _note(asked: Mapping[str, Any], not_measured: Mapping[str, str]) -> str:
@@ -62,13 +55,26 @@ def _note(asked: Mapping[str, Any], not_measured: Mapping[str, str]) -> str:
     return (
         f"{'. '.join(said)}. Distance: mean absolute difference of the log-probabilities of held-out answers' tokens, in the "
         f"server and by the project's own layers in float32{middle}. A greedy token of the server agrees if own layers rank it "
-        f"first, or at most {asked['tie_nats']:g} nats behind. tokens/s: median (lowest to highest) of passes with that many "
-        f"requests at a time, {asked['max_new_tokens']} tokens each, whose prompts had been read before. Memory: resident host "
-        "memory of the server's processes.")
+        f"first, or at most {asked['tie_nats']:g} nats behind. Memory: resident host memory of the server's processes.")
+
+
+def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> Section:
+    """tokens/s of each form at each concurrency, and ratios."""
+    forms = speed["forms"]
+    at = list(dict.fromkeys(concurrency for form in forms.values() for concurrency in form["tokens_per_second"]))
+    drafted = {name: f"{form['tau']:.2f}" if form.get("tau") else "" for name, form in asked["forms"].items()}
+    rows = [[FORMS[name], *(f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})" for each in at
+                            for rate in [form["tokens_per_second"][each]]), drafted[name]] for name, form in forms.items()]
+    rows += [[RATIOS[name], *(f"{ratios[each]:.2f}" for each in at), ""] for name, ratios in speed["ratios"].items()]
+    return Section(
+        "Tokens/s in that server", ["model", *(f"{each} at a time" for each in at), "tau"], rows,
+        "Median (lowest to highest) of passes with that many requests at a time, each answered greedily with "
+        f"{asked['max_new_tokens']} tokens; prompts had been read before. These figures depend on the machine and on what else "
+        "ran on it. tau: tokens emitted per forward pass of the target, as the server counted.")
 
 
 def _with_interval(found: Measurement | None, digits: str) -> str:
-    """`0.022 (0.020 to 0.024)`; "" without a measurement."""
+    """`0.0219 (0.0200 to 0.0238)`; "" without a measurement."""
     if found is None:
         return ""
     return f"{found.value:.{digits}}" + ("" if found.low is None else f" ({found.low:.{digits}} to {found.high:.{digits}})")
