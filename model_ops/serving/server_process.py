@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import urllib3
@@ -29,6 +30,8 @@ from model_ops.serving import server_guard
 
 LONGEST_LINE = 300
 _EXCEPTION = re.compile(r"\b[\w.]*(?:Error|Exception)\b: .+")
+_PROCESS = re.compile(r"^\(\w+ pid=\d+\) ")
+"""How vLLM begins a line of each of its processes."""
 _ELSEWHERE = "root cause above"
 """Part of a message of a server whose other process has failed: the cause is an earlier line."""
 
@@ -99,14 +102,16 @@ def running_server(command: Sequence[str], *, log: Path, start_s: float, folder:
 
 
 def cause_in(log: Path, begins_at: int = 0) -> str:
-    """The line of a log that says why the server ended: the last exception that names its cause, else the last line; "" for
-    an empty log. begins_at: where the server's part of the log begins, in bytes."""
+    """What a log says of why the server ended: the last exception that names its cause, with the indented lines of its message,
+    else the last line; "" for an empty log. begins_at: where the server's part of the log begins, in bytes."""
     with log.open("rb") as content:
         content.seek(begins_at)
-        lines = [_printable(line) for line in content.read().decode(errors="replace").splitlines()]
-    named = [found[0] for line in lines if (found := _EXCEPTION.search(line)) and _ELSEWHERE not in line]
-    said = named[-1:] or [line for line in lines if line.strip()][-1:]
-    return said[0].strip()[:LONGEST_LINE] if said else ""
+        lines = [_printable(_PROCESS.sub("", line)) for line in content.read().decode(errors="replace").splitlines()]
+    for place in reversed(range(len(lines))):
+        if (found := _EXCEPTION.search(lines[place])) and _ELSEWHERE not in lines[place]:
+            message = takewhile(lambda line: line.startswith("  "), lines[place + 1:])
+            return " ".join([found[0].strip(), *(line.strip() for line in message)])[:LONGEST_LINE]
+    return next((line.strip()[:LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
 
 
 def _wait(guard: subprocess.Popen, url: str, start_s: float, check: Callable[[], None], cause: Callable[[], str]) -> float:

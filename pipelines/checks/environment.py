@@ -129,6 +129,10 @@ def check_evaluation_server(recipe: Recipe) -> list[Finding]:
     except ModelError as error:
         what, _, remedy = str(error).rpartition(": ")
         return [problem("server", what, remedy)]
+    place = recipe.release.serve_on and parse_place(recipe.release.serve_on)
+    if place and place.server != asked.kind:
+        return [warning("server", f"the evaluation starts {asked.kind}, and release.serve_on is {place}",
+                        f"set evaluation.server.kind to {place.server}, or leave it so if that server cannot run here")]
     return [ok("server", f"the evaluation starts {asked.kind} with {program[0]}")]
 
 

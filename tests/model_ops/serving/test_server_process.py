@@ -94,6 +94,13 @@ def test_a_killed_owner_leaves_no_server(tmp_path, number):
     assert living(tmp_path) == []
 
 
+def test_a_message_of_several_lines_is_quoted_to_its_end(tmp_path):
+    log = tmp_path / "server.log"
+    log.write_text("(APIServer pid=6)     return f(x)\n(APIServer pid=6) pydantic.ValidationError: 1 error for ModelConfig\n"
+                   "(APIServer pid=6)   Value error, max_model_len is too large\n(APIServer pid=6) done\n")
+    assert cause_in(log) == "pydantic.ValidationError: 1 error for ModelConfig Value error, max_model_len is too large"
+
+
 def test_the_line_that_is_quoted_is_short_and_printable(tmp_path):
     log = tmp_path / "server.log"
     log.write_text("\x1b[31m" + "x" * 1_000 + "\n\n")

@@ -87,7 +87,7 @@ def served(**fields):
 
 
 FAR = {"what": "served_distance", "value": 0.3, "low": 0.28, "high": 0.32, "unit": "nats per token", "counted": "rows"}
-ALONE, BOTH = ({"forms": dict.fromkeys(names, {"loaded": True})} for names in (("target",), ("target", "target with drafter")))
+ALONE, BOTH = ({"forms": {name: {"loaded": True} for name in names}} for names in (("target",), ("target", "target with drafter")))
 
 
 def test_a_server_that_was_not_asked_for_has_no_gate():
