@@ -76,6 +76,9 @@ def in_server(job: Job, settings: EvaluateSettings, progress: Progress) -> InSer
     served: Served = {}
     for form in every:
         progress.stop_if_requested()
+        if form.name == WITH_DRAFTER and TARGET not in served:
+            found.not_measured[in_a_server(form.name)] = found.not_measured[in_a_server(TARGET)]
+            continue
         give_back_memory()  # the server needs the device's memory
         try:
             served[form.name] = finished(job, f"server-{form.name.replace(' ', '-')}",

@@ -168,15 +168,20 @@ def _served(gates: Gates, compared: Compared) -> Iterator[GateResult]:
     if TARGET not in asked:
         return
     as_released = WITH_DRAFTER if WITH_DRAFTER in asked else TARGET
+    missed_already = ""
     for name, bound, of, direction in (("served_agreement", gates.served_agreement, as_released, "least"),
                                        ("served_distance", gates.served_distance, TARGET, "most")):
         if bound is None:
             continue
         found = find(compared.measurements, name, of=of)
         unknown = compared.not_measured.get(f"served_agreement of {of}")
+        why = compared.not_measured.get(in_a_server(of), "")
         if found is None and name == "served_agreement" and unknown is not None:
             yield _nothing(name, bound, unknown)
+        elif found is None and why and why == missed_already:  # one gate says it
+            yield _nothing(name, bound, "the server did not load the model, as gate served_agreement says")
         else:
+            missed_already = why
             yield _gate(name, bound, found, compared, in_a_server(of), name, bound=direction, remark=MEND_SERVER)
 
 

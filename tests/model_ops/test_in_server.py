@@ -159,6 +159,20 @@ def test_what_goes_wrong_is_a_result_that_quotes_no_users_text(place, says, tmp_
     assert not list((tmp_path / "report/.work").glob("server-*"))  # so that the next run tries again
 
 
+def test_a_drafter_is_not_tried_on_a_target_that_did_not_load(place, says, tmp_path):
+    python = stand_in(tmp_path, **says, exits="ValueError: no kernel")
+    found = asked(place, tmp_path / "report", python, "speculator")
+    assert len(started(tmp_path)) == 1 and len(set(found.not_measured.values())) == 1
+    assert set(found.not_measured) == {"target in a server", "target with drafter in a server"}
+
+
+def test_a_drafter_that_does_not_load_takes_nothing_from_the_target(place, says, tmp_path):
+    python = stand_in(tmp_path, **says, exits="ValueError: unknown drafter", only="--speculative-config")
+    found = asked(place, tmp_path / "report", python, "speculator")
+    assert {each.of for each in found.measurements} == {"target"}
+    assert list(found.not_measured) == ["target with drafter in a server"]
+
+
 def test_without_token_ids_only_the_answers_are_not_compared(place, says, tmp_path):
     found = asked(place, tmp_path / "report", stand_in(tmp_path, **says, without_ids=True))
     assert [each.what for each in found.measurements] == ["served_distance"]

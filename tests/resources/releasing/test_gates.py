@@ -113,6 +113,16 @@ def test_a_model_that_the_server_does_not_load_misses_each_gate(name):
         "server wrote; change quantize or evaluation.server, and run the recipe again")
 
 
+def test_one_gate_is_enough_to_say_that_nothing_was_loaded():
+    why = dict.fromkeys(("target in a server", "target with drafter in a server"), "vllm did not load it: no kernel")
+    found = check_gates(only(served_agreement=0.9, served_distance=0.2), Compared([], why, in_server=BOTH))
+    assert [(each.name, each.passed, each.nothing_to_compare) for each in found] == [
+        ("served_agreement", False, False), ("served_distance", True, True)]
+    with_drafter = {"target with drafter in a server": "vllm did not load it: unknown drafter"}
+    found = check_gates(only(served_agreement=0.9, served_distance=0.2), Compared([served(**FAR)], with_drafter, in_server=BOTH))
+    assert [each.passed for each in found] == [False, False]
+
+
 def test_an_unquantized_form_that_does_not_load_misses_no_gate_and_a_server_without_token_ids_leaves_nothing_to_compare():
     forms = {"forms": {"reference": {"loaded": False}, "target": {"loaded": True}}}
     assert gate(only(served_agreement=0.9), served(), in_server=forms, not_measured={"reference in a server": "too large"}).passed
