@@ -22,6 +22,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.errors import ModelError
 from model_ops.job import Job
+from model_ops.loss import Loss
 from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer, read_config, save_model
 from model_ops.models.model_fit import refuse_misfit
@@ -33,6 +34,8 @@ from model_ops.objectives.gold import GoldDivergence, MatchedVocabulary, gold_lo
 from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
 from model_ops.objectives.paired_batches import PairedPlan
 from model_ops.objectives.sft import next_token_loss
+from model_ops.objectives.spelling import Spelling
+from model_ops.objectives.spelt_distillation import spelt_distillation_loss
 from model_ops.objectives.teacher_cache import ABOUT, TeacherCache
 from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
@@ -95,10 +98,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | list[int] | lis
     ends = end_of_turn_ids(chats.tokenizer)
     if paired is not None:
         world.place(teacher, settings.precision)
-        plan = PairedPlan(paired, settings)
-        loss = gold_loss(teacher, matched_vocabulary(chats.tokenizer, load_tokenizer(place), student, teacher), GoldDivergence(
-            settings.temperature, settings.label_weight, settings.beta, settings.matched_weight,
-            settings.group_probability == "text"))
+        plan, loss = across(paired, settings, student, teacher, chats.tokenizer, load_tokenizer(place))
     elif settings.label_weight < 1:
         world.place(teacher, settings.precision)
         refuse_unusual_head(teacher)
@@ -149,7 +149,7 @@ def refuse_other_tokens(job: Job, teacher: Path, own: Path, chats: Chats, settin
     different = first_difference(of_teacher.tokenizer, chats.tokenizer, of_teacher.documents, chats.documents)
     if different is not None:
         raise ModelError(f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}): "
-                         "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: gold")
+                         "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: spelling")
 
 
 def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettings) -> tuple[Chats, PairedDocuments]:
@@ -163,6 +163,18 @@ def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettin
     for split in (paired.documents, validation):
         refuse_long_documents(own, split)
     return Chats(tokenizer, paired.documents, validation, paired.counts), paired
+
+
+def across(paired: PairedDocuments, settings: StudentSettings, student: PreTrainedModel, teacher: PreTrainedModel,
+           ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase) -> tuple[PairedPlan, Loss]:
+    """What a student with another tokenizer learns from."""
+    if settings.across_tokenizers == "gold":
+        wanted = GoldDivergence(settings.temperature, settings.label_weight, settings.beta, settings.matched_weight)
+        return PairedPlan(paired, settings), gold_loss(teacher, matched_vocabulary(ours, theirs, student, teacher), wanted)
+    sizes = tuple(len(model.get_input_embeddings().weight) for model in (student, teacher))
+    spelling = Spelling.of(ours, theirs, paired, sizes)
+    return PairedPlan(paired, settings, spelling), spelt_distillation_loss(teacher, spelling, Divergence(
+        settings.temperature, settings.label_weight, settings.beta))
 
 
 def matched_vocabulary(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase, student: PreTrainedModel,

@@ -20,17 +20,13 @@ class StudentSettings(TrainingSettings):
     base: str | None = Field(
         None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
         "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers")
-    across_tokenizers: Literal["gold"] | None = Field(
-        None, description="gold: the student's base may have another tokenizer and chat template; answers are aligned by their "
-        "bytes. Left out: such a base is refused")
+    across_tokenizers: Literal["spelling", "gold"] | None = Field(
+        None, description="The student's base may have another tokenizer and chat template; answers are aligned by their "
+        "bytes. spelling: the teacher's next tokens are spelt in the student's. gold: TRL's loss, over tokens that both "
+        "vocabularies have and the sorted probabilities of all others. Left out: such a base is refused")
     matched_weight: float | None = Field(
-        None, ge=0, le=1, description="across_tokenizers. Weight of the divergence over tokens that both vocabularies have; "
-        "the rest weighs the difference of the sorted probabilities of all others. Left out: the share of the teacher's tokens "
-        "that the student has")
-    group_probability: Literal["text", "last"] = Field(
-        "text", description="across_tokenizers. How student and teacher are compared where one writes with several tokens "
-        "what the other writes with one or several: text: by the probability of the text. last: by their distributions at the "
-        "last token, times the probability of the tokens before (TRL's bayesian merging)")
+        None, ge=0, le=1, description="across_tokenizers: gold. Weight of the divergence over tokens that both vocabularies "
+        "have. Left out: the share of the teacher's tokens that the student has")
     layers: float | None = Field(
         None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
         "at most the teacher's. Left out: 0.7; not with `base`")
@@ -98,6 +94,8 @@ class StudentSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _one_process_aligns(self):
+        if self.matched_weight is not None and self.across_tokenizers != "gold":
+            raise ValueError("matched_weight is a setting of across_tokenizers: gold: leave it out")
         if self.across_tokenizers is None:
             return self
         if self.base is None:
