@@ -48,10 +48,11 @@ class StudentSettings(TrainingSettings):
     beta: float = Field(
         0.0, ge=0, le=1, description="Divergence from the teacher, as in GKD: 0 is forward KL, 1 reverse KL, between them a "
         "generalised Jensen-Shannon divergence")
-    teacher: Literal["online", "cache"] = Field(
+    teacher: Literal["online", "cache", "answers"] = Field(
         "online", description="online: the teacher computes with each batch. cache: it computes once, before the training, and "
         "`top_k` of its tokens at every target are kept on disk until the stage ends: faster where rows are read more "
-        "than once, and the teacher's memory is free while the student trains")
+        "than once, and the teacher's memory is free while the student trains. "
+        "answers: the log-probabilities that the recipe's teacher at an endpoint gave with its answers (`teacher.logprobs`)")
     top_k: int = Field(
         32, ge=1, le=4_096, description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each. At `beta` 0 a quarter of "
         "them are drawn from all but the likeliest; at any other `beta` all but the likeliest are one bucket")
@@ -102,7 +103,7 @@ class StudentSettings(TrainingSettings):
             raise ValueError("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, "
                              "or leave across_tokenizers out")
         for refused, key, remedy in (
-                (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher == "cache", "teacher", "set it to online"),
+                (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher != "online", "teacher", "set it to online"),
                 (self.on_policy.share > 0, "on_policy.share", "set it to 0"),
                 (self.overflow == "split", "overflow", "set it to truncate or drop")):
             if refused:
@@ -118,11 +119,23 @@ class StudentSettings(TrainingSettings):
         if self.choose_layers == "importance" and not self.mesh.alone:
             raise ValueError("choose_layers is importance, which is measured in one process: leave mesh out, or set "
                              "choose_layers to even")
-        if self.teacher == "cache" and not self.mesh.alone:
-            raise ValueError("teacher is cache, which is written and read by one process: leave mesh out, or set teacher to "
-                             "online")
+        if self.teacher != "online" and not self.mesh.alone:
+            raise ValueError(f"teacher is {self.teacher}, which is written and read by one process: leave mesh out, or set "
+                             "teacher to online")
         if self.on_policy.share > 0 and self.label_weight == 1:
             raise ValueError("label_weight is 1, so no teacher is asked: set on_policy.share to 0, or label_weight below 1")
+        return self
+
+    @model_validator(mode="after")
+    def _answers_are_given(self):
+        if self.teacher == "answers":
+            for refused, key, remedy in (
+                    (self.temperature != 1, "temperature", "set it to 1"),
+                    (self.on_policy.share > 0, "on_policy.share", "set it to 0, or teacher to online"),
+                    (self.overflow == "split", "overflow", "set it to truncate or drop")):
+                if refused:
+                    raise ValueError(f"{key} does not work with teacher: answers, whose log-probabilities are those of whole "
+                                     f"answers at temperature 1: {remedy}")
         return self
 
     def resolved(self):
