@@ -34,8 +34,10 @@ class MissingKeyError(Exception):
 class OpenAiApi:
     """A client that several threads can use at once. Raises urllib3's HTTPError."""
 
-    def __init__(self, base_url: str, *, api_key: str | None, connections: int, timeout_s: float, retries: int | None):
-        """connections: number kept open. retries: how often a request is repeated; None: the first failure is raised."""
+    def __init__(self, base_url: str, *, api_key: str | None, connections: int, timeout_s: float, retries: int | None,
+                 through_proxy: bool = True):
+        """connections: number kept open. retries: how often a request is repeated; None: the first failure is raised.
+        through_proxy: whether the environment's proxy may be used."""
         self.base_url = base_url
         self._headers = {"Content-Type": "application/json"}
         if api_key:
@@ -46,7 +48,7 @@ class OpenAiApi:
         options: dict[str, Any] = {"maxsize": connections, "retries": again, "timeout": timeout_s}
         address = urlsplit(base_url)
         proxy = urllib.request.getproxies().get(address.scheme)
-        around = proxy is None or urllib.request.proxy_bypass(address.hostname)
+        around = not through_proxy or proxy is None or urllib.request.proxy_bypass(address.hostname)
         self._pool = urllib3.PoolManager(**options) if around else urllib3.ProxyManager(proxy, **options)
 
     @classmethod

@@ -22,8 +22,8 @@ PACKAGES = ("benchmarks", "millrace", "pipelines", "assets", "resources", "model
 ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": ("commands", "describing", "demo", "init", "checks", "status", "asking", "showing", "planning", "releasing",
                   "running", "graph", "contract", "storage", "terminal"),
-    "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "speculators", "answering", "decoding",
-                  "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
+    "model_ops": ("trials", "operations", "planning", "evaluation", "calibration", "merging", "objectives", "serving", "speculators", "answering",
+                  "decoding", "training", "rendering", "losses", "models", "quantization", "parallel", "families"),
     "resources": ("workshop", "catalog", "releasing", "inspecting", "teaching", "composing", "curating", "reading", "launching",
                   "artefacts"),
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -93,14 +93,17 @@ class ServedMeasure:
 
 
 class ServedModel:
-    """Client of a server; thread-safe. url: its address, with or without /v1."""
+    """Client of a server; thread-safe. url: its address, with or without /v1. through_proxy: whether the environment's proxy
+    may be used."""
 
-    def __init__(self, url: str, model: str | None = None, api_key: str | None = None, timeout_s: float = 600):
+    def __init__(self, url: str, model: str | None = None, api_key: str | None = None, timeout_s: float = 600,
+                 through_proxy: bool = True):
         try:
             self.url = plain_address(url).removesuffix("/v1")
         except ValueError as error:
             raise ModelError(str(error)) from error
-        self._api = OpenAiApi(self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, retries=None)
+        self._api = OpenAiApi(self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, retries=None,
+                              through_proxy=through_proxy)
         self._model = model
 
     def __enter__(self) -> ServedModel:
@@ -113,11 +116,35 @@ class ServedModel:
     def model(self) -> str:
         """Model name in requests: the given one, or the first that the server lists. Raises ModelError if the request fails."""
         if self._model is None:
-            try:
-                self._model = str(json.loads(self._request("GET", "/v1/models"))["data"][0]["id"])
-            except (ValueError, KeyError, IndexError, TypeError) as error:
-                raise ModelError(f"{self.url} lists no model at /v1/models: is it an OpenAI-compatible server?") from error
+            self._model = str(self._listed()["id"])
         return self._model
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say."""
+        found = self._listed().get("max_model_len")
+        return found if type(found) is int and found > 0 else None
+
+    @property
+    def version(self) -> str | None:
+        """The server's version at /version, as vLLM gives it; None if it does not say."""
+        try:
+            return str(json.loads(self._request("GET", "/version"))["version"])
+        except (ModelError, ValueError, KeyError, TypeError):
+            return None
+
+    def log_probabilities(self, ids: Sequence[int]) -> list[float]:
+        """Log-probability in nats of each token but the first, given those before it. Raises ModelError if the request fails or
+        the reply does not hold them."""
+        content = self._request("POST", "/v1/completions", {
+            "model": self.model, "prompt": list(ids), "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0})
+        try:
+            found = json.loads(content)["choices"][0]["logprobs"]["token_logprobs"][1:len(ids)]
+            if len(found) == len(ids) - 1:
+                return [float(each) for each in found]
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise ModelError(f"{self.url} did not answer with log-probabilities of the prompt (echo, logprobs)") from error
+        raise ModelError(f"{self.url} gave {len(found) + 1} log-probabilities to a prompt of {len(ids)} tokens")
 
     def answer(self, prompt: PromptLike, *, temperature: float, max_tokens: int, seed: int | None = None,
                tools: Sequence[dict[str, Any]] | None = None, **more: Any) -> Reply:
@@ -143,6 +170,14 @@ class ServedModel:
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ModelError(f"{self.url} did not answer with a completion: is it an OpenAI-compatible server?") from error
 
+    def _listed(self) -> dict[str, Any]:
+        """The first model that the server lists."""
+        try:
+            found = json.loads(self._request("GET", "/v1/models"))["data"][0]
+            return found | {"id": found["id"]}
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise ModelError(f"{self.url} lists no model at /v1/models: is it an OpenAI-compatible server?") from error
+
     def acceptance(self) -> ServedAcceptance | None:
         """The counters since the server's start, summed over its engines; None if it has none."""
         try:
@@ -162,8 +197,9 @@ class ServedModel:
 
 def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concurrency: int, max_tokens: int,
                    temperature: float = 0.0, tools: Sequence[Sequence[dict[str, Any]] | None] | None = None,
-                   seed: int | None = None, **more: Any) -> ServedMeasure:
-    """Sends all prompts, `concurrency` at a time. seed: request i is sampled with seed + i; None: the server chooses.
+                   seed: int | None = None, check: Callable[[], None] = lambda: None, **more: Any) -> ServedMeasure:
+    """Sends all prompts, `concurrency` at a time. seed: request i is sampled with seed + i; None: the server chooses. check:
+    called before each request, and may raise. more: further fields of each request.
 
     Raises ModelError if a request fails.
     """
@@ -172,6 +208,7 @@ def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concur
     before = server.acceptance()
 
     def ask(place: int) -> Reply:
+        check()
         return server.answer(prompts[place], temperature=temperature, max_tokens=max_tokens, tools=offered[place],
                              seed=None if seed is None else seed + place, **more)
 

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 What = Literal["loss", "loss_increase", "recovery", "divergence", "agreement", "acceptance_length", "acceptance_gain",
-               "accuracy", "accuracy_gain", "accuracy_kept", "speed_up_estimate"]
+               "accuracy", "accuracy_gain", "accuracy_kept", "speed_up_estimate", "served_distance", "served_agreement"]
 
 HELD_OUT = "held-out sessions"
 LONG_CONTEXT = "long context"
@@ -23,6 +23,11 @@ ALL_SUITES = "all suites"
 AS_LOGGED = "as logged"
 """Sampling of every prompt by the parameters of its logged request."""
 GREEDY = "greedy"
+OWN_LAYERS = "own layers"
+"""What a server is compared with: the layers of this project, in float32."""
+
+REFERENCE, TARGET, WITH_DRAFTER = "reference", "target", "target with drafter"
+"""Forms that a server is started with: the unquantized model, the served one, and the served one with its drafter."""
 
 PAIRED = "paired bootstrap over rows, 2,000 resamples; Student's t below 20 rows"
 OVER_PROMPTS = "bootstrap over prompts, 2,000 resamples"
@@ -35,7 +40,9 @@ class Measurement(BaseModel):
     nats per token; agreement, the share of tokens at which both have the same likeliest token; acceptance_length in tokens per
     target forward; acceptance_gain, the relative difference of two acceptance lengths; accuracy, a mean score from 0 to 1;
     accuracy_gain, the difference of two, or for a judge the share of wins minus the share of losses; accuracy_kept, their
-    ratio; speed_up_estimate, the estimated ratio of decoding speeds with `of` as the drafter of `against` and without it.
+    ratio; speed_up_estimate, the estimated ratio of decoding speeds with `of` as the drafter of `against` and without it;
+    served_distance, the mean absolute difference of log-probabilities of answer tokens, in a server and by own layers, in nats
+    per token; served_agreement, the share of a server's greedy tokens that own layers rank first, up to ties.
     of, against: roles of the evaluation's inputs (`target` is the served model), or drafters. on: `held-out sessions`, or the
     name of a suite. sampling: how answers were sampled; "" for likelihoods. low, high: the 95 % interval; None if unknown.
     n: how many `counted` the number is taken over.
@@ -60,6 +67,11 @@ class Measurement(BaseModel):
 def at_temperature(temperature: float) -> str:
     """The `sampling` of a fixed temperature: `greedy`, `temperature 0.7`."""
     return GREEDY if temperature == 0 else f"temperature {temperature:g}"
+
+
+def in_a_server(form: str) -> str:
+    """Key, among the reasons why something was not measured, of a form that no server served."""
+    return f"{form} in a server"
 
 
 def find(measurements: Iterable[Measurement], what: What, **fields: str) -> Measurement | None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from model_ops.endpoint_settings import EndpointSettings
+from model_ops.serving.command import ServerKind
 from model_ops.settings import Seed, Settings
+
+CHOSEN_WORDS = ("--host", "--port", "--model", "--model-path", "--served-model-name", "--api-key", "--trust-remote-code",
+                "--speculative-config", "--speculative-draft-model-path")
+"""Options of a server that the evaluation chooses, or that it never gives."""
 
 
 class AnswerJudgeSettings(EndpointSettings):
@@ -41,6 +46,36 @@ class StudentDraftsSettings(Settings):
                                         "names the best number up to this one")
 
 
+class ServerSettings(Settings):
+    """A server that the evaluation starts on this machine with the models of the release: whether it loads them, whether it
+    says what the project's own layers compute, and tokens/s."""
+
+    kind: ServerKind = Field("vllm", description="Which server")
+    python: str | None = Field(
+        None, min_length=1, description="Python interpreter of an environment that has the server, such as "
+        "./venvs/vllm/bin/python. Left out: the environment of millrace, or else the command `vllm` on PATH")
+    arguments: list[str] = Field(
+        default_factory=list, description="Further arguments of the server, as the endpoint gets them, such as "
+        "[\"--max-model-len\", \"8192\"]")
+    start_s: float = Field(900, gt=0, le=86_400, description="Most seconds until the server can be asked")
+    timeout_s: float = Field(600, gt=0, le=86_400, description="Seconds to wait for one answer")
+    prompts: int = Field(32, ge=1, le=10_000, description="Held-out prompts that it answers")
+    max_new_tokens: int = Field(64, ge=1, le=2**20, description="Most tokens of one answer")
+    concurrencies: list[Annotated[int, Field(ge=1, le=256)]] = Field(
+        default_factory=lambda: [1, 8], min_length=1, description="Requests at a time that tokens/s are measured at")
+    unquantized: bool = Field(
+        True, description="Whether the unquantized form is served as well, for the ratio of tokens/s")
+
+    @field_validator("arguments")
+    @classmethod
+    def _leaves_what_is_chosen(cls, value: list[str]) -> list[str]:
+        for word in value:
+            if (name := word.partition("=")[0].replace("_", "-")) in CHOSEN_WORDS:
+                raise ValueError(f"it holds {name}, and the evaluation chooses models, address and drafter itself, sends no "
+                                 "key and runs no code of models; take it out")
+        return value
+
+
 class EvaluationSettings(Settings):
     """Measures held-out likelihood of each model, recovery of the quantized one, acceptance length of the drafters, and the
     scores of answers to `evals`."""
@@ -57,6 +92,8 @@ class EvaluationSettings(Settings):
     student_drafts: StudentDraftsSettings = Field(
         default_factory=StudentDraftsSettings, description="The student as a draft model for its teacher")
     tasks: TaskSettings = Field(default_factory=TaskSettings, description="How the items of `evals` are asked and scored")
+    server: ServerSettings | None = Field(
+        None, description="A server that loads the models of the release and is measured. Left out: none is started")
 
 
 class EvaluateSettings(EvaluationSettings):

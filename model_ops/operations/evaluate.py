@@ -5,7 +5,8 @@ evaluation items.
      "target": SERVED, "reference": ITS_UNQUANTIZED_FORM, "champion": SERVED_NOW, "speculator": HEAD,
      "draft_model": SMALL_MODEL, "answers": .., "served": .., "tasks": EVAL_SUITE}, "output": DIR, "settings": {...}}
 
-Only dataset and target are required. A directory with two names is measured once. Reads dataset/test.parquet. Writes
+Only dataset and target are required. A directory with two names is measured once. With the setting `server`, the models are
+also loaded in a real server (model_ops.evaluation.in_server), which writes to server.log. Reads dataset/test.parquet. Writes
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
 task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
@@ -23,6 +24,8 @@ from typing import Any
 from model_ops.errors import ModelError
 from model_ops.evaluation.acceptances import Acceptances, acceptances
 from model_ops.evaluation.against_reference import AgainstReference, against_reference
+from model_ops.evaluation.in_server import InServer, in_server, refuse_missing_server
+from model_ops.evaluation.in_server import headline as headline_of_server
 from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
 from model_ops.evaluation.measurement import HELD_OUT, Measurement
 from model_ops.evaluation.plots import plot_acceptance, plot_groups, plot_losses
@@ -42,17 +45,20 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     if "dataset" not in job.inputs or "target" not in job.inputs:
         raise ModelError("evaluate needs the inputs dataset and target; add them to the job")
     refuse_drafters_that_do_not_fit(job, settings)
+    refuse_missing_server(settings)
     job.output.mkdir(parents=True, exist_ok=True)
     losses = likelihoods(job, settings, progress)
     changed = against_reference(job, settings, progress)
     drafts = acceptances(job, settings, progress)
     student = student_drafts(job, settings, progress)
     scores = task_scores(job, settings, progress)
-    report = _report(settings, losses, changed, drafts, student, scores)
+    served = in_server(job, settings, progress)
+    report = _report(settings, losses, changed, drafts, student, scores, served)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    speed = {"tokens_per_second": drafts.tokens_per_second, **({"student_drafts": student.speed} if student.speed else {})}
+    speed = {"tokens_per_second": drafts.tokens_per_second, **({"student_drafts": student.speed} if student.speed else {}),
+             **({"in_server": served.speed} if served.speed else {})}
     (job.output / "speed.json").write_text(json.dumps(speed, indent=2) + "\n")
     plot_losses({name: found["loss"] for name, found in losses.models.items()}, job.output / "loss.png")
     drafted = [summary for summary in drafts.summaries if summary["drafter"] != "none"]
@@ -63,7 +69,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
                if name.startswith("none_")}
     alone = {f"tokens_per_second_{role}_alone": student.speed[f"{role}_tokens_per_second"]
              for role in ("student", "teacher") if student.speed}
-    return headline(report) | without | alone
+    return headline(report) | without | alone | headline_of_server(report.get("in_server", {}), served.speed)
 
 
 def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> None:
@@ -80,20 +86,22 @@ def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> Non
 
 
 def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstReference, drafts: Acceptances,
-            student: StudentDrafts, scores: TaskScores) -> dict[str, Any]:
+            student: StudentDrafts, scores: TaskScores, served: InServer) -> dict[str, Any]:
     """The content of report.json."""
     found = [*losses.measurements, *changed.measurements, *drafts.measurements, *student.measurements,
-             *scores.measurements]
+             *scores.measurements, *served.measurements]
     return {
         "settings": settings.model_dump(mode="json"),
         "measurements": [each.model_dump() for each in found],
-        "not_measured": {**losses.not_measured, **changed.not_measured, **drafts.not_measured, **scores.not_measured},
+        "not_measured": {**losses.not_measured, **changed.not_measured, **drafts.not_measured, **scores.not_measured,
+                         **served.not_measured},
         "models": losses.models, "same_directory": losses.same_directory, "test_rows": losses.test_rows,
         "against_reference": changed.summary,
         "acceptance": drafts.summaries, "greedy_identical_share": drafts.identical, **drafts.counts,
         "lookups": {name: asdict(each) for name, each in drafts.lookups.items()},
         "parameters_left_out": drafts.left_out, "tasks": scores.suites,
         **({"student_drafts": student.summary} if student.summary else {}),
+        **({"in_server": served.summary} if served.summary else {}),
     }
 
 
@@ -107,6 +115,9 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
             numbers[f"loss_increase_{found.of}_{found.against}"] = found.value
         elif found.what == "recovery":
             name = "recovery" if found.on == HELD_OUT else "recovery_long_context"
+            numbers.update({name: found.value, **_ends(name, found)})
+        elif found.what in ("served_distance", "served_agreement"):
+            name = f"{found.what}_{found.of.replace(' ', '_')}"
             numbers.update({name: found.value, **_ends(name, found)})
         elif found.what in ("divergence", "agreement"):
             numbers[f"{found.what}_{found.of}_{found.against}"] = found.value

@@ -16,7 +16,14 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.checks.base_model import check_base_model
-from pipelines.checks.environment import check_devices, check_endpoints, check_packages, check_person, check_serving
+from pipelines.checks.environment import (
+    check_devices,
+    check_endpoints,
+    check_evaluation_server,
+    check_packages,
+    check_person,
+    check_serving,
+)
 from pipelines.checks.finding import Check, Finding, ok, run_checks, warning
 from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.lengths import check_room
@@ -62,7 +69,7 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     inputs += [Check(f"eval {name}", partial(check_suite, name, suite)) for name, suite in recipe.evals.items()]
     around = [Check("lake", partial(check_lake, place)), Check("packages", partial(check_packages, recipe)),
               Check("endpoints", partial(check_endpoints, recipe)), Check("approval", partial(check_person, recipe)),
-              Check("serving", partial(check_serving, recipe))]
+              Check("serving", partial(check_serving, recipe)), Check("server", partial(check_evaluation_server, recipe))]
     first = run_checks([*inputs, *around], tell=tell)
     names = {each.name for each in inputs}
     report.findings += [finding for finding in first if finding.check in names]

@@ -17,8 +17,10 @@ import urllib3
 
 from model_ops.devices import DRIVER_NAMES, parse_devices
 from model_ops.endpoint_settings import EndpointSettings
+from model_ops.errors import ModelError
 from model_ops.openai_api import MissingKeyError, OpenAiApi, key_in
 from model_ops.quantization.servers import LLAMA_CPP, keeps_activations, parse_place
+from model_ops.serving.program import program_of
 from pipelines.checks.finding import Finding, ok, problem, warning
 from pipelines.contract.recipe import Recipe
 from pipelines.planning.training_plan import METHODS
@@ -115,6 +117,23 @@ def check_serving(recipe: Recipe) -> list[Finding]:
                         "evaluation, which quantizes them, understates the endpoint", "leave it so, or choose a scheme without "
                         "quantized activations, such as w4a16")]
     return [ok("serving", f"{place} loads scheme {scheme}")]
+
+
+def check_evaluation_server(recipe: Recipe) -> list[Finding]:
+    """Whether the server that the evaluation starts is installed."""
+    asked = recipe.evaluation.server
+    if asked is None:
+        return []
+    try:
+        program = program_of(asked.kind, asked.python)
+    except ModelError as error:
+        what, _, remedy = str(error).rpartition(": ")
+        return [problem("server", what, remedy)]
+    place = recipe.release.serve_on and parse_place(recipe.release.serve_on)
+    if place and place.server != asked.kind:
+        return [warning("server", f"the evaluation starts {asked.kind}, and release.serve_on is {place}",
+                        f"set evaluation.server.kind to {place.server}, or leave it so if that server cannot run here")]
+    return [ok("server", f"the evaluation starts {asked.kind} with {program[0]}")]
 
 
 def check_person(recipe: Recipe) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,6 +42,7 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
         except _NoPathError as error:
             yield f"evals.{name}.answers", str(error)
     yield from _settle_directories(recipe, home)
+    yield from _settle_server(recipe, home)
     yield from _settle_merged(recipe, home)
     yield from _settle_base(recipe, home)
     yield from _settle_student(recipe, home)
@@ -65,6 +67,8 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
         if "base" in (given := found.get(section) or {}):
             given["base"] = settings.base
+    if "python" in (server := (found.get("evaluation") or {}).get("server") or {}):
+        server["python"] = recipe.evaluation.server.python
     drafter = found.get("speculator") or {}
     for key, _, _ in _directories_of_drafter(recipe):
         if key in drafter:
@@ -101,6 +105,21 @@ def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str,
                 yield f"speculator.{field}", f"there is no directory {place}; give the directory of {what}, or `{word}`"
         except (_NoPathError, OSError):
             yield f"speculator.{field}", f"this is not a path on this machine; give the directory of {what}, or `{word}`"
+
+
+def _settle_server(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
+    """Makes evaluation.server.python absolute. Links stay: an environment's interpreter is one, and is found by its place."""
+    server = recipe.evaluation.server
+    if server is None or server.python is None:
+        return
+    key = "evaluation.server.python"
+    try:
+        place = os.path.normpath(home / Path(server.python).expanduser())
+        if not os.access(place, os.X_OK) or Path(place).is_dir():
+            yield key, f"there is no program {place}; give a Python interpreter, such as ./venvs/vllm/bin/python"
+        server.python = place
+    except (RuntimeError, ValueError, OSError):
+        yield key, "this is not a path on this machine; give a Python interpreter, such as ./venvs/vllm/bin/python"
 
 
 def _settle_merged(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:

@@ -137,6 +137,11 @@ speculator:
 """),
     Section("evaluation", "evaluation", "[evaluation.md](evaluation.md) says what is measured, and how."),
     Section("evaluation.student_drafts", "evaluation.student_drafts", ""),
+    Section("evaluation.server", "evaluation.server", "Leave the key out to start no server. "
+            "[evaluation.md](evaluation.md#in-a-real-server) says what is asked and compared.", """\
+evaluation:
+  server: {kind: vllm, arguments: ["--max-model-len", "8192"]}
+"""),
     Section("evaluation.tasks", "evaluation.tasks", ""),
     Section("evaluation.tasks.judge", "evaluation.tasks.judge", "", """\
 evaluation:

@@ -29,8 +29,9 @@ from resources.lake import Lake
 from resources.releasing.approvals import approve, is_approved
 from resources.releasing.endpoints import Endpoint
 from resources.releasing.release import read_release
+from resources.releasing.section import Section
 from resources.releasing.signature import Signature, sign
-from resources.releasing.summary import Section, Summary, summarise
+from resources.releasing.summary import Summary, summarise
 from resources.stages import STAGES
 
 BUDGET = {

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
 
-RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json"})
-"""Records of a run (seconds, tokens/s, memory): listed in the manifest, but not part of the artefact's digest. So the same
-weights from the same inputs have the same digest in every lake and on every run."""
+RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json", "server.log"})
+"""Records of a run (seconds, tokens/s, memory, a server's output): listed in the manifest, but not part of the artefact's
+digest. So the same weights from the same inputs have the same digest in every lake and on every run."""
 
 Kind = Literal["dataset", "model", "release"]
 

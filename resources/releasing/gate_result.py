@@ -33,8 +33,8 @@ class GateResult(BaseModel):
     wanted: the bound, and `bound` its direction; judged_by: which end of the interval must meet it. low, high: the 95 %
     interval; None if the report has none. rows: how many `counted` (rows, prompts, items) it was measured on; None if unknown.
     of, against, on, sampling: what was compared, as in a Measurement. reason: why it was not measured. remark: what helps
-    to mend it if it is missed. nothing_to_compare: the gate holds because there is nothing to compare with. Results of earlier
-    versions have only the fields without a default.
+    to mend it if it is missed or was not measured. nothing_to_compare: the gate holds because there is nothing to compare with.
+    Results of earlier versions have only the fields without a default.
     """
 
     name: str
@@ -109,7 +109,8 @@ def missed(gate: GateResult) -> str | None:
         return None
     if gate.measured is None or gate.judged is None:
         why = f" ({gate.reason})" if gate.reason else ""
-        return f"gate {gate.name}: not measured{why}, and {gate.wanted_text} is wanted; run the recipe again"
+        remedy = gate.remark or "run the recipe again"
+        return f"gate {gate.name}: not measured{why}, and {gate.wanted_text} is wanted; {remedy}"
     if gate.name == "recovery" and gate.measured - 1 > (noise := recovery_noise(gate)):
         now = f" ({gate.rows:,} now)" if gate.rows else ""
         return (

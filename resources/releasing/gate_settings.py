@@ -45,6 +45,14 @@ class Gates(BaseModel):
     acceptance_gain: float | None = Field(
         0.0, ge=-1, description="Least relative gain of the drafter's acceptance length over the better of n-gram and suffix "
         "lookup, which need no training, at their own best draft lengths (lower end of the 95 % interval). null: no gate")
+    served_agreement: float | None = Field(
+        0.95, gt=0, le=1, description="Where `evaluation.server` names a server: lowest share of its greedy tokens that the "
+        "project's own layers rank first, up to ties, with the drafter if the server runs it. A server that does not load the "
+        "model misses it. null: no gate")
+    served_distance: float | None = Field(
+        0.25, gt=0, description="Where `evaluation.server` names a server: most nats per answer token by which its "
+        "log-probabilities differ from those of the project's own layers, on average. A server that does not load the model "
+        "misses it. null: no gate")
 
     def for_weights_of(self, bits: int) -> Gates:
         """With the bounds of these weights where the recipe names none: rounding to 4 bits costs more than rounding to 8."""

@@ -21,13 +21,18 @@ from model_ops.evaluation.measurement import (
     GREEDY,
     HELD_OUT,
     LONG_CONTEXT,
+    TARGET,
+    WITH_DRAFTER,
     Measurement,
     at_temperature,
     find,
+    in_a_server,
 )
 from resources.releasing.gate_result import GateResult, missed
 from resources.releasing.gate_settings import Gates
 
+MEND_SERVER = ("server.log in the evaluation report's folder has what the server wrote; change quantize or evaluation.server, "
+               "and run the recipe again")
 NOT_IN_REPORT = "the evaluation report does not hold it"
 
 
@@ -39,6 +44,7 @@ class Compared:
     champion_problem: why it could not be compared with.
     student: whether the served model went through distillation. drafter: architecture of the release's drafter; None for none.
     temperature: of acceptance in reports without `as logged`. costliest: which block's quantization costs most, in words.
+    in_server: the report's account of the server that was asked for; empty if none was.
     """
 
     measurements: Sequence[Measurement]
@@ -50,13 +56,14 @@ class Compared:
     drafter: str | None = None
     temperature: float = 1.0
     costliest: str = ""
+    in_server: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, report: Mapping[str, Any], **known: Any) -> Compared:
         """From the content of a report.json, also of an earlier version."""
         blocks = report.get("against_reference", {}).get("blocks", [])
         return cls(measurements_of(dict(report)), report.get("not_measured", {}), tuple(report.get("tasks", {})),
-                   costliest=_costliest(blocks), **known)
+                   costliest=_costliest(blocks), in_server=report.get("in_server", {}), **known)
 
     @property
     def quantized(self) -> bool:
@@ -75,7 +82,7 @@ def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
 def check_gates(gates: Gates, compared: Compared) -> list[GateResult]:
     """Checks each enabled gate."""
     return [_judged(gate) for gate in (*_recovery(gates, compared), *_losses(gates, compared), *_accuracies(gates, compared),
-                                       *_acceptance(gates, compared))]
+                                       *_acceptance(gates, compared), *_served(gates, compared))]
 
 
 def _recovery(gates: Gates, compared: Compared) -> Iterator[GateResult]:
@@ -153,6 +160,29 @@ def _acceptance(gates: Gates, compared: Compared) -> Iterator[GateResult]:
             found = find(compared.measurements, what, of=compared.drafter, sampling=AS_LOGGED) or find(
                 compared.measurements, what, of=compared.drafter, sampling=at_temperature(compared.temperature))
             yield _gate(name, bound, found, compared, "acceptance", judged_by="low")
+
+
+def _served(gates: Gates, compared: Compared) -> Iterator[GateResult]:
+    """What a real server loaded and said, if the recipe asked for one; with the drafter, where the server runs it."""
+    asked = compared.in_server.get("forms", {})
+    if TARGET not in asked:
+        return
+    as_released = WITH_DRAFTER if WITH_DRAFTER in asked else TARGET
+    missed_already = ""
+    for name, bound, of, direction in (("served_agreement", gates.served_agreement, as_released, "least"),
+                                       ("served_distance", gates.served_distance, TARGET, "most")):
+        if bound is None:
+            continue
+        found = find(compared.measurements, name, of=of)
+        unknown = compared.not_measured.get(f"served_agreement of {of}")
+        why = compared.not_measured.get(in_a_server(of), "")
+        if found is None and name == "served_agreement" and unknown is not None:
+            yield _nothing(name, bound, unknown)
+        elif found is None and why and why == missed_already:  # one gate says it
+            yield _nothing(name, bound, "the server did not load the model, as gate served_agreement says")
+        else:
+            missed_already = why
+            yield _gate(name, bound, found, compared, in_a_server(of), name, bound=direction, remark=MEND_SERVER)
 
 
 def _champion(compared: Compared, name: str, wanted: float, most: bool = False) -> GateResult | None:

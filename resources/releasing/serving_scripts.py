@@ -1,19 +1,20 @@
 """Serving scripts of a release: command lines for vLLM and SGLang, with the drafter if the server supports it.
 
     write_scripts(directory, "math-tutor", target="models/...", drafter="models/...", serving=Serving(...), 3)
-    speculative_config(VllmOptions("eagle3"), "<directory>", 3)      # vLLM's --speculative-config
 
 Paths are relative to the lake; a script finds the lake from its own location.
 """
 
 from __future__ import annotations
 
-import json
+import shlex
 from pathlib import Path
-from typing import Any
 
 from model_ops.atomic_files import write_text
-from model_ops.speculators.serving import Serving, SglangOptions, VllmOptions
+from model_ops.serving.command import ServerKind, runs_drafter, words_of
+from model_ops.speculators.serving import Serving
+
+PROGRAMS: dict[ServerKind, str] = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server"}
 
 
 def write_scripts(
@@ -23,44 +24,23 @@ def write_scripts(
 
     target, drafter: model directories, relative to the lake. serving: how servers run the drafter; unused without a drafter.
     """
-    commands = {
-        "vllm": _vllm(workload, target, drafter, serving.vllm, num_speculative_tokens),
-        "sglang": _sglang(workload, target, drafter, serving.sglang, num_speculative_tokens),
-    }
-    for server, command in commands.items():
+    in_lake = f"$LAKE/{drafter}" if drafter else None
+    for server, program in PROGRAMS.items():
+        words = words_of(server, f"$LAKE/{target}", workload, in_lake, serving, num_speculative_tokens)
         script = directory / f"serve-{server}.sh"
+        command = " ".join([program, *map(_quoted, words)])
         write_text(script, _script(server, command, _note(server, drafter, serving)))
         script.chmod(0o755)
 
 
-def speculative_config(options: VllmOptions, directory: str, num_speculative_tokens: int) -> dict[str, Any]:
-    """vLLM's --speculative-config for a drafter in `directory`."""
-    return {"method": options.method, "model": directory, "num_speculative_tokens": num_speculative_tokens, **options.options}
+def _quoted(word: str) -> str:
+    """The word for the shell, which replaces $LAKE in it."""
+    return '"' + word.replace('"', '\\"') + '"' if "$LAKE" in word else shlex.quote(word)
 
 
-def _vllm(workload: str, target: str, drafter: str | None, options: VllmOptions | None, k: int) -> str:
-    command = f'vllm serve "$LAKE/{target}" --served-model-name {workload}'
-    if drafter and options is not None:
-        quoted = json.dumps(speculative_config(options, f"$LAKE/{drafter}", k)).replace('"', '\\"')
-        command += f' --speculative-config "{quoted}"'
-        if options.hf_overrides:
-            command += f" --hf-overrides '{json.dumps(dict(options.hf_overrides))}'"
-    return command
-
-
-def _sglang(workload: str, target: str, drafter: str | None, options: SglangOptions | None, k: int) -> str:
-    command = f'python -m sglang.launch_server --model "$LAKE/{target}" --served-model-name {workload}'
-    if drafter and options is not None:
-        command += f' --speculative-algorithm {options.algorithm} --speculative-draft-model-path "$LAKE/{drafter}"'
-        if not options.drafts_in_one_step:
-            command += f" --speculative-num-steps {k} --speculative-eagle-topk 1"
-        command += f" --speculative-num-draft-tokens {k + 1}"
-    return command
-
-
-def _note(server: str, drafter: str | None, serving: Serving) -> str:
+def _note(server: ServerKind, drafter: str | None, serving: Serving) -> str:
     """A line of shell for a server that does not run this kind of drafter; empty otherwise."""
-    if drafter is None or getattr(serving, server) is not None:
+    if drafter is None or runs_drafter(server, serving):
         return ""
     return f"echo '{server} runs no drafter of kind {serving.architecture}: the target is served without it' >&2\n"
 

@@ -10,8 +10,9 @@ Counts come from the catalog in SQL, figures from the evaluation report, paths a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from model_ops.atomic_files import write_text
 from model_ops.evaluation.earlier_reports import measurements_of
-from model_ops.evaluation.measurement import HELD_OUT, Measurement, at_temperature, find
+from model_ops.evaluation.measurement import HELD_OUT, REFERENCE, TARGET, Measurement, at_temperature, find
 from model_ops.speculators.serving import Serving
 from resources.artefacts.manifest import Manifest, ManifestError
 from resources.artefacts.registry import Registry
 from resources.curating.record_counts import RecordCounts
 from resources.lake import Lake
 from resources.releasing.gate_result import GateResult, missed
+from resources.releasing.section import Section
+from resources.releasing.server_sections import server_sections
 from resources.stages import model_chain, stage
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -34,16 +37,6 @@ BLOCKS_SHOWN = 5
 COMPARED_WITH_UNQUANTIZED = (("recovery", "recovery", "", "4f"), ("divergence", "divergence", " nats/token", "3g"),
                              ("agreement", "agreement", "", "4f"), ("accuracy_kept", "score kept", "", "3f"))
 """Measurement, its title, its unit, its digits."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """One table: title, column names, rows of ready text, and a sentence that says how to read it."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,12 +55,15 @@ class Summary:
     release: str = ""
     """The release's version."""
     measured_at: datetime | None = None
+    speed: Mapping[str, Any] = field(default_factory=dict)
+    """The evaluation's records of speed, which depend on the machine."""
     teachers: Sequence[Manifest] = ()
     """Datasets of teachers' answers that the models were trained on."""
 
     def sections(self) -> list[Section]:
         found = [self._gates()] if self.gates else []
-        found += [self._rows(), *self._teachers(), self._models(), *self._quantization()]
+        found += [self._rows(), *self._teachers(), self._models(), *self._quantization(),
+                  *server_sections(self.evaluation, self.speed)]
         found += [self._tasks()] if self.evaluation.get("tasks") else []
         found += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
         return found + ([self._student_drafts()] if self.evaluation.get("student_drafts") else [])
@@ -137,10 +133,10 @@ class Summary:
         rows = []
         for name, manifest in self.models.items():
             loss = find(self.measurements, "loss", of=stage(name).role)
-            value = f"{loss.value:.4f}" if loss else "not measured"
-            rows.append([name, value, f"{_weights_mb(manifest):.2f} MB", manifest.version])
+            value, perplexity = (f"{loss.value:.4f}", f"{math.exp(loss.value):.3f}") if loss else ("not measured", "")
+            rows.append([name, value, perplexity, f"{_weights_mb(manifest):.2f} MB", manifest.version])
         return Section(
-            "Models on held-out sessions", ["model", "loss (nats/token)", "weights", "version"], rows,
+            "Models on held-out sessions", ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows,
             self._recovery_note(),
         )
 
@@ -153,11 +149,12 @@ class Summary:
                 for found in self.measurements if found.what == what and found.against == "reference"]
         if len(rows) < 2:
             return []
+        rows += self._size()
         parts = self.evaluation.get("against_reference", {})
         found = [Section("Served model against its unquantized form", ["what", "on", "measured", "95 % interval", "of"], rows,
                          "Recovery is exp of reference loss minus served loss per assistant token; 1 is lossless. Divergence "
                          "is KL(unquantized || served) at assistant tokens, agreement the share of them at which both have the "
-                         "same likeliest token.")]
+                         "same likeliest token. Size is that of all weights, over the unquantized ones.")]
         if parts.get("worst_rows"):
             found.append(Section(
                 "Rows that quantization changed most", ["row", "divergence (nats/token)", "tokens"],
@@ -168,6 +165,16 @@ class Summary:
                 "Blocks by the cost of their quantization", ["block", "divergence that is gone with its unquantized weights"],
                 [[str(block["block"]), f"{block['cost']:.3g}"] for block in parts["blocks"][:BLOCKS_SHOWN]]))
         return found
+
+    def _size(self) -> list[list[str]]:
+        """The row about the size of the served weights over that of the unquantized ones."""
+        by_role = {stage(name).role: manifest for name, manifest in self.models.items()}
+        same = self.evaluation["same_directory"]
+        served, unquantized = (by_role.get(same.get(role, "")) for role in (TARGET, REFERENCE))
+        if served is None or unquantized is None:
+            return []
+        sizes = _weights_mb(served), _weights_mb(unquantized)
+        return [["size", "", f"{sizes[0] / sizes[1]:.3f}", "", f"{sizes[0]:.2f} of {sizes[1]:.2f} MB"]]
 
     def _recovery_note(self) -> str:
         same = self.evaluation["same_directory"]
@@ -244,7 +251,14 @@ def summarise(lake: Lake, workload: str, serving: Serving | None = None, gates: 
         models=models, teachers=[registry.version("dataset", "teacher_answers", version) for version in sorted(learnt)],
         has_drafter="speculator" in used,
         serving=serving, gates=gates, release=release, measured_at=evaluation.created_at,
+        speed=_records_of_speed(registry.directory(evaluation)),
     )
+
+
+def _records_of_speed(report: Path) -> dict[str, Any]:
+    """speed.json of a report; {} if an earlier version wrote none."""
+    path = report / "speed.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _stage_and_rule(name: str) -> list[str]:

@@ -12,8 +12,8 @@ from model_ops.job import Job
 from model_ops.operations import speculator
 from model_ops.progress import Progress
 from model_ops.quantization.quantized_model import load_quantized
+from model_ops.serving.command import speculative_config
 from model_ops.speculators.registry import ARCHITECTURES
-from resources.releasing.serving_scripts import speculative_config
 from tests.serving.served_in_vllm import PROMPTS, K, offline_tau, same_texts, served
 
 SAME_TAU = {0.0: 0.2, 1.0: 0.08}

@@ -367,3 +367,14 @@ def test_an_adapter_of_the_hub_whose_model_is_of_the_hub_too(tmp_path, house, mo
     recipe = load_recipe(write(tmp_path, base_model="owner/tuned"))
     told = {finding.check: finding for finding in check_base_model(recipe, 0.0, False)}
     assert told["adapter"].state == "ok" and str(house) in told["adapter"].message
+
+
+def test_the_server_that_the_evaluation_starts_has_to_be_installed(tmp_path):
+    assert "server" not in found(tmp_path)
+    told = found(tmp_path, evaluation={"server": {"python": "/bin/false"}})
+    assert told["server"] == [("problem", "evaluation.server.python: /bin/false runs no Python that has vllm -> name the "
+                               "interpreter of an environment in which vllm is installed")]
+    here = {"server": {"python": "/bin/true"}}
+    assert found(tmp_path, evaluation=here)["server"] == [("ok", "the evaluation starts vllm with /bin/true -> ")]
+    told = found(tmp_path, evaluation=here, release={"serve_on": "sglang/h100"})
+    assert told["server"][0][1].startswith("the evaluation starts vllm, and release.serve_on is sglang/h100 -> set")

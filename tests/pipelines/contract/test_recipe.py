@@ -137,3 +137,23 @@ def test_a_students_base_is_a_directory_relative_to_the_recipe(tmp_path):
         load_recipe(write(tmp_path, SMALLEST + "student: {base: ./none}\n"))
     with pytest.raises(RecipeError, match="layers and base are both given"):
         load_recipe(write(tmp_path, SMALLEST + "student: {base: ./models/small, layers: 2}\n"))
+
+
+def test_the_evaluations_server_is_an_interpreter_relative_to_the_recipe_and_its_link_stays(tmp_path):
+    assert load_recipe(write(tmp_path, SMALLEST)).evaluation.server is None
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/python").symlink_to("/bin/sh")
+    text = SMALLEST + "evaluation: {server: {python: ./venv/../venv/python, arguments: [--max-model-len, '4096']}}\n"
+    recipe = load_recipe(write(tmp_path, text))
+    assert recipe.evaluation.server.python == str(tmp_path / "venv/python") and recipe.evaluation.server.kind == "vllm"
+    again = read_recipe(recipe.as_text(), base=tmp_path / "elsewhere")
+    assert again.evaluate_settings.server == recipe.evaluation.server
+    for wrong in ("./none", "./venv"):
+        with pytest.raises(RecipeError, match=r"evaluation\.server\.python: there is no program .*; give a Python interpreter"):
+            load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{python: {wrong}}}}}\n"))
+
+
+@pytest.mark.parametrize("word", ["--port", "--host=0.0.0.0", "--trust_remote_code", "--speculative-config", "--api-key"])
+def test_what_the_evaluation_chooses_for_its_server_is_no_argument(tmp_path, word):
+    with pytest.raises(RecipeError, match="the evaluation chooses models, address and drafter itself"):
+        load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{arguments: ['{word}', '1']}}}}\n"))

@@ -81,6 +81,57 @@ def test_a_champion_that_is_better_refuses_the_release_and_no_champion_does_not(
     assert not unmeasured.passed and "no tokenizer" in unmeasured.why
 
 
+def served(**fields):
+    return measured(**{"what": "served_agreement", "against": "own layers", "value": 0.99, "low": 0.9, "high": 1.0, "n": 24,
+                       "counted": "prompts", "unit": "share"} | fields)
+
+
+FAR = {"what": "served_distance", "value": 0.3, "low": 0.28, "high": 0.32, "unit": "nats per token", "counted": "rows"}
+ALONE, BOTH = ({"forms": {name: {"loaded": True} for name in names}} for names in (("target",), ("target", "target with drafter")))
+
+
+def test_a_server_that_was_not_asked_for_has_no_gate():
+    assert results(only(served_agreement=0.95, served_distance=0.25)) == {}
+
+
+def test_what_a_server_says_must_be_what_own_layers_say_with_the_drafter_where_it_has_one():
+    assert gate(only(served_agreement=0.99), served(), in_server=ALONE).passed
+    assert not gate(only(served_agreement=0.995), served(), in_server=ALONE).passed
+    assert not gate(only(served_agreement=0.99), served(), served(of="target with drafter", value=0.5), in_server=BOTH).passed
+    assert gate(only(served_distance=0.3), served(**FAR), in_server=BOTH).passed
+    assert missed(gate(only(served_distance=0.25), served(**FAR), in_server=BOTH)).startswith(
+        "gate served_distance: 0.3 nats per token (95 % interval 0.2800 to 0.3200; target against own layers, held-out "
+        "sessions, 24 rows) where at most 0.25 is wanted; server.log in")
+
+
+@pytest.mark.parametrize("name", ["served_agreement", "served_distance"])
+def test_a_model_that_the_server_does_not_load_misses_each_gate(name):
+    why = "vllm did not load it: it ended with exit code 1 before it could be asked: ValueError: no kernel"
+    result = gate(only(**{name: 0.5}), in_server=ALONE, not_measured={"target in a server": why})
+    assert not result.passed and result.why == (
+        f"not measured ({why}), and {result.wanted_text} is wanted; server.log in the evaluation report's folder has what the "
+        "server wrote; change quantize or evaluation.server, and run the recipe again")
+
+
+def test_one_gate_is_enough_to_say_that_nothing_was_loaded():
+    why = dict.fromkeys(("target in a server", "target with drafter in a server"), "vllm did not load it: no kernel")
+    found = check_gates(only(served_agreement=0.9, served_distance=0.2), Compared([], why, in_server=BOTH))
+    assert [(each.name, each.passed, each.nothing_to_compare) for each in found] == [
+        ("served_agreement", False, False), ("served_distance", True, True)]
+    with_drafter = {"target with drafter in a server": "vllm did not load it: unknown drafter"}
+    found = check_gates(only(served_agreement=0.9, served_distance=0.2), Compared([served(**FAR)], with_drafter, in_server=BOTH))
+    assert [each.passed for each in found] == [False, False]
+
+
+def test_an_unquantized_form_that_does_not_load_misses_no_gate_and_a_server_without_token_ids_leaves_nothing_to_compare():
+    forms = {"forms": {"reference": {"loaded": False}, "target": {"loaded": True}}}
+    assert gate(only(served_agreement=0.9), served(), in_server=forms, not_measured={"reference in a server": "too large"}).passed
+    unknown = gate(only(served_agreement=0.9), in_server=ALONE, not_measured={"served_agreement of target": "no token ids"})
+    assert unknown.passed and unknown.why == "nothing to compare: no token ids"
+    found = check_gates(only(served_agreement=0.9), Compared.of({"measurements": [], "in_server": ALONE}))
+    assert [each.passed for each in found] == [False]
+
+
 def test_each_suite_has_its_gate_over_sampled_answers_where_there_are_some():
     shared = {"what": "accuracy_gain", "unit": "share", "counted": "items", "n": 100}
     greedy = measured(**shared, on="gsm8k", sampling="greedy", value=-0.3, low=-0.4, high=-0.2)

@@ -1,0 +1,198 @@
+"""The models of a release in a real server: whether it loads them, whether it says what own layers compute, tokens/s.
+
+    found = in_server(job, settings, progress)
+    found.measurements                 # served_distance, served_agreement
+    found.summary, found.speed         # for report.json, and for speed.json (they depend on the machine)
+
+served_distance: |log-probability in the server - by own layers| of each answer token of held-out rows, given the logged text
+before it. served_agreement: of the server's greedy tokens after held-out prompts, the share that own layers rank first given
+the same text before, or at most TIE_NATS behind the first: servers compute in 16 bits, where such tokens tie. tokens/s: greedy
+answers of a fixed length to the same prompts, which the server has read before; the median of several passes.
+
+A model that the server does not load is a result (`not_measured`), on which a gate of the release decides. A server that is not
+installed is a mistake in the recipe, and raises ModelError before anything is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from model_ops.errors import ModelError
+from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.measurement import (
+    GREEDY,
+    OVER_PROMPTS,
+    OWN_LAYERS,
+    PAIRED,
+    REFERENCE,
+    TARGET,
+    WITH_DRAFTER,
+    Measurement,
+    What,
+    in_a_server,
+)
+from model_ops.evaluation.recovery_interval import loss_increase_interval
+from model_ops.evaluation.scored_model import scored_model
+from model_ops.evaluation.served_forms import Form, forms, held_out_texts, serve
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.evaluation.token_scores import TokenScores, token_scores
+from model_ops.heap import give_back_memory
+from model_ops.job import Job
+from model_ops.progress import Progress
+from model_ops.serving.program import program_of
+from model_ops.serving.server_process import NotRunnable, ServerFailed
+from model_ops.training.documents import Document
+from model_ops.training.likelihood import RowLoss, mean_loss
+
+TIE_NATS = 0.25
+"""Up to this distance, a server's greedy token ties with the likeliest one of own layers: the bfloat16 next to a logit between
+16 and 32 is 0.125 away, and both logits may be rounded."""
+SAMPLES, SAMPLE_CHARACTERS = 2, 400
+Served = dict[str, dict[str, Any]]
+"""Name of a form that was served -> what `serve` returned."""
+
+
+@dataclass
+class InServer:
+    """summary: the report's `in_server`; {} if no server was asked for. speed: tokens/s, start and memory of each form."""
+
+    summary: dict[str, Any] = field(default_factory=dict)
+    speed: dict[str, Any] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    not_measured: dict[str, str] = field(default_factory=dict)
+
+
+def in_server(job: Job, settings: EvaluateSettings, progress: Progress) -> InServer:
+    """Serves each form and compares the served model with own layers; nothing if no server is asked for."""
+    found, asked = InServer(), settings.server
+    if asked is None:
+        return found
+    texts, every = held_out_texts(job, settings), forms(job, settings)
+    served: Served = {}
+    for form in every:
+        progress.stop_if_requested()
+        if form.name == WITH_DRAFTER and TARGET not in served:
+            found.not_measured[in_a_server(form.name)] = found.not_measured[in_a_server(TARGET)]
+            continue
+        give_back_memory()  # the server needs the device's memory
+        try:
+            served[form.name] = finished(job, f"server-{form.name.replace(' ', '-')}",
+                                         lambda form=form: serve(job, settings, form, texts, progress))
+        except ServerFailed as failed:
+            found.not_measured[in_a_server(form.name)] = f"{asked.kind} did not load it: {failed}"
+        except NotRunnable as failed:
+            raise ModelError(f"evaluation.server: {failed}") from failed
+        except ModelError as failed:
+            found.not_measured[in_a_server(form.name)] = str(failed)
+    found.summary = {
+        "kind": asked.kind, "version": next((each["version"] for each in served.values()), None),
+        "arguments": asked.arguments, "max_new_tokens": asked.max_new_tokens, "tie_nats": TIE_NATS,
+        "forms": {form.name: _form_of_report(form, served.get(form.name)) for form in every}, "samples": _samples(served)}
+    found.speed = _speed(served)
+    _compare(found, job, settings, served, texts)
+    return found
+
+
+def refuse_missing_server(settings: EvaluateSettings) -> None:
+    """Raises ModelError if the server of the settings is not installed."""
+    if settings.server is not None:
+        program_of(settings.server.kind, settings.server.python)
+
+
+def headline(report: dict[str, Any], speed: dict[str, Any]) -> dict[str, Any]:
+    """Flat numbers for tables and curves, of the report's `in_server` and of its speed."""
+    numbers: dict[str, Any] = {f"loads_in_server_{_key(name)}": form["loaded"]
+                               for name, form in report.get("forms", {}).items()}
+    if "median_distance" in report:
+        numbers["served_distance_median"] = report["median_distance"]
+    for name, form in speed.get("forms", {}).items():
+        numbers |= {f"tokens_per_second_served_{_key(name)}_c{concurrency}": rate["median"]
+                    for concurrency, rate in form["tokens_per_second"].items()}
+    for name, ratios in speed.get("ratios", {}).items():
+        numbers |= {f"tokens_per_second_ratio_{_key(name)}_c{concurrency}": ratio for concurrency, ratio in ratios.items()}
+    return numbers
+
+
+def _key(name: str) -> str:
+    return name.replace(" ", "_")
+
+
+def _form_of_report(form: Form, served: dict[str, Any] | None) -> dict[str, Any]:
+    if served is None:
+        return {"loaded": False}
+    return {"loaded": True, "prompts": len(served["replies"]), "tau": served["tau"]}
+
+
+def _samples(served: Served) -> list[dict[str, str]]:
+    """Some answers of the model as it is served, cut."""
+    replies = served.get(WITH_DRAFTER, served.get(TARGET, {"replies": []}))["replies"]
+    return [{"row_id": reply["row_id"], "text": reply["text"][:SAMPLE_CHARACTERS]}
+            for reply in replies if reply["text"].strip()][:SAMPLES]
+
+
+def _speed(served: Served) -> dict[str, Any]:
+    """tokens/s, memory and seconds to start of each form; ratios of tokens/s: the target over its unquantized form, and with
+    its drafter over without."""
+    rates = {name: form["tokens_per_second"] for name, form in served.items()}
+    ratios = {name: {concurrency: rate["median"] / rates[against][concurrency]["median"]
+                     for concurrency, rate in rates[name].items()}
+              for name, against in ((TARGET, REFERENCE), (WITH_DRAFTER, TARGET)) if name in rates and against in rates}
+    return {"forms": {name: {key: form[key] for key in ("tokens_per_second", "started_s", "memory_mb")}
+                      for name, form in served.items()}, "ratios": ratios} if served else {}
+
+
+def _compare(found: InServer, job: Job, settings: EvaluateSettings, served: Served, texts: list[Document]) -> None:
+    """Adds the measurements of the target's forms, and why there are none."""
+    names = [name for name in (TARGET, WITH_DRAFTER) if name in served]
+    if not names:
+        return
+    model = scored_model(job.inputs["target"])
+    if TARGET in names:
+        asked = served[TARGET]["logprobs"]
+        read = [text for text in texts if text.row_id in asked]
+        distances = _distances(read, asked, token_scores(model, read))
+        if distances:
+            found.summary["median_distance"] = median(chain.from_iterable(distances.values()))
+            rows = [RowLoss(row_id, sum(values), len(values)) for row_id, values in distances.items()]
+            found.measurements.append(_measurement("served_distance", TARGET, rows, "nats per token", settings.seed))
+        else:
+            found.not_measured["served_distance"] = "no held-out row with an answer fits the server's longest context"
+    for name in names:
+        answers = _answers(served[name])
+        if answers:
+            rows = [RowLoss(row_id, float(sum(gap <= TIE_NATS for gap in scores.gaps)), len(scores.gaps))
+                    for row_id, scores in token_scores(model, answers).items()]
+            found.measurements.append(_measurement("served_agreement", name, rows, "share", settings.seed, "prompts"))
+        else:
+            found.not_measured[f"served_agreement of {name}"] = (
+                f"{settings.server.kind} returned no token ids of its answers, so they cannot be compared")
+
+
+def _distances(texts: list[Document], asked: dict[str, list[float]], own: dict[str, TokenScores]) -> dict[str, list[float]]:
+    """By row: |log-probability in the server - by own layers| of each answer token."""
+    found = {}
+    for text in texts:
+        answer = np.flatnonzero(text.targets[1:])
+        found[text.row_id] = np.abs(np.array(asked[text.row_id])[answer] - np.array(own[text.row_id].logprobs)).tolist()
+    return found
+
+
+def _answers(form: dict[str, Any]) -> list[Document]:
+    """Prompt and answer of each reply that came with token ids; the answer's tokens are the targets."""
+    return [Document(reply["row_id"], np.array([*reply["prompt"], *reply["tokens"]], dtype=np.int32),
+                     np.arange(len(reply["prompt"]) + len(reply["tokens"])) >= len(reply["prompt"]))
+            for reply in form["replies"] if reply["tokens"]]
+
+
+def _measurement(what: What, of: str, rows: list[RowLoss], unit: str, seed: int, counted: str = "rows") -> Measurement:
+    """Mean per token over the rows, with its interval over the choice of rows."""
+    nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
+    low, high = loss_increase_interval(nothing, rows, seed) or (None, None)
+    prompts = counted == "prompts"
+    return Measurement(what=what, of=of, against=OWN_LAYERS, sampling=GREEDY if prompts else "", value=mean_loss(rows), low=low,
+                       high=high, n=len(rows), counted=counted, unit=unit, method=OVER_PROMPTS if prompts else PAIRED)

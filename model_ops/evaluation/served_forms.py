@@ -1,0 +1,174 @@
+"""One form of a release's model in a real server: how it is started, what it is asked, what it answers.
+
+    for form in forms(job, settings):
+        served = serve(job, settings, form, texts, progress)     # JSON values: log-probabilities, answers, tokens/s, memory
+
+Forms are the unquantized model, the model to be served, and that model with its drafter, if the server runs such drafters. Each
+is started with the words of the release's scripts and `evaluation.server.arguments`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from model_ops.decoding.prompts import Prompt, choose_prompts, read_prompts
+from model_ops.decoding.served import ServedModel, measure_served
+from model_ops.errors import ModelError
+from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.job import Job
+from model_ops.models.model_directory import load_tokenizer, read_config
+from model_ops.progress import Progress
+from model_ops.serving.command import runs_drafter, words_of
+from model_ops.serving.program import program_of, server_environment
+from model_ops.serving.server_process import RunningServer, running_server
+from model_ops.speculators.registry import architecture_of
+from model_ops.speculators.serving import Serving
+from model_ops.training.conversations import read_documents
+from model_ops.training.documents import Document
+from model_ops.training.validation import first_documents
+
+NAME = "served"
+"""How requests call the model."""
+TEXTS, TEXT_TOKENS = 16, 8_192
+"""Most held-out rows whose log-probabilities are asked for, and most tokens of them together."""
+PASSES = 8
+"""Passes for tokens/s, each of as many requests as are sent at a time."""
+NEUTRAL = {"repetition_penalty": 1, "top_k": -1, "top_p": 1, "min_p": 0}
+"""Servers fill in missing parameters from generation_config.json, and a penalty changes greedy answers too."""
+LOG = "server.log"
+ENDING_S = 2.0
+"""Seconds in which a server that broke a connection has ended, if it has."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What one server is started with: name, model directory, and its words after the program."""
+
+    name: str
+    directory: Path
+    words: list[str]
+
+
+def forms(job: Job, settings: EvaluateSettings) -> list[Form]:
+    """The forms to serve, in order. A model that is not quantized has no unquantized form."""
+    asked, target, reference = settings.server, job.inputs["target"], job.inputs.get("reference")
+    found = []
+    if asked.unquantized and reference is not None and reference.resolve() != target.resolve():
+        found.append(_form(REFERENCE, reference, settings))
+    found.append(_form(TARGET, target, settings))
+    drafter = job.inputs.get("speculator")
+    architecture = architecture_of(json.loads((drafter / "config.json").read_text())) if drafter is not None else None
+    if architecture is not None and runs_drafter(asked.kind, architecture.serving):
+        found.append(_form(WITH_DRAFTER, target, settings, drafter, architecture.serving))
+    return found
+
+
+def _form(name: str, directory: Path, settings: EvaluateSettings, drafter: Path | None = None,
+          serving: Serving | None = None) -> Form:
+    words = words_of(settings.server.kind, str(directory), NAME, str(drafter) if drafter else None, serving,
+                     settings.num_speculative_tokens)
+    return Form(name, directory, [*words, *settings.server.arguments])
+
+
+def held_out_texts(job: Job, settings: EvaluateSettings) -> list[Document]:
+    """Held-out rows with an answer, in a seeded order; of a row with branches, its trunk."""
+    read, _ = read_documents(job.inputs["dataset"], "test", load_tokenizer(job.inputs["target"]), settings.max_length)
+    trunks = []
+    for document in sorted(read, key=lambda each: each.row_id):
+        length = document.segments[0].length
+        trunk = Document(document.row_id, document.input_ids[:length], document.targets[:length])
+        if trunk.target_tokens:
+            trunks.append(trunk)
+    random.Random(settings.seed).shuffle(trunks)
+    return trunks
+
+
+def serve(job: Job, settings: EvaluateSettings, form: Form, texts: Sequence[Document], progress: Progress) -> dict[str, Any]:
+    """Serves a form and asks it. Log-probabilities are asked of the target alone.
+
+    Raises ServerFailed and NotRunnable as `running_server` does, and ModelError for a server that answers wrongly or ends.
+    """
+    asked = settings.server
+    command = [*program_of(asked.kind, asked.python), *form.words]
+    progress.report(_phase(form, settings), 0, 4, "parts")
+    with running_server(command, log=job.output / LOG, start_s=asked.start_s, environment=server_environment(),
+                        check=progress.stop_if_requested) as server, \
+            ServedModel(server.url, model=NAME, timeout_s=asked.timeout_s, through_proxy=False) as client:
+        with _explained(asked.kind, server):
+            room = _room(settings, form, client)
+        prompts = _prompts(job, settings, room - asked.max_new_tokens)
+        compared = texts_within(texts, room) if form.name == TARGET else []
+        with _explained(asked.kind, server):
+            return {**_asked(settings, form, client, compared, prompts, progress),
+                    "started_s": server.started_s, "memory_mb": server.memory_mb()}
+
+
+def texts_within(texts: Sequence[Document], room: int) -> list[Document]:
+    """The first TEXTS rows that leave a token of `room`, up to TEXT_TOKENS tokens in all."""
+    fitting = [text for text in texts if len(text) < room][:TEXTS]
+    return first_documents(fitting, TEXT_TOKENS)
+
+
+def _room(settings: EvaluateSettings, form: Form, client: ServedModel) -> int:
+    """Most tokens of a prompt and its answer."""
+    positions = read_config(form.directory).get("max_position_embeddings")
+    return min(limit for limit in (settings.max_length, client.longest, positions) if limit)
+
+
+def _prompts(job: Job, settings: EvaluateSettings, room: int) -> list[Prompt]:
+    read = read_prompts(job.inputs["dataset"], "test", load_tokenizer(job.inputs["target"]))
+    fitting = [prompt for prompt in read if 0 < len(prompt.ids) <= room]
+    if not fitting:
+        raise ModelError(f"none of {len(read)} test prompts fits into the {max(room, 0)} tokens that the server leaves to a "
+                         "prompt: raise its longest context in evaluation.server.arguments, or lower "
+                         "evaluation.server.max_new_tokens")
+    return choose_prompts(fitting, settings.server.prompts, settings.seed)
+
+
+def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: Sequence[Document], prompts: list[Prompt],
+           progress: Progress) -> dict[str, Any]:
+    asked, phase = settings.server, _phase(form, settings)
+    progress.report(phase, 1, 4, "parts")
+    logprobs = {}
+    for text in texts:
+        progress.stop_if_requested()
+        logprobs[text.row_id] = client.log_probabilities(text.input_ids.tolist())
+    progress.report(phase, 2, 4, "parts")
+    shared = {"max_tokens": asked.max_new_tokens, "temperature": 0.0, "check": progress.stop_if_requested, **NEUTRAL}
+    greedy = measure_served(client, [prompt.ids for prompt in prompts], concurrency=max(asked.concurrencies), **shared)
+    progress.report(phase, 3, 4, "parts")
+    rates = {}
+    for concurrency in asked.concurrencies:
+        several = [[prompts[(number * concurrency + place) % len(prompts)].ids for place in range(concurrency)]
+                   for number in range(PASSES)]
+        found = [measure_served(client, each, concurrency=concurrency, ignore_eos=True, **shared).tokens_per_second
+                 for each in several]
+        rates[str(concurrency)] = {"median": median(found), "lowest": min(found), "highest": max(found)}
+    progress.report(phase, 4, 4, "parts")
+    drafted = greedy.acceptance is not None and greedy.acceptance.drafts > 0
+    return {"version": client.version, "logprobs": logprobs, "tokens_per_second": rates,
+            "tau": greedy.acceptance.tau if drafted else None,
+            "replies": [{"row_id": prompt.row_id, "prompt": prompt.ids, "tokens": reply.token_ids, "text": reply.text}
+                        for prompt, reply in zip(prompts, greedy.replies, strict=True)]}
+
+
+def _phase(form: Form, settings: EvaluateSettings) -> str:
+    return f"{form.name} in {settings.server.kind}"
+
+
+@contextmanager
+def _explained(kind: str, server: RunningServer) -> Iterator[None]:
+    """Adds to a failed request whether the server has ended. No line of its log is quoted: it may hold what was asked."""
+    try:
+        yield
+    except ModelError as error:
+        said = "ended while it was asked" if server.ends_within(ENDING_S) else f"did not answer as it should: {error}"
+        raise ModelError(f"{kind} loaded it and {said} ({LOG} in the report's folder has what it wrote)") from error

@@ -1,0 +1,80 @@
+"""Sections of a release's report about a real server: what it loaded, said and took, and some of its answers.
+
+    server_sections(report, speed)        # from report.json and speed.json; one row where no server was asked for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from model_ops.evaluation.earlier_reports import measurements_of
+from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER, Measurement, find, in_a_server
+from resources.plain_text import visible
+from resources.releasing.section import Section
+
+TITLE = "In a real server"
+FORMS = {REFERENCE: "unquantized", TARGET: "served", WITH_DRAFTER: "served with its drafter"}
+"""Forms that a server is started with, as the page calls them."""
+RATIOS = {TARGET: "served / unquantized", WITH_DRAFTER: "with its drafter / without"}
+
+
+def server_sections(report: Mapping[str, Any], speed: Mapping[str, Any]) -> list[Section]:
+    """The sections, from the content of a report.json and its speed.json."""
+    asked, speed = report.get("in_server", {}), speed.get("in_server", {})
+    if not asked:
+        return [Section(TITLE, ["model", "state"], [["served", "not loaded in a server"]],
+                        "The recipe names no server in evaluation.server.")]
+    measured = measurements_of(dict(report))
+    rows = [_form(name, form, speed.get("forms", {}).get(name), measured) for name, form in asked["forms"].items()]
+    columns = ["model", "state", "distance (nats/token)", "greedy tokens that agree", "start (s)", "memory (GB)"]
+    found = [Section(TITLE, columns, rows, _note(asked, report.get("not_measured", {})))]
+    if speed:
+        found.append(_speed(asked, speed))
+    samples = [[sample["row_id"], visible(" ".join(sample["text"].split()))] for sample in asked["samples"]]
+    if samples:
+        found.append(Section("What the server answered", ["row", "beginning of the served model's greedy answer"], samples,
+                             "Held-out rows by id: millrace show finds their text."))
+    return found
+
+
+def _form(name: str, form: Mapping[str, Any], record: Mapping[str, Any] | None, measured: Sequence[Measurement]) -> list[str]:
+    """The row of one form. record: its speed; None if it was not served."""
+    distance, agreement = (find(measured, what, of=name) for what in ("served_distance", "served_agreement"))
+    memory_mb = record["memory_mb"] if record else None
+    return [FORMS[name], "loaded" if form["loaded"] else "did not load", _with_interval(distance, "4f"),
+            _with_interval(agreement, "4f"), f"{record['started_s']:.0f}" if record else "",
+            "" if memory_mb is None else f"{memory_mb / 1_000:.1f}"]
+
+
+def _note(asked: Mapping[str, Any], not_measured: Mapping[str, str]) -> str:
+    started = f", started with {' '.join(asked['arguments'])}" if asked["arguments"] else ""
+    said = [f"{asked['kind']} {asked['version'] or ''}".strip() + started]
+    said += [f"{FORMS[name]}: {why}" for name in asked["forms"] if (why := not_measured.get(in_a_server(name)))]
+    middle = f" (median {asked['median_distance']:.3f})" if "median_distance" in asked else ""
+    return (
+        f"{'. '.join(said)}. Distance: mean absolute difference of the log-probabilities of held-out answers' tokens, in the "
+        f"server and by the project's own layers in float32{middle}. A greedy token of the server agrees if own layers rank it "
+        f"first, or at most {asked['tie_nats']:g} nats behind. Memory: resident host memory of the server's processes.")
+
+
+def _speed(asked: Mapping[str, Any], speed: Mapping[str, Any]) -> Section:
+    """tokens/s of each form at each concurrency, and ratios."""
+    forms = speed["forms"]
+    at = list(dict.fromkeys(concurrency for form in forms.values() for concurrency in form["tokens_per_second"]))
+    drafted = {name: f"{form['tau']:.2f}" if form.get("tau") else "" for name, form in asked["forms"].items()}
+    rows = [[FORMS[name], *(f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})" for each in at
+                            for rate in [form["tokens_per_second"][each]]), drafted[name]] for name, form in forms.items()]
+    rows += [[RATIOS[name], *(f"{ratios[each]:.2f}" for each in at), ""] for name, ratios in speed["ratios"].items()]
+    return Section(
+        "Tokens/s in that server", ["model", *(f"{each} at a time" for each in at), "tau"], rows,
+        "Median (lowest to highest) of passes with that many requests at a time, each answered greedily with "
+        f"{asked['max_new_tokens']} tokens; prompts had been read before. These figures depend on the machine and on what else "
+        "ran on it. tau: tokens emitted per forward pass of the target, as the server counted.")
+
+
+def _with_interval(found: Measurement | None, digits: str) -> str:
+    """`0.0219 (0.0200 to 0.0238)`; "" without a measurement."""
+    if found is None:
+        return ""
+    return f"{found.value:.{digits}}" + ("" if found.low is None else f" ({found.low:.{digits}} to {found.high:.{digits}})")

@@ -1,0 +1,237 @@
+"""The models of a release in a server: what it says is compared with own layers, and what goes wrong is a result with a reason.
+
+The server is a stand-in whose answers and log-probabilities are written here, from full forward passes without any code of the
+evaluation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from stand_in_server import key_of, living, stand_in, started
+from tiny_models import write_dataset, write_target
+
+from model_ops.decoding.prompts import read_prompts
+from model_ops.errors import ModelError
+from model_ops.evaluation.in_server import in_server
+from model_ops.evaluation.measurement import find
+from model_ops.evaluation.served_forms import held_out_texts
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.job import Job
+from model_ops.models.model_directory import load_tokenizer
+from model_ops.operations import evaluate, generate, quantize, speculator
+from model_ops.progress import Progress, Stopped
+from model_ops.quantization.quantized_model import load_quantized
+from resources.artefacts.manifest import describe_files, files_digest
+
+NEW_TOKENS = 6
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("in-server")
+    write_target(root / "float", layers=4)
+    write_dataset(root / "dataset", rows=12)
+    quantize.run(Job(operation="quantize", output=root / "int8", inputs={"model": root / "float"}), Progress())
+    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 6},
+                     inputs={"target": root / "int8", "dataset": root / "dataset"}), Progress())
+    speculator.run(Job(operation="speculator", output=root / "speculator",
+                       inputs={"target": root / "int8", "dataset": root / "answers"},
+                       settings={"steps": 1, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256,
+                                 "ttt_steps": 2}), Progress())
+    return root
+
+
+@pytest.fixture(scope="module")
+def says(place):
+    """What a server of the int8 model says: greedy answers to the held-out prompts, and log-probabilities of the rows."""
+    model = load_quantized(place / "int8", torch.float32).eval()
+
+    @torch.no_grad()
+    def logs(ids):
+        return torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
+
+    answers, logprobs = {}, {}
+    for prompt in read_prompts(place / "dataset", "test", load_tokenizer(place / "int8")):
+        ids = list(prompt.ids)
+        for _ in range(NEW_TOKENS):
+            ids.append(int(logs(ids)[-1].argmax()))
+        answers[key_of(prompt.ids)] = ids[len(prompt.ids):]
+    for text in held_out_texts(job(place, place), settings("python")):
+        ids = text.input_ids.tolist()
+        logprobs[key_of(ids)] = logs(ids)[:-1].gather(1, torch.tensor(ids)[1:, None])[:, 0].tolist()
+    return {"answers": answers, "logprobs": logprobs}
+
+
+def settings(python, **changes):
+    return EvaluateSettings(num_speculative_tokens=2, server={
+        "python": str(python), "max_new_tokens": NEW_TOKENS, "concurrencies": [1, 4], "start_s": 20, "unquantized": False,
+        "arguments": ["--seed", "0"], **changes})
+
+
+def job(place, output, *roles, **inputs):
+    every = {"dataset": place / "dataset", "target": place / "int8", "reference": place / "float"}
+    return Job(operation="evaluate", output=output, inputs={**every, **{role: place / role for role in roles}, **inputs})
+
+
+def asked(place, output, python, *roles, **changes):
+    output.mkdir(exist_ok=True)
+    return in_server(job(place, output, *roles), settings(python, **changes), Progress())
+
+
+def test_a_server_that_computes_as_own_layers_agrees_in_every_form(place, says, tmp_path):
+    python = stand_in(tmp_path, **says)
+    found = asked(place, tmp_path / "report", python, "speculator", unquantized=True)
+    assert found.not_measured == {} and living(tmp_path) == []
+    assert {name: form["loaded"] for name, form in found.summary["forms"].items()} == {
+        "reference": True, "target": True, "target with drafter": True}
+    distance = find(found.measurements, "served_distance", of="target", against="own layers")
+    assert 0 <= distance.value < 1e-4 and distance.n == 12 and distance.low <= distance.value <= distance.high
+    for form in ("target", "target with drafter"):
+        agreement = find(found.measurements, "served_agreement", of=form)
+        assert (agreement.value, agreement.n, agreement.counted) == (1.0, 12, "prompts")
+    assert found.summary["samples"][0]["text"] == "four" and found.summary["version"] == "0.0.1"
+    for form in found.speed["forms"].values():
+        assert set(form["tokens_per_second"]) == {"1", "4"} and form["memory_mb"] > 1
+        assert all(0 < rate["lowest"] <= rate["median"] <= rate["highest"] for rate in form["tokens_per_second"].values())
+    assert set(found.speed["ratios"]) == {"target", "target with drafter"}
+    commands = started(tmp_path)
+    assert [words[3] for words in commands] == [str(place / "float"), str(place / "int8"), str(place / "int8")]
+    assert all(words[4:6] == ["--served-model-name", "served"] and "--seed" in words for words in commands)
+    drafted = json.loads(commands[2][commands[2].index("--speculative-config") + 1])
+    assert drafted["model"] == str(place / "speculator") and drafted["num_speculative_tokens"] == 2
+    assert "--speculative-config" not in commands[1]
+
+
+def test_a_server_that_computes_something_else_is_measured_by_definition(place, says, tmp_path):
+    """Log-probabilities half a nat off, and every second answer another than the likeliest."""
+    texts = {key_of(text.input_ids): text for text in held_out_texts(job(place, place), settings("python"))}
+    shifted, off = {}, []
+    for number, (key, values) in enumerate(says["logprobs"].items()):
+        shifted[key] = [value + 0.25 * (number % 3) for value in values]
+        off += [0.25 * (number % 3)] * int(texts[key].targets[1:].sum())
+    answers = {key: [(tokens[0] + 7) % 300, *tokens[1:]] if number % 2 else tokens
+               for number, (key, tokens) in enumerate(says["answers"].items())}
+    found = asked(place, tmp_path / "report", stand_in(tmp_path, logprobs=shifted, answers=answers))
+    distance = find(found.measurements, "served_distance")
+    assert distance.value == pytest.approx(np.mean(off), abs=1e-4)
+    assert found.summary["median_distance"] == pytest.approx(np.median(off), abs=1e-4)
+    assert distance.low < distance.value < distance.high
+    agreement = find(found.measurements, "served_agreement", of="target")
+    assert agreement.value == pytest.approx(agrees(place, answers))
+    assert 0.3 < agreement.value < 0.95 and agreement.low < agreement.value < agreement.high
+
+
+@torch.no_grad()
+def agrees(place, answers):
+    """Share of answer tokens that are at most 0.25 nats behind the likeliest, one forward pass an answer."""
+    model = load_quantized(place / "int8", torch.float32).eval()
+    near = []
+    for key, tokens in answers.items():
+        prompt = list(map(int, key.split()))
+        logs = torch.log_softmax(model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1:-1].double(), -1)
+        near += (logs.amax(-1) - logs.gather(1, torch.tensor(tokens)[:, None])[:, 0] <= 0.25).tolist()
+    return np.mean(near)
+
+
+@pytest.mark.parametrize(("behaviour", "why"), [
+    ({"exits": "ValueError: no kernel for this layer"},
+     "vllm did not load it: it ended with exit code 1 before it could be asked: ValueError: no kernel for this layer"),
+    ({"late_s": 600}, "vllm did not load it: it could not be asked after 1 s: the server starts"),
+    ({"html": True}, "vllm loaded it and did not answer as it should: http://127.0.0.1:PORT lists no model at /v1/models: is it an "
+     "OpenAI-compatible server? (server.log in the report's folder has what it wrote)"),
+    ({"dies_at": 3}, "vllm loaded it and ended while it was asked (server.log in the report's folder has what it wrote)"),
+    ({"longest": 8}, "none of 12 test prompts fits into the 2 tokens that the server leaves to a prompt: raise its longest context "
+     "in evaluation.server.arguments, or lower evaluation.server.max_new_tokens"),
+])
+def test_what_goes_wrong_is_a_result_that_quotes_no_users_text(place, says, tmp_path, behaviour, why):
+    python = stand_in(tmp_path, **says, **behaviour)
+    found = asked(place, tmp_path / "report", python, start_s=1 if "late_s" in behaviour else 20)
+    [(name, said)] = found.not_measured.items()
+    port = started(tmp_path)[0][-1]
+    assert (name, said.replace(port, "PORT")) == ("target in a server", why) and living(tmp_path) == []
+    assert found.measurements == [] and found.summary["forms"] == {"target": {"loaded": False}} and found.speed == {}
+    assert not list((tmp_path / "report/.work").glob("server-*"))  # so that the next run tries again
+
+
+def test_a_drafter_is_not_tried_on_a_target_that_did_not_load(place, says, tmp_path):
+    python = stand_in(tmp_path, **says, exits="ValueError: no kernel")
+    found = asked(place, tmp_path / "report", python, "speculator")
+    assert len(started(tmp_path)) == 1 and len(set(found.not_measured.values())) == 1
+    assert set(found.not_measured) == {"target in a server", "target with drafter in a server"}
+
+
+def test_a_drafter_that_does_not_load_takes_nothing_from_the_target(place, says, tmp_path):
+    python = stand_in(tmp_path, **says, exits="ValueError: unknown drafter", only="--speculative-config")
+    found = asked(place, tmp_path / "report", python, "speculator")
+    assert {each.of for each in found.measurements} == {"target"}
+    assert list(found.not_measured) == ["target with drafter in a server"]
+
+
+def test_without_token_ids_only_the_answers_are_not_compared(place, says, tmp_path):
+    found = asked(place, tmp_path / "report", stand_in(tmp_path, **says, without_ids=True))
+    assert [each.what for each in found.measurements] == ["served_distance"]
+    assert list(found.not_measured) == ["served_agreement of target"] and found.summary["forms"]["target"]["loaded"]
+
+
+def test_the_report_of_an_evaluation_with_a_server(place, says, tmp_path):
+    """A form that does not load takes nothing from the others; a second run asks it alone again; figures of one run do not
+    enter the report's digest."""
+    python = stand_in(tmp_path, **says, exits="ValueError: too large", only=str(place / "float"))
+    given = job(place, tmp_path / "report").model_copy(update={"settings": {
+        "prompts": 1, "max_new_tokens": 2, "temperatures": [0.0], "num_speculative_tokens": 1,
+        "server": settings(python, unquantized=True).server.model_dump()}})
+    numbers = evaluate.run(given, Progress())
+    report, speed = (json.loads((tmp_path / "report" / name).read_text()) for name in ("report.json", "speed.json"))
+    assert numbers["loads_in_server_target"] and not numbers["loads_in_server_reference"]
+    assert numbers["served_agreement_target"] == 1.0 and numbers["served_distance_target_low"] >= 0
+    rates = speed["in_server"]["forms"]["target"]["tokens_per_second"]
+    assert numbers["tokens_per_second_served_target_c4"] == rates["4"]["median"] and speed["in_server"]["ratios"] == {}
+    assert list(report["not_measured"]) == ["reference in a server"] and numbers["recovery"] > 0.9
+    digest = files_digest(describe_files(tmp_path / "report"))
+    assert evaluate.run(given, Progress()) == numbers and len(started(tmp_path)) == 3
+    (tmp_path / "report/speed.json").write_text("{}")
+    assert files_digest(describe_files(tmp_path / "report")) == digest
+
+
+def test_a_server_that_is_not_installed_is_refused_before_anything_is_measured(place, tmp_path):
+    given = job(place, tmp_path / "report").model_copy(update={"settings": {"server": {"python": "/bin/false"}}})
+    with pytest.raises(ModelError, match=r"evaluation.server.python: /bin/false runs no Python that has vllm"):
+        evaluate.run(given, Progress())
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_stop_ends_the_server_and_is_no_result(place, says, tmp_path):
+    class StopsOnceStarted(Progress):
+        def stop_if_requested(self):
+            if started(tmp_path):
+                raise Stopped
+
+    (tmp_path / "report").mkdir()
+    with pytest.raises(Stopped):
+        in_server(job(place, tmp_path / "report"), settings(stand_in(tmp_path, **says, late_s=600)), StopsOnceStarted())
+    assert living(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["terminate", "kill"])
+def test_a_worker_that_is_ended_leaves_no_server(place, says, tmp_path, stop):
+    python = stand_in(tmp_path, **says, late_s=600)
+    given = job(place, tmp_path / "report").model_copy(update={"settings": {
+        "prompts": 1, "max_new_tokens": 2, "temperatures": [0.0], "server": settings(python, start_s=600).server.model_dump()}})
+    (tmp_path / "job.json").write_text(given.model_dump_json())
+    worker = subprocess.Popen([sys.executable, "-m", "model_ops.worker", tmp_path / "job.json"], stdout=subprocess.PIPE, text=True)
+    while not started(tmp_path):
+        time.sleep(0.1)
+    getattr(worker, stop)()
+    events = [json.loads(line)["event"] for line in worker.communicate(timeout=60)[0].splitlines()]
+    assert events[-1] == "stopped" if stop == "terminate" else "stopped" not in events
+    until = time.monotonic() + 30
+    while living(tmp_path) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert living(tmp_path) == []
