@@ -50,11 +50,8 @@ class AutoPlan:
     @classmethod
     def of(cls, layers: BlockLayers, headers: Mapping[str, TensorHeader], options: Sequence[Scheme | None],
            budget: float) -> AutoPlan:
-        """Raises ModelError for a mixture of experts, for a layer that no option can store, and for a budget that the smallest
-        options exceed, with the nearest one."""
-        if layers.experts:
-            raise ModelError("the model is a mixture of experts, and what its experts cost is not measured one by one here: "
-                             "name a scheme instead of auto")
+        """Raises ModelError for a layer that no option can store, and for a budget that the smallest options exceed, with the
+        nearest one."""
         units = units_of(layers)
         fitting = [option for option in options if all(_stores(option, layers.matrices[layer])
                                                        for unit in units for layer in unit)]
@@ -89,7 +86,7 @@ class AutoPlan:
             progress.report("sensitivity", done, total, "units")
             progress.stop_if_requested()
 
-        costs = unit_costs(model, self.layers.linear, self.units, self.options, taught, after_unit, known)
+        costs = unit_costs(model, self.layers, self.units, self.options, taught, after_unit, known)
         chosen = cheapest(self.sizes, costs, self.room)
         schemes = {layer: self.options[option] for unit, option in zip(self.units, chosen, strict=True) for layer in unit
                    if self.options[option] is not None}

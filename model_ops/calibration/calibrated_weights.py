@@ -12,9 +12,14 @@ Methods:
     smoothquant   int8: inputs are scaled by SmoothQuant, and codes are the nearest
 
 Scales are folded into what comes before a layer (model_ops.calibration.scalable_inputs). Layers that a method is not for are
-rounded to the nearest, in their turn: later blocks are calibrated on what they will read.
+rounded to the nearest, in their turn: later blocks are calibrated on what they will read. Experts of a mixture come one by one,
+each calibrated on what it reads (model_ops.calibration.expert_inputs); scales of what its down projection reads are folded into
+its up projection. What gate and up read is not scaled: the router reads it, too, and stays as it is.
 
 Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block twice.
+
+On several processes all see the same inputs and scales. Matrices are shared out: each process chooses the codes of some, and
+the first one writes the block's file, which all of them read.
 """
 
 from __future__ import annotations
@@ -32,9 +37,15 @@ from transformers import PreTrainedModel
 
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.batch import Batch
+from model_ops.calibration.expert_inputs import experts_of
 from model_ops.calibration.input_scales import awq_scales, int8_outputs, smooth_scales
+from model_ops.calibration.layer_inputs import Inputs
 from model_ops.calibration.scalable_inputs import ScalableInputs, scalable_inputs
-from model_ops.calibration.walk import Block, Inputs, walk
+from model_ops.calibration.shared_work import exchanged, shares
+from model_ops.calibration.walk import Block, BlockWatch, walk
+from model_ops.models.blockwise import BlockwiseModel
+from model_ops.parallel.gather import wait_for_all
+from model_ops.parallel.world import World
 from model_ops.quantization.block_layers import BlockLayers
 from model_ops.quantization.gptq import gptq
 from model_ops.quantization.int4_linear import Int4Linear, group_scales, round_to_nearest
@@ -45,6 +56,8 @@ from model_ops.quantization.scheme import Scheme
 SCALES_INPUTS, ROUNDS_IN_TURN = ("awq", "awq_gptq", "smoothquant"), ("gptq", "awq_gptq")
 INPUTS, OUTPUTS = "input_scales", "output_scales"
 """Parts of a layer in a block's file: what its weight was multiplied by, column by column and row by row."""
+OF_EXPERT = ScalableInputs(("down",), "up", "rows")
+"""What can be scaled in a gated MLP, act(gate) * up, without a trial."""
 
 
 @dataclass(frozen=True)
@@ -88,43 +101,57 @@ class Calibrated:
             return tensors.get_tensor(name)
 
 
-def calibrated_weights(model: PreTrainedModel, layers: BlockLayers, schemes: Mapping[str, Scheme], batches: Sequence[Batch],
-                       folder: Path, method: str, after_block: Callable[[int, int], None] | None = None) -> Calibrated:
+def calibrated_weights(model: PreTrainedModel | BlockwiseModel, layers: BlockLayers, schemes: Mapping[str, Scheme],
+                       batches: Sequence[Batch], folder: Path, method: str,
+                       after_block: Callable[[int, int], None] | None = None,
+                       before_expert: Callable[[], None] | None = None, watches: Sequence[BlockWatch] = (),
+                       world: World | None = None) -> Calibrated:
     """Chooses codes block by block. schemes: layer in the checkpoint -> its scheme; layers without one stay as they are.
-    The model's weights become the quantized ones.
+    The weights of a model in memory become the quantized ones.
 
-    after_block(blocks done, blocks in all).
+    after_block(blocks done, blocks in all). before_expert: called before an expert's codes are chosen. watches: see what blocks
+    compute with their quantized weights. world: processes that share batches and matrices.
     """
+    model = BlockwiseModel.of(model)
     folder.mkdir(parents=True, exist_ok=True)
-    names = {module: layer for layer, module in layers.linear.items() if layer in schemes}
+    names = {module: layer for layer, module in layers.modules.items() if layer in schemes}
     in_checkpoint = {module: stored for stored, module in layers.renamed.items()}
     files, replaced, errors = {}, {}, []
     calibrated = any(scheme.calibrated for scheme in schemes.values())
-    for block in walk(model, batches, names, calibrated):
+    for block in walk(model, batches, names, calibrated, watches, world):
         file = folder / f"block-{block.index}.safetensors"
         if not file.exists():
-            done = _of_block(block, {module: schemes[names[module]] for module in block.layers}, method)
+            done = _of_block(block, scalable_inputs(block) if method in SCALES_INPUTS else [],
+                             {module: schemes[names[module]] for module in block.layers}, method)
+            for expert in experts_of(block):
+                if before_expert is not None:
+                    before_expert()
+                done.add(_of_block(expert, [OF_EXPERT] if method in SCALES_INPUTS else [],
+                                   {module: schemes[names[module]] for module in expert.layers}, method))
             errors += [LayerError(names[module], *error) for module, error in done.errors.items()]
             tensors = {f"{names[module]}.{part}": tensor for module, stored in done.stored.items()
                        for part, tensor in stored.items()}
             tensors |= {f"{names[module]}.{part}": values for module, scales in done.scales.items()
                         for part, values in scales.items()}
-            tensors |= {in_checkpoint.get(name, name): model.get_parameter(name) for name in done.replaced}
-            with renamed_when_complete(file) as temporary:
-                save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+            tensors |= {in_checkpoint.get(name, name): model.module.get_parameter(name) for name in done.replaced}
+            if block.world.leads:
+                with renamed_when_complete(file) as temporary:
+                    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary)
+            wait_for_all()
         found = load_file(file)
-        for module, layer in block.layers.items():
-            scheme = schemes[names[module]]
-            parts = {part: found.pop(f"{names[module]}.{part}") for part in scheme.stored(*layer.weight.shape)}
-            block.replace(module, scheme.load_layer().decode(parts))
-            files[names[module]] = file
-            for part in (INPUTS, OUTPUTS):
-                found.pop(f"{names[module]}.{part}", None)
+        for part in (block, *experts_of(block)):
+            for module, layer in part.layers.items():
+                scheme = schemes[names[module]]
+                stored = {name: found.pop(f"{names[module]}.{name}") for name in scheme.stored(*layer.weight.shape)}
+                part.replace(module, scheme.load_layer().decode(stored))
+                files[names[module]] = file
+                for name in (INPUTS, OUTPUTS):
+                    found.pop(f"{names[module]}.{name}", None)
         for name, values in found.items():
-            model.get_parameter(layers.renamed.get(name, name)).data.copy_(values)
+            model.module.get_parameter(layers.renamed.get(name, name)).data.copy_(values)
             replaced[name] = file
         if after_block is not None:
-            after_block(block.index + 1, model.config.num_hidden_layers)
+            after_block(block.index + 1, len(model.blocks))
     return Calibrated(files, errors, replaced)
 
 
@@ -138,19 +165,39 @@ class _Done:
     errors: dict[str, tuple[float, float]] = field(default_factory=dict)
     replaced: list[str] = field(default_factory=list)
 
+    def add(self, other: _Done) -> None:
+        """Takes another part of the block in."""
+        self.stored |= other.stored
+        self.scales |= other.scales
+        self.errors |= other.errors
 
-def _of_block(block: Block, schemes: Mapping[str, Scheme], method: str) -> _Done:
+
+def _of_block(block: Block, groups: Sequence[ScalableInputs], schemes: Mapping[str, Scheme], method: str) -> _Done:
     """Encodes every layer; norms and biases are replaced in the model. Layers of one scheme that read the same tensor are one
-    matrix."""
+    matrix. groups: inputs that can be scaled."""
     done = _Done()
-    weights = _scaled(block, schemes, method, done)
+    weights = _scaled(block, groups, schemes, done)
     together: dict[tuple[int, str], list[str]] = {}
     for module, scheme in schemes.items():
         if scheme.calibrated:
             together.setdefault((id(block.inputs()[module]), scheme.name), []).append(module)
         else:
             done.stored[module] = scheme.load_layer().encode(weights[module])
-    for modules in together.values():
+    _choose_codes(block, list(together.values()), schemes, weights, method, done)
+    return done
+
+
+def _choose_codes(block: Block, together: Sequence[list[str]], schemes: Mapping[str, Scheme], weights: Mapping[str, Tensor],
+                  method: str, done: _Done) -> None:
+    """The codes of layers that read the same tensor, and the errors of all layers that codes were chosen or scaled for; each
+    process computes those of its share."""
+    world = block.world
+    sides = [(sum(len(weights[module]) for module in modules), weights[modules[0]].shape[1]) for modules in together]
+    of_group = shares([inputs**2 * (inputs + outputs) for outputs, inputs in sides], world.size)
+    owners = {module: owner for modules, owner in zip(together, of_group, strict=True) for module in modules}
+    for modules, owner in zip(together, of_group, strict=True):
+        if owner != world.rank:
+            continue
         kind, moment = schemes[modules[0]].load_layer(), block.inputs()[modules[0]].moment
         inputs = done.scales.get(modules[0], {}).get(INPUTS)
         codes, steps = _codes(torch.cat([weights[module] for module in modules]), moment if inputs is None else
@@ -158,16 +205,23 @@ def _of_block(block: Block, schemes: Mapping[str, Scheme], method: str) -> _Done
         sizes = [len(weights[module]) for module in modules]
         for module, own_codes, own_steps in zip(modules, codes.split(sizes), steps.split(sizes), strict=True):
             done.stored[module] = kind.stored_parts(own_codes, own_steps)
-    for module, scheme in schemes.items():
-        if scheme.calibrated or (method == "smoothquant" and issubclass(scheme.load_layer(), Int8Linear)):
-            done.errors[module] = _errors(block, module, scheme.load_layer(), done)
-    return done
+    measured = [module for module, scheme in schemes.items() if scheme.calibrated or (
+        method == "smoothquant" and issubclass(scheme.load_layer(), Int8Linear))]
+    if measured:
+        block.inputs()  # on every process, also on one without a share
+    own = {module: _errors(block, module, schemes[module].load_layer(), done) for place, module in enumerate(measured)
+           if owners.get(module, place % world.size) == world.rank}
+    every = {module: error for errors in world.gather(own) for module, error in errors.items()}
+    done.errors |= {module: every[module] for module in measured}
+    done.stored |= exchanged(done.stored, {module: schemes[module].stored(*weights[module].shape) for module in owners}, owners,
+                             world)
 
 
-def _scaled(block: Block, schemes: Mapping[str, Scheme], method: str, done: _Done) -> dict[str, Float32[Tensor, "out in"]]:
+def _scaled(block: Block, groups: Sequence[ScalableInputs], schemes: Mapping[str, Scheme],
+            done: _Done) -> dict[str, Float32[Tensor, "out in"]]:
     """The layers' float weights, scaled where the method scales and scales help."""
     weights = {block.inner(module): layer.weight.detach().float() for module, layer in block.layers.items()}
-    for group in scalable_inputs(block) if method in SCALES_INPUTS else []:
+    for group in groups:
         readers = [f"{block.prefix}{name}" for name in group.readers]
         scales = _best_scales(group, torch.cat([weights[name] for name in group.readers]), block.inputs()[readers[0]],
                               [schemes[module] for module in readers])

@@ -1,7 +1,7 @@
 """A scheme for each layer, chosen by what it costs: the model is to say what its float form says, within a size.
 
-    units = units_of(layers)                                                # layers that servers join have one scheme
-    costs = unit_costs(model, layers.linear, units, options, taught)        # [units, options], nats per target token
+    units = units_of(layers)                                         # layers that servers join have one scheme
+    costs = unit_costs(model, layers, units, options, taught)        # [units, options], nats per target token
     chosen = cheapest(sizes, costs, room)                                   # an option for each unit
 
 Cost of an option is the divergence of the model with only this unit rounded so, to the nearest, from the float model on
@@ -13,8 +13,9 @@ not fit leaves free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, pairwise
 
 import torch
 from torch import nn
@@ -23,7 +24,8 @@ from model_ops.objectives.row_divergences import mean_divergence, row_divergence
 from model_ops.quantization.block_layers import BlockLayers
 from model_ops.quantization.fused_layers import fused_layers
 from model_ops.quantization.scheme import Scheme
-from model_ops.quantization.straight_through import compute_rounded
+from model_ops.quantization.separate_experts import EACH, PARTS, separated
+from model_ops.quantization.straight_through import compute_rounded, served_layer
 from model_ops.tensor_files import TORCH_NAMES
 from model_ops.training.documents import Document
 
@@ -32,8 +34,9 @@ Unit = list[str]
 
 
 def units_of(layers: BlockLayers) -> list[Unit]:
-    """The Linear layers in groups that servers join."""
-    return fused_layers(layers.linear)
+    """The layers in groups that servers join, and all experts of a module: servers compute these in one product, and vLLM
+    refuses experts of several schemes (compressed_tensors_moe.py)."""
+    return [*fused_layers(layers.linear), *(list(chain(*experts)) for experts in layers.experts.values())]
 
 
 def stored_bytes(shape: tuple[int, int], scheme: Scheme | None) -> int:
@@ -50,18 +53,19 @@ def stored_bytes(shape: tuple[int, int], scheme: Scheme | None) -> int:
 
 
 @torch.no_grad()
-def unit_costs(model: nn.Module, linear: Mapping[str, str], units: Sequence[Unit], options: Sequence[Scheme | None],
+def unit_costs(model: nn.Module, layers: BlockLayers, units: Sequence[Unit], options: Sequence[Scheme | None],
                taught: Sequence[Document], after_unit: Callable[[int, int], None] | None = None,
                known: dict[str, list[float]] | None = None) -> list[list[float]]:
     """Divergence in nats per target token of each unit with each option alone; 0 for None, which leaves it as it is.
 
-    linear: layer in the checkpoint -> module. taught: documents with the float model's cached distributions. known: costs by
+    taught: documents with the float model's cached distributions. known: costs by
     the name of a unit's first layer, of a run that was stopped; new ones are added. after_unit(units done, units in all).
     """
     known = {} if known is None else known
+    modules = layers.modules
     for done, unit in enumerate(units, start=1):
         if unit[0] not in known:
-            known[unit[0]] = [_cost(model, [linear[layer] for layer in unit], option, taught) for option in options]
+            known[unit[0]] = [_cost(model, [modules[layer] for layer in unit], option, taught) for option in options]
         if after_unit is not None:
             after_unit(done, len(units))
     return [known[unit[0]] for unit in units]
@@ -70,14 +74,28 @@ def unit_costs(model: nn.Module, linear: Mapping[str, str], units: Sequence[Unit
 def _cost(model: nn.Module, modules: Sequence[str], scheme: Scheme | None, taught: Sequence[Document]) -> float:
     if scheme is None:
         return 0.0
+    if any(EACH in name for name in modules):
+        with _rounded_experts(model, modules[0].partition(EACH)[0], scheme):
+            return mean_divergence(row_divergences(model, taught))
     before = {name: model.get_submodule(name) for name in modules}
     compute_rounded(model, modules, scheme)
     try:
         return mean_divergence(row_divergences(model, taught))
     finally:
         for name, module in before.items():
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, module)
+            model.set_submodule(name, module)
+
+
+@contextmanager
+def _rounded_experts(model: nn.Module, mixture: str, scheme: Scheme) -> Iterator[None]:
+    """All experts of a module as the scheme's own layers, which round once for all rows."""
+    with separated(model, [mixture]) as mixtures:
+        for expert in mixtures[mixture].each:
+            for part in PARTS:
+                weight = getattr(expert, part).weight
+                stored = scheme.load_layer().encode(weight.float())
+                setattr(expert, part, served_layer(scheme, stored, tuple(weight.shape), None, weight.dtype))
+        yield
 
 
 def cheapest(sizes: Sequence[Sequence[int]], costs: Sequence[Sequence[float]], room: int) -> list[int] | None:

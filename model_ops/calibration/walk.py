@@ -4,12 +4,13 @@
         for name, read in block.inputs().items():       # E[x x^T] of the layer's inputs, their range, a sample
             block.replace(name, quantized_weight)       # what later blocks will read
 
-    show(model, batches, [ranges])                      # runs all blocks as they are, under watches
+    show(model, batches, layers, [ranges])              # runs all blocks as they are, under watches
 
 Only hidden states of one block boundary are kept, in main memory, second moments of one block, and the weights of one block
 (`model_ops.models.blockwise`). Layers that read the same tensor (q, k and v; gate and up) share one moment. A block runs twice:
 as it was, to see what its layers read, and with its new weights, so that the next block is calibrated on what it will really
-read (GPTQ's code; llm-compressor's "sequential" pipeline).
+read (GPTQ's code; llm-compressor's "sequential" pipeline). What a mixture of experts reads is kept as it is, with the router's
+choice (`Block.routed`): `model_ops.calibration.expert_inputs` shows it to one expert after another.
 
 On several processes each has a share of the batches; what layers read is summed over all of them, so that every process sees
 the same.
@@ -28,11 +29,12 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from model_ops.batch import Batch
-from model_ops.calibration.layer_inputs import SAMPLED_ROWS, AllSeen, Inputs, WatchedInputs
+from model_ops.calibration.layer_inputs import SAMPLED_ROWS, AllSeen, Chosen, Inputs, Routed, WatchedInputs
 from model_ops.errors import ModelError
 from model_ops.models.blockwise import BlockwiseModel
 from model_ops.models.bypass import bypassed
 from model_ops.parallel.world import World
+from model_ops.quantization.separate_experts import EACH, SeparateExperts, separated
 
 HOST = torch.device("cpu")
 
@@ -48,9 +50,10 @@ class Run:
 
 @dataclass
 class Block:
-    """One block of the walk. index: its number. layers: its Linear modules by their names in the model. runs: of this process,
-    `batches` on all. trial: the shortest run of all, the same on every process. prefix: what names of layers begin with.
-    with_moments: whether second moments of what layers read are added up. watches: put hooks on the block while it advances."""
+    """One block of the walk. index: its number. layers: its Linear modules by their names in the model, without those of
+    experts. runs: of this process, `batches` on all. trial: the shortest run of all, the same on every process. prefix: what
+    names of layers begin with. with_moments: whether second moments of what layers read are added up. watches: put hooks on the
+    block while it advances. mixtures: its modules with experts to calibrate, by name."""
 
     index: int
     module: nn.Module
@@ -63,7 +66,11 @@ class Block:
     device: torch.device
     with_moments: bool = True
     watches: Sequence[BlockWatch] = ()
+    mixtures: dict[str, SeparateExperts] = field(default_factory=dict)
+    advanced: bool = False
     _inputs: dict[str, Inputs] | None = field(default=None, repr=False)
+    _routed: dict[str, Routed] = field(default_factory=dict, repr=False)
+    _chosen: dict[str, list[Chosen]] = field(default_factory=dict, repr=False)
 
     def inner(self, name: str) -> str:
         """The name of a layer within the block."""
@@ -73,15 +80,25 @@ class Block:
         """What each layer reads; layers that read the same tensor have the same Inputs. Raises ModelError where that is not
         finite. Every process makes this call."""
         if self._inputs is None:
-            watch = WatchedInputs(self.layers, -(-SAMPLED_ROWS // max(1, self.batches)), self.with_moments,
+            watch = WatchedInputs(self.layers, self.mixtures, -(-SAMPLED_ROWS // max(1, self.batches)), self.with_moments,
                                   [run.place for run in self.runs], self.world)
             with watch:
                 for run in self.runs:
                     with suppress(AllSeen):
                         self.output(run)
                     watch.next_run()
-            self._inputs = watch.found()
+            self._inputs, self._routed, self._chosen = watch.found(), watch.routed, watch.chosen()
         return self._inputs
+
+    def routed(self, mixture: str) -> Routed:
+        """What a module with experts reads in the runs of this process, in main memory."""
+        self.inputs()
+        return self._routed[mixture]
+
+    def chosen(self, mixture: str) -> list[Chosen]:
+        """What the router of a module with experts chose in the runs of all processes."""
+        self.inputs()
+        return self._chosen[mixture]
 
     def replace(self, name: str, weight: Float[Tensor, "out in"]) -> None:
         """Gives a layer the weight that it will be served with."""
@@ -94,7 +111,8 @@ class Block:
         return found[0] if isinstance(found, tuple) else found
 
     def advance(self) -> None:
-        """Runs the block with its present weights: its outputs are the next block's hidden states."""
+        """Runs the block with its present weights: its outputs are the next block's hidden states. The walk does so, unless its
+        caller has."""
         if not any(run is self.trial for run in self.runs):
             self.trial.hidden = self.output(self.trial).to(HOST)
         hooks = [hook for watch in self.watches for hook in watch(self)]
@@ -104,7 +122,7 @@ class Block:
         finally:
             for hook in hooks:
                 hook.remove()
-        self._inputs = None
+        self._inputs, self._routed, self._chosen, self.advanced = None, {}, {}, True
 
 
 BlockWatch = Callable[[Block], list[RemovableHandle]]
@@ -115,7 +133,8 @@ BlockWatch = Callable[[Block], list[RemovableHandle]]
 def walk(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], layers: Collection[str], with_moments: bool = True,
          watches: Sequence[BlockWatch] = (), world: World | None = None) -> Iterator[Block]:
     """The model's blocks in order. After each the caller has replaced what it wants to, and the walk goes on with the outputs;
-    nothing but watches reads those of the last one.
+    nothing but watches reads those of the last one. layers: names of Linear modules, and of experts' layers as
+    `BlockLayers.modules` gives them; a block's experts are separate while the caller has it.
 
     The model must be loaded with attention="packed"; its weights change. batches: of all processes. Raises ModelError for
     fewer batches than processes, and for weights that are not finite.
@@ -136,19 +155,26 @@ def walk(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], laye
             _refuse_not_finite(module, start)
             linear = {f"{start}{name}": layer for name, layer in module.named_modules()
                       if isinstance(layer, nn.Linear) and f"{start}{name}" in layers}
-            block = Block(index, module, linear, own, trial, start, len(batches), world, model.device, with_moments, watches)
-            yield block
-            if watches or index + 1 < len(model.blocks):
+            fused = dict.fromkeys(name.partition(EACH)[0] for name in layers if name.startswith(start) and EACH in name)
+            with separated(model.module, fused) as mixtures:
+                block = Block(index, module, linear, own, trial, start, len(batches), world, model.device, with_moments,
+                              watches, mixtures)
+                yield block
+            if not block.advanced and (watches or index + 1 < len(model.blocks)):
                 block.advance()
 
 
-def show(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], watches: Sequence[BlockWatch],
-         world: World | None = None, after_block: Callable[[int, int], None] | None = None) -> None:
-    """Runs all blocks as they are, under watches. after_block(blocks done, blocks in all)."""
+@torch.no_grad()
+def show(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], layers: Collection[str],
+         watches: Sequence[BlockWatch], world: World | None = None,
+         after_block: Callable[[int, int], None] | None = None) -> None:
+    """Runs all blocks as they are, under watches, which find the experts among `layers` separate. after_block(blocks done,
+    blocks in all)."""
     model = BlockwiseModel.of(model)
-    for block in walk(model, batches, (), False, watches, world):
-        if after_block is not None and block.index:
-            after_block(block.index, len(model.blocks))
+    for block in walk(model, batches, layers, False, watches, world):
+        block.advance()
+        if after_block is not None:
+            after_block(block.index + 1, len(model.blocks))
 
 
 def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> Run:

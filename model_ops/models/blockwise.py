@@ -106,7 +106,7 @@ def load_blockwise(directory: Path, dtype: torch.dtype, device: torch.device) ->
                            for name, header in headers.items()}, dtype, torch.device("meta"))
     model.mark_tied_weights_as_initialized(report)
     tied = set(model.all_tied_weights_keys)
-    if report.missing_keys & set(model.all_tied_weights_keys.values()):  # stored under the name of the tensor that is tied to it
+    if report.missing_keys & set(model.all_tied_weights_keys.values()):  # stored under the name of a tensor tied to them
         return BlockwiseModel(load_model(directory, dtype, device=device).requires_grad_(False), device)
     report.missing_keys -= tied
     model._adjust_missing_and_unexpected_keys(report)

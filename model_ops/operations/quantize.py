@@ -3,21 +3,24 @@
     python -m model_ops.worker job.json      # {"operation": "quantize", "inputs": {"model": DIR}, "output": DIR, ...}
 
 The scheme (`model_ops.quantization`) encodes one weight at a time, so memory holds one tensor, not the model. With any method
-but rtn the model is loaded first, and the codes of its Linear layers are chosen block by block for what they read in
-calibration rows (`model_ops.calibration`); AWQ and SmoothQuant change norms and biases, too. With `distil` its matrices are
+but rtn the codes of its Linear layers are chosen for what they read in calibration rows (`model_ops.calibration`), while memory
+holds one block at a time; AWQ and SmoothQuant change norms and biases, too. Under torchrun (settings.mesh) processes share the
+rows and the matrices of a block, and the first one writes the directory. With `distil` its matrices are
 trained first, to say rounded what the float model says (`model_ops.calibration.distil_rounding`). Every Linear layer of the
-blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`), these
-always to the nearest. Embeddings, routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors
-library writes what config.json says of it; routers and what else stays float are on its list of exceptions.
+blocks is encoded, and every expert that is stored as matrices of its own (`model_ops.quantization.block_layers`). Embeddings,
+routers and lm_head stay as they are; tied embeddings stay tied. The compressed-tensors library writes what config.json says of
+it; routers and what else stays float are on its list of exceptions.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
+import re
 import shutil
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,20 +30,23 @@ from torch import Tensor
 
 from model_ops.atomic_files import renamed_when_complete
 from model_ops.calibration.auto_schemes import AutoPlan
-from model_ops.calibration.cache_scales import cache_scales
+from model_ops.calibration.cache_scales import CacheRanges
 from model_ops.calibration.calibrated_weights import Calibrated, calibrated_weights
 from model_ops.calibration.distil_rounding import distil_rounding
-from model_ops.calibration.input_ranges import input_ranges
+from model_ops.calibration.input_ranges import InputRanges
 from model_ops.calibration.rows import calibration_documents
+from model_ops.calibration.walk import show
 from model_ops.errors import ModelError
 from model_ops.families.table import PACKED
 from model_ops.job import Job
+from model_ops.models.blockwise import load_blockwise
 from model_ops.models.gguf_file import FILE as GGUF_FILE
 from model_ops.models.gguf_file import check_gguf, write_gguf
 from model_ops.models.model_directory import load_model, training_device
 from model_ops.models.mtp_tensors import unquantized_layer
 from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
-from model_ops.progress import Progress
+from model_ops.parallel.world import World
+from model_ops.progress import Progress, Stopped
 from model_ops.quantization.block_layers import BlockLayers, block_layers, model_of_config
 from model_ops.quantization.compressed_tensors_config import announce
 from model_ops.quantization.fused_layers import fused_layers
@@ -73,10 +79,13 @@ class Measured:
 def run(job: Job, progress: Progress) -> dict[str, Any]:
     """Quantize inputs["model"] into job.output; metrics: bytes before and after, tensors quantized, largest error."""
     settings = job.settings_as(QuantizeSettings)
-    source = job.inputs["model"]
+    world, source = World.start(settings.mesh), job.inputs["model"]
     if settings.gguf:
         check_gguf(source)
-    measured, told = calibrate(job, settings, progress) if settings.calibrates else (Measured(SCHEMES[settings.scheme]), {})
+    measured, told = (calibrate(job, settings, progress, world) if settings.calibrates
+                      else (Measured(SCHEMES[settings.scheme]), {}))
+    if not world.leads:
+        return told
     if settings.distil.enabled:
         config, headers, layers = _read(source)
         _output_layout(source, headers, layers, of_each_layer(measured.scheme, layers), config["model_type"])
@@ -89,7 +98,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     return told
 
 
-def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple[Measured, dict[str, Any]]:
+def calibrate(job: Job, settings: QuantizeSettings, progress: Progress,
+              world: World) -> tuple[Measured, dict[str, Any]]:
     """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if the directory cannot
     be quantized or no row can calibrate."""
     source = job.inputs["model"]
@@ -104,39 +114,44 @@ def calibrate(job: Job, settings: QuantizeSettings, progress: Progress) -> tuple
     if "dataset" not in job.inputs:
         raise ModelError("methods other than rtn, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give "
                          "one, or set quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
-    if scheme is not None and scheme.input_scale and layers.experts:
-        raise ModelError(f"{source} has experts, and what they read is not measured here for scheme {scheme.name}: choose "
-                         "nvfp4a16")
-    cached = cache_layers(layers.matrices) if settings.kv_cache else []
+    if settings.kv_cache:
+        cache_layers(layers.matrices)
     documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
                                       settings.seed, job.inputs.get("served"))
-    model = load_model(source, dtype=calibration_dtype(headers)).requires_grad_(False)
     # a family that carries a state along a row is shown one conversation at a time
-    batch_tokens = MICRO_BATCH_TOKENS if config["model_type"] in PACKED else 1
+    batches = to_batches(documents, MICRO_BATCH_TOKENS if config["model_type"] in PACKED else 1)
+    told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
+    dtype, work = calibration_dtype(headers), job.output / ".work"
+    if plan is not None:
+        whole = load_model(source, dtype=dtype, device=world.device).requires_grad_(False)
+        scheme, numbers = plan.choose(whole, documents, work / "auto", progress)
+        told |= numbers
+        del whole
+
+    def stop_if_requested() -> None:
+        if world.greatest([float(progress.stop_requested)])[0]:  # all processes stop at the same place
+            raise Stopped
 
     def after_block(done: int, total: int) -> None:
         progress.report("calibrate", done, total, "blocks")
-        progress.stop_if_requested()
+        stop_if_requested()
 
-    batches = [batch.to(next(model.parameters()).device) for batch in to_batches(documents, batch_tokens)]
-    inputs = input_ranges(model, layers.linear, batches) if scheme is not None and scheme.input_scale else None
-    told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
-    work = job.output / ".work"
-    if plan is not None:
-        scheme, numbers = plan.choose(model, documents, work / "auto", progress)
-        told |= numbers
-    found = None
+    model = load_blockwise(source, dtype, world.device)
+    # with the new weights, since scales of inputs change the range of values
+    cache = CacheRanges(cache_layers(layers.matrices)) if settings.kv_cache else None
+    inputs = InputRanges(layers, len(batches)) if plan is None and scheme.input_scale else None
+    watches, found = [each for each in (cache, inputs) if each is not None], None
     if settings.method != "rtn":
         found = calibrated_weights(model, layers, of_each_layer(scheme, layers), batches, work / "blocks", settings.method,
-                                   after_block)
+                                   after_block, stop_if_requested, watches, world)
         if found.errors:
             worst = max(found.errors, key=lambda error: error.calibrated)
             told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
                      "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
                      "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
-    # last: scales of inputs change the range of values
-    cache = cache_scales(model, cached, batches) if cached else None
-    return Measured(scheme, found, cache, inputs), told
+    elif watches:
+        show(model, batches, layers.modules.values() if inputs else (), watches, world, after_block)
+    return Measured(scheme, found, cache and cache.scales(world), inputs and inputs.found(world)), told
 
 
 def calibration_dtype(headers: dict[str, TensorHeader]) -> torch.dtype:
@@ -173,17 +188,23 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
         written = write_stream(temporary, layout, itertools.chain(encoded, (
             (name, struct.pack("<f", scale)) for name, scale in scales.items())))
     (output / "config.json").write_text(json.dumps(config, indent=2))
-    ignored = ["lm_head", *layers.kept, *(layer for layer in layers.matrices if layer not in schemes),
-               *([unquantized_layer(config)] if mtp_layer else [])]
+    ignored = [*_ignored(schemes, layers), *([unquantized_layer(config)] if mtp_layer else [])]
     announce(_targets(schemes, layers), output, ignored, bool(scales))
     before = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     return {
         "bytes_before": before,
         "bytes_after": written,
         "size_share": written / before,
+        "float_share": float_share(headers, schemes),
         "tensors_quantized": len(errors),
         "largest_relative_error": max(errors, default=0.0),
     }
+
+
+def float_share(headers: Mapping[str, TensorHeader], schemes: Schemes) -> float:
+    """Share of a model's values that stay float: embeddings, routers, experts that are stored as one weight."""
+    values = {name: math.prod(header.shape) for name, header in headers.items()}
+    return sum(count for name, count in values.items() if _layer(name) not in schemes) / sum(values.values())
 
 
 def of_each_layer(scheme: Scheme | Schemes, layers: BlockLayers) -> Schemes:
@@ -197,7 +218,27 @@ def _targets(schemes: Schemes, layers: BlockLayers) -> dict[Scheme, list[str]]:
     for layer in layers.matrices:
         if layer in schemes:
             groups.setdefault(schemes[layer], []).append(layer)
-    return groups if len(groups) > 1 else {scheme: ["Linear"] for scheme in groups}
+    return ({scheme: ["Linear"] for scheme in groups} if len(groups) < 2 else
+            {scheme: _named(found, layers) for scheme, found in groups.items()})
+
+
+def _named(found: Sequence[str], layers: BlockLayers) -> list[str]:
+    """Layers by name; all experts of a module as one pattern, which is 384 names of a block with 128 experts."""
+    names = dict.fromkeys(found)
+    for experts in layers.experts.values():
+        own = list(itertools.chain(*experts))
+        if all(layer in names for layer in own):
+            for layer in own:
+                del names[layer]
+            names[f"re:{re.escape(own[0].partition('.experts.')[0])}\\.experts\\..*"] = None
+    return list(names)
+
+
+def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
+    """What is not quantized, by the names of checkpoints; experts that a checkpoint stores as one weight also as servers name
+    them, one by one."""
+    return ["lm_head", *layers.kept, *_named([layer for layer in layers.matrices if layer not in schemes], layers),
+            *(f"re:{re.escape(module)}\\..*" for module in layers.kept_experts)]
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, TensorHeader], BlockLayers]:

@@ -5,7 +5,7 @@
 
 Every Linear layer of a block is quantized, and every expert that checkpoints store as matrices of its own (transformers
 fuses them while loading). Routers stay float, because their outputs decide which experts compute; so do experts that a
-checkpoint stores as one weight (gpt-oss), head, embeddings, norms and convolutions.
+checkpoint stores as one weight (gpt-oss, Granite), head, embeddings, norms and convolutions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from model_ops.errors import ModelError
 from model_ops.families.routers import ROUTERS
+from model_ops.quantization.separate_experts import EACH, PARTS
 
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)$")
 """A layer of one expert in a checkpoint: module, number of the expert, name."""
@@ -33,7 +34,8 @@ class BlockLayers:
 
     tensors: shape of every tensor in a float checkpoint. linear: layer in the checkpoint -> module. experts: module with fused
     experts -> its layers in the checkpoint, as [(gate, up, down)] by expert. renamed: other tensors whose names in checkpoint
-    and model differ. kept: matrices of blocks that stay float, by layer or module.
+    and model differ. kept: matrices of blocks that stay float, by layer or module. kept_experts: modules with fused experts
+    that stay float.
     """
 
     matrices: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -42,6 +44,15 @@ class BlockLayers:
     experts: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
+    kept_experts: list[str] = field(default_factory=list)
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """Layer in the checkpoint -> module, of all layers that are quantized; those of experts are named as in
+        `SeparateExperts`."""
+        of_experts = {layer: f"{module}{EACH}{number}.{part}" for module, experts in self.experts.items()
+                      for number, layers in enumerate(experts) for part, layer in zip(PARTS, layers, strict=True)}
+        return {**self.linear, **of_experts}
 
 
 def model_of_config(config: Mapping[str, Any]) -> PreTrainedModel:
@@ -61,9 +72,12 @@ def block_layers(model: PreTrainedModel) -> BlockLayers:
     state = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
     found = BlockLayers(tensors={name: tuple(value.shape) for name, value in _in_checkpoint(model, state).items()})
     linear = {name for name, module in model.named_modules() if ".layers." in name and isinstance(module, nn.Linear)
-              and name.rpartition(".")[2] not in ROUTERS}
+              and not set(ROUTERS) & set(name.split("."))}
+    separate = _stored_one_by_one(model, state)
     for name, value in state.items():
         module, _, last = name.rpartition(".")
+        if module in separate:
+            continue  # followed below
         stored = [name] if name in found.tensors else list(_in_checkpoint(model, {name: value}))
         if ".layers." not in name:
             _follow(found, name, stored)
@@ -72,19 +86,29 @@ def block_layers(model: PreTrainedModel) -> BlockLayers:
             layer = layer.removesuffix(".weight")
             found.linear[layer] = module
             found.matrices[layer] = tuple(value.shape)
-        elif value.ndim == 3 and module.endswith("experts") and name not in found.tensors:
-            continue  # stored expert by expert, followed below
         else:
             (kept,) = _follow(found, name, stored)
             if value.ndim > 1 and not last.endswith("bias"):
                 found.kept.append(kept.removesuffix(".weight") if kept.endswith(".weight") else kept.rpartition(".")[0])
+            if value.ndim == 3 and module.endswith("experts") and module not in found.kept_experts:
+                found.kept_experts.append(module)
     for layer in found.tensors:
         if match := EXPERT.match(layer.removesuffix(".weight")):
             found.matrices[match.group()] = found.tensors[layer]
-    for module in {name.rpartition(".")[0] for name, value in state.items() if value.ndim == 3 and name not in found.tensors}:
+    for module in separate:
         found.experts[module] = _experts(model, module, state)
     found.kept[:] = sorted(set(found.kept))
     return found
+
+
+def _stored_one_by_one(model: PreTrainedModel, state: dict[str, Tensor]) -> list[str]:
+    """Modules with fused experts that checkpoints store as matrices of each expert."""
+    fused: dict[str, dict[str, Tensor]] = {}
+    for name, value in state.items():
+        if value.ndim == 3 and name.rpartition(".")[0].endswith("experts"):
+            fused.setdefault(name.rpartition(".")[0], {})[name] = value
+    return [module for module, own in fused.items()
+            if any(EXPERT.match(name.removesuffix(".weight")) for name in _in_checkpoint(model, own))]
 
 
 def _follow(found: BlockLayers, name: str, stored: list[str]) -> list[str]:
@@ -98,11 +122,16 @@ def _follow(found: BlockLayers, name: str, stored: list[str]) -> list[str]:
 
 def _experts(model: PreTrainedModel, module: str, state: dict[str, Tensor]) -> list[tuple[str, str, str]]:
     """Names in the checkpoint of (gate, up, down) by expert."""
+    fused = model.get_submodule(module)
+    gated = getattr(type(fused), "_apply_gate", None)
+    if gated is None or gated.__module__.startswith("transformers.models.") or fused.has_post_expert_norm:
+        raise ModelError(f"the experts in {module} combine their projections in a way of their own: they cannot be quantized "
+                         "here")
     own = {name: value for name, value in state.items() if name.rpartition(".")[0] == module}
     by_expert: dict[int, dict[str, str]] = {}
     for tensor in _in_checkpoint(model, own):
         match = EXPERT.match(tensor.removesuffix(".weight"))
-        part = match and PARTS.get(match.group(3))
+        part = match and PART_OF.get(match.group(3))
         if not part:
             raise ModelError(f"the experts in {module} are stored as {tensor}: such a layout cannot be quantized here")
         by_expert.setdefault(int(match.group(2)), {})[part] = match.group()
@@ -111,7 +140,7 @@ def _experts(model: PreTrainedModel, module: str, state: dict[str, Tensor]) -> l
     return [(parts["gate"], parts["up"], parts["down"]) for _, parts in sorted(by_expert.items())]
 
 
-PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
+PART_OF = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
 """Name of an expert's layer in checkpoints -> what it is (w1, w2, w3: Mixtral)."""
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,9 +16,9 @@ from model_ops.errors import ModelError
 from model_ops.families.loading import attention_with_cache, stays_float32
 from model_ops.quantization.block_layers import BlockLayers, block_layers
 from model_ops.quantization.kv_cache import SCALES, cache_layers, round_cache
-from model_ops.quantization.quantized_experts import QuantizedExpert, QuantizedExperts
 from model_ops.quantization.quantized_linear import QuantizedLinear
 from model_ops.quantization.registry import Quantization, quantization_of
+from model_ops.quantization.separate_experts import Expert, SeparateExperts
 from model_ops.tensor_files import TensorFileError, read_directory
 
 
@@ -97,24 +98,28 @@ def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype
         (out_features, in_features), scheme = found.matrices[name], quantization.scheme_of(name)
         return scheme.load_layer()(in_features, out_features, bias, dtype, scheme.stored(out_features, in_features))
 
+    def float_layer(name: str) -> nn.Linear:
+        out_features, in_features = found.matrices[name]
+        return nn.Linear(in_features, out_features, bias=False, dtype=dtype)
+
     for stored, name in found.linear.items():
         if quantization.covers(stored):
             layers[name] = layer_of(stored, model.get_submodule(name).bias is not None)
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, layers[name])
             names[stored] = name
+    modules = found.modules
     for name, experts in found.experts.items():
         covered = {quantization.covers(layer) for parts in experts for layer in parts}
-        if covered != {True}:
+        if len(covered) > 1:
             raise ModelError(f"{directory}: the experts in {name} are not all quantized, which cannot be loaded here: quantize "
                              "the model again")
-        parent, _, child = name.rpartition(".")
-        made = [QuantizedExpert(*(layer_of(layer, False) for layer in parts)) for parts in experts]
-        setattr(model.get_submodule(parent), child, QuantizedExperts(made, model.get_submodule(name).act_fn))
-        for number, parts in enumerate(experts):
-            for part, stored in zip(("gate", "up", "down"), parts, strict=True):
-                names[stored] = f"{name}.each.{number}.{part}"
-                layers[names[stored]] = model.get_submodule(names[stored])
+        make = partial(layer_of, bias=False) if covered == {True} else float_layer
+        made = [Expert(*(make(layer) for layer in parts)) for parts in experts]
+        model.set_submodule(name, SeparateExperts(made, model.get_submodule(name).act_fn))
+        names |= {layer: modules[layer] for parts in experts for layer in parts}
+        if covered == {True}:
+            layers |= {modules[layer]: model.get_submodule(modules[layer]) for parts in experts for layer in parts}
     return layers, names
 
 

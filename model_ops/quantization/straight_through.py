@@ -9,7 +9,7 @@ the inputs is that of the rounded weights, the gradient by the weights that of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -40,18 +40,20 @@ class RoundedLinear(nn.Linear):
         if self.scheme.activations is None:
             return output
         with torch.no_grad():
-            change = self._served(stored, output.dtype)(hidden.to(output.dtype)) - output
+            layer = served_layer(self.scheme, stored, (self.out_features, self.in_features), self.bias, output.dtype)
+            change = layer(hidden.to(output.dtype)) - output
         return output + change
 
-    def _served(self, stored: dict[str, Tensor], dtype: torch.dtype) -> QuantizedLinear:
-        """The scheme's layer with these tensors."""
-        layout = self.scheme.stored(self.out_features, self.in_features)
-        with torch.device("meta"):
-            layer = self.kind(self.in_features, self.out_features, self.bias is not None, dtype, layout)
-        for part, tensor in stored.items():
-            setattr(layer, part, tensor)
-        layer.bias = None if self.bias is None else self.bias.to(dtype)
-        return layer
+
+def served_layer(scheme: Scheme, stored: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None,
+                 dtype: torch.dtype) -> QuantizedLinear:
+    """The scheme's own layer with these tensors. shape: (out_features, in_features). dtype: of the bias."""
+    with torch.device("meta"):
+        layer = scheme.load_layer()(shape[1], shape[0], bias is not None, dtype, scheme.stored(*shape))
+    for part, tensor in stored.items():
+        setattr(layer, part, tensor)
+    layer.bias = None if bias is None else bias.to(dtype)
+    return layer
 
 
 def compute_rounded(model: nn.Module, modules: Iterable[str], scheme: Scheme) -> dict[str, RoundedLinear]:

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from model_ops.quantization.int8_linear import Int8Linear
-from model_ops.quantization.quantized_experts import QuantizedExpert, QuantizedExperts
 from model_ops.quantization.schemes.w8a8 import W8A8
+from model_ops.quantization.separate_experts import Expert, SeparateExperts
 
 HIDDEN, WIDTH, EXPERTS = 16, 24, 5
 
@@ -21,7 +21,7 @@ def layer(out_features, in_features):
 @pytest.mark.parametrize("tokens", [1, 40])
 def test_each_token_gets_the_weighted_sum_of_its_experts(monkeypatch, tokens):
     torch.manual_seed(0)
-    experts = QuantizedExperts([QuantizedExpert(layer(WIDTH, HIDDEN), layer(WIDTH, HIDDEN), layer(HIDDEN, WIDTH))
+    experts = SeparateExperts([Expert(layer(WIDTH, HIDDEN), layer(WIDTH, HIDDEN), layer(HIDDEN, WIDTH))
                                 for _ in range(EXPERTS)], nn.SiLU())
     hidden, weights = torch.randn(tokens, HIDDEN), torch.rand(tokens, 2)
     chosen = torch.stack([torch.randperm(EXPERTS - 1)[:2] for _ in range(tokens)])  # nobody chooses the last one

@@ -1,0 +1,120 @@
+"""What every expert of a mixture reads on calibration rows, one expert after another.
+
+    for expert in experts_of(block):               # a Block with the layers of one expert: gate, up, down
+        expert.inputs()
+
+An expert reads the tokens that the router sends to it, which are what it computes with when it is served. Routers send few
+tokens, or none, to some experts on a few hundred rows, and the moment of fewer tokens than inputs says nothing of most
+directions. So an expert with fewer than `TOKENS_PER_INPUT` tokens for each of its inputs is shown other tokens as well, evenly
+spread over all of them, until it has as many. What goes on to the next block is what the router chose. (llm-compressor's
+`moe_calibrate_all_experts` shows every token to every expert.)
+
+Memory holds what the mixture reads, as many values as the hidden states of the walk, and the moments of one expert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from model_ops.calibration.layer_inputs import SAMPLED_ROWS, Inputs, add_products, largest_of_all, moment
+from model_ops.calibration.walk import Block
+from model_ops.parallel.world import World
+from model_ops.quantization.separate_experts import EACH, PARTS, SeparateExperts
+
+TOKENS_PER_INPUT = 4
+"""Fewest tokens for each input of an expert."""
+ROWS_AT_ONCE = 4_096
+"""Tokens whose products are summed in their own dtype."""
+
+
+@dataclass
+class ExpertBlock(Block):
+    """One expert as a block of its own that is not run. mixture, number: which one of the parent's."""
+
+    parent: Block | None = None
+    mixture: str = ""
+    number: int = 0
+
+    def inputs(self) -> dict[str, Inputs]:
+        if self._inputs is None:
+            self._inputs = self._found()
+        return self._inputs
+
+    def _found(self) -> dict[str, Inputs]:
+        mixture, read = self.parent.mixtures[self.mixture], self.parent.routed(self.mixture)
+        chosen = self.parent.chosen(self.mixture)
+        shown = tokens_shown(torch.cat([each.experts for each in chosen]), self.number, fewest_tokens(mixture))
+        count, seen = int(shown.sum()), 0
+        gate, up, down = (f"{self.prefix}{part}" for part in PARTS)
+        outer, inner = (_Sums(self.layers[layer], count, self.with_moments) for layer in (gate, down))
+        for run, mask in zip(chosen, shown.split([len(each.experts) for each in chosen]), strict=True):
+            if run.rank == self.world.rank:
+                self._add(outer, inner, read[run.number][0][mask], seen)
+            seen += int(mask.sum())
+        of_hidden = outer.inputs(gate, self.world)
+        return {gate: of_hidden, up: of_hidden, down: inner.inputs(down, self.world)}
+
+    def _add(self, outer: _Sums, inner: _Sums, hidden: Tensor, before: int) -> None:
+        for rows in hidden.split(ROWS_AT_ONCE):
+            if len(rows):
+                rows = rows.to(self.device)
+                outer.add(rows, before)
+                inner.add(self.parent.mixtures[self.mixture].inner(self.number, rows), before)
+            before += len(rows)
+
+
+def experts_of(block: Block) -> Iterator[ExpertBlock]:
+    """The experts of a block's mixtures, each with its layers by their names in the model."""
+    for name, mixture in block.mixtures.items():
+        for number, expert in enumerate(mixture.each):
+            prefix = f"{name}{EACH}{number}."
+            layers = {f"{prefix}{part}": getattr(expert, part) for part in PARTS}
+            yield ExpertBlock(block.index, expert, layers, (), block.trial, prefix, block.batches, block.world, block.device,
+                              block.with_moments, parent=block, mixture=name, number=number)
+
+
+def fewest_tokens(mixture: SeparateExperts) -> int:
+    """Tokens that each expert is shown at least, where there are as many."""
+    return TOKENS_PER_INPUT * max(mixture.each[0].gate.in_features, mixture.each[0].down.in_features)
+
+
+def tokens_shown(chosen: Int[Tensor, "tokens top_k"], expert: int, fewest: int) -> Bool[Tensor, " tokens"]:
+    """The tokens that an expert is shown: those that the router sends to it, and evenly spread others up to `fewest`."""
+    shown = (chosen == expert).any(-1)
+    others = (~shown).nonzero()[:, 0]
+    more = min(fewest - int(shown.sum()), len(others))
+    if more > 0:
+        shown[others[torch.linspace(0, len(others) - 1, more, device=others.device).long()]] = True
+    return shown
+
+
+class _Sums:
+    """Second moments and ranges of the `count` rows of all processes that a layer reads, and evenly spread ones of them."""
+
+    def __init__(self, layer: nn.Linear, count: int, with_moments: bool):
+        self.layer, self.count, self.stride = layer, count, -(-count // SAMPLED_ROWS)
+        width, device = layer.in_features, layer.weight.device
+        side = width if with_moments else 0
+        self.total = torch.zeros(side, side, dtype=torch.float64, device=device)
+        self.largest = torch.zeros(width, device=device)
+        self.sample = torch.zeros(-(-count // self.stride), width, device=device)
+
+    def add(self, rows: Float[Tensor, "tokens in"], before: int) -> None:
+        """before: rows of all processes that come before these."""
+        torch.maximum(self.largest, rows.abs().amax(0).float(), out=self.largest)
+        kept = rows[-before % self.stride::self.stride]
+        first = -(-before // self.stride)
+        self.sample[first:first + len(kept)] = kept
+        if len(self.total):
+            add_products(self.total, rows)
+
+    def inputs(self, name: str, world: World) -> Inputs:
+        largest = largest_of_all(self.largest, name, world)
+        total, self.total = self.total, self.total[:0]
+        return Inputs(moment(world.total(total), self.count) if len(total) else None, largest,
+                      world.total(self.sample).to(self.layer.weight.dtype))
