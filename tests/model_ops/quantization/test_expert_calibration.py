@@ -132,7 +132,7 @@ def test_inputs_of_experts_are_those_that_the_router_chose(place, tmp_path, monk
     from model_ops.calibration import expert_inputs
 
     monkeypatch.setattr(expert_inputs, "TOKENS_PER_INPUT", 0)
-    walked, layers = blocks_of(place("deepseek_v3", tmp_path / "o"))
+    walked, _ = blocks_of(place("deepseek_v3", tmp_path / "o"))
     block = next(block for block in walked if block.mixtures)
     (name, experts), = block.mixtures.items()
     hidden, chosen = (torch.cat(parts) for parts in zip(*block.routed(name), strict=True))
