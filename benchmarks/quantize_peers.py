@@ -13,8 +13,9 @@ gptq: int4 in groups of 128 by GPTQ on both sides. awq: the same by AWQ. awq_asy
 peer's AWQ example, which stores a zero point, too. w8a8: rounded to the nearest here; SmoothQuant (0.8) and GPTQ there, as in
 its int8 example. rounded: our int4 without calibration.
 
-perplexity_ratio: our perplexity over the peer's. time_ratio, memory_ratio: ours over the peer's, the mean, smallest and
-largest of three runs that take turns (wide: one run). loss: nats a token of the float model and of each directory.
+perplexity_ratio: our perplexity over the peer's. time_ratio, cpu_ratio, memory_ratio: ours over the peer's by the clock, by
+processor seconds (which other work on the machine changes little) and at the peak, the mean, smallest and largest of three
+runs that take turns (wide: one run). loss: nats a token of the float model and of each directory.
 """
 
 from __future__ import annotations
@@ -106,9 +107,10 @@ class Bench:
             found["loss"] |= {f"{side}_{name}": loss for side, loss in losses.items()}
             found[name] = {
                 "perplexity_ratio": round(math.exp(losses["ours"] - losses["theirs"]), 5),
-                "time_ratio": mean_and_range([mine["seconds"] / other["seconds"] for mine, other in pairs]),
-                "memory_ratio": mean_and_range([mine["peak_mb"] / other["peak_mb"] for mine, other in pairs]),
+                **{f"{name}_ratio": mean_and_range([mine[what] / other[what] for mine, other in pairs])
+                   for name, what in (("time", "seconds"), ("cpu", "cpu_seconds"), ("memory", "peak_mb"))},
                 "seconds": [[round(side["seconds"], 1) for side in pair] for pair in pairs],
+                "cpu_seconds": [[round(side["cpu_seconds"], 1) for side in pair] for pair in pairs],
                 "peak_mb": [[round(side["peak_mb"]) for side in pair] for pair in pairs]}
             print(name, found[name], losses, flush=True)
         self.child(ours, "ours-rounded", "w4a16", "rtn")

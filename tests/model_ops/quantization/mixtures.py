@@ -27,7 +27,7 @@ MIXTURES = {
 
 def mixture(family, seed=5, **changes):
     """A random float32 model."""
-    config = AutoConfig.for_model(family, **{**COMMON, **MIXTURES[family], **changes})
+    config = AutoConfig.for_model(family, **{**COMMON, **MIXTURES.get(family, WIDTHS), **changes})
     model = AutoModelForCausalLM.from_config(config, attn_implementation="packed", dtype=torch.float32)
     scatter_weights(model, seed)
     return model.eval()

@@ -10,23 +10,30 @@ from mixtures import MIXTURES, mixture
 from safetensors import safe_open
 from safetensors.torch import load_file
 from tiny_chats import conversation, write_rows
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from model_ops.calibration import calibrated_weights as calibrated
 from model_ops.calibration.expert_inputs import experts_of, tokens_shown
+from model_ops.calibration.mixed_precision import unit_costs, units_of
 from model_ops.calibration.rows import calibration_documents
 from model_ops.calibration.walk import walk
+from model_ops.errors import ModelError
 from model_ops.job import Job
 from model_ops.models.model_directory import load_model, save_model
+from model_ops.models.tiny_families import tiny_model as tiny_family
 from model_ops.models.verify_model import verify_weights
+from model_ops.objectives.row_divergences import mean_divergence, row_divergences
+from model_ops.objectives.teacher_cache import TeacherCache
 from model_ops.operations import quantize
-from model_ops.progress import Progress
+from model_ops.progress import Progress, Stopped
 from model_ops.quantization.block_layers import block_layers
+from model_ops.quantization.fused_layers import fused_layers
 from model_ops.quantization.quantized_model import load_quantized
-from model_ops.quantization.registry import SCHEMES
+from model_ops.quantization.registry import SCHEMES, quantization_of
 from model_ops.quantization.separate_experts import separated
 from model_ops.tensor_files import read_directory
 from model_ops.training.packing import to_batches
+from tests.slow_cases import slow_except
 
 IDS = torch.arange(5, 40)[None]
 
@@ -56,9 +63,9 @@ def batches_of(job):
     return to_batches(documents, 4_096)
 
 
-def blocks_of(job):
-    """The float model's blocks, and its layers."""
-    model = load_model(job.inputs["model"])
+def blocks_of(job, dtype=torch.bfloat16):
+    """The float model's blocks, and its layers. dtype: by default that in which the operation calibrates."""
+    model = load_model(job.inputs["model"], dtype=dtype)
     layers = block_layers(model)
     return walk(model, batches_of(job), layers.modules.values()), layers
 
@@ -132,7 +139,7 @@ def test_inputs_of_experts_are_those_that_the_router_chose(place, tmp_path, monk
     from model_ops.calibration import expert_inputs
 
     monkeypatch.setattr(expert_inputs, "TOKENS_PER_INPUT", 0)
-    walked, _ = blocks_of(place("deepseek_v3", tmp_path / "o"))
+    walked, _ = blocks_of(place("deepseek_v3", tmp_path / "o"), torch.float32)
     block = next(block for block in walked if block.mixtures)
     (name, experts), = block.mixtures.items()
     hidden, chosen = (torch.cat(parts) for parts in zip(*block.routed(name), strict=True))
@@ -148,7 +155,7 @@ def test_inputs_of_experts_are_those_that_the_router_chose(place, tmp_path, monk
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", sorted(MIXTURES))
+@pytest.mark.parametrize("family", slow_except(["deepseek_v3", "mixtral", "qwen2_moe"], sorted(MIXTURES)))
 def test_a_mixture_is_calibrated_and_read_as_servers_read_it(place, tmp_path, family):
     given = place(family, tmp_path / "out")
     told = quantize.run(given, Progress())
@@ -177,3 +184,152 @@ def test_a_mixture_is_calibrated_and_read_as_servers_read_it(place, tmp_path, fa
             ours, plain = (calibrated._error(kind.decode(each), weight, read.moment) for each in (parts, kind.encode(weight)))
             assert ours < plain, module
     read_alike(tmp_path / "out")
+
+
+def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monkeypatch):
+    def made(name, method="awq_gptq"):
+        return place("qwen3_moe", tmp_path / name, {"num_hidden_layers": 3}, method=method)
+
+    quantize.run(made("whole"), Progress())
+
+    class StopsAt(Progress):
+        def report(self, phase, done, total, unit, **numbers):
+            self.stop_requested = phase == "calibrate" and done == 2
+
+    with pytest.raises(Stopped):
+        quantize.run(made("cut"), StopsAt())
+    computed = []
+    own = calibrated._of_block
+    monkeypatch.setattr(calibrated, "_of_block", lambda block, *given: computed.append(block.index) or own(block, *given))
+    quantize.run(made("cut"), Progress())
+    assert computed == [2] * 5, "a block and its four experts"
+    assert (tmp_path / "cut/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("scheme", "method"), [("w4a16_g32", "awq"), ("w8a8", "smoothquant")])
+def test_scales_of_an_expert_s_last_inputs_are_folded_into_its_up_projection(place, tmp_path, scheme, method):
+    given = place("qwen3_moe", tmp_path / "out")
+    model = load_model(given.inputs["model"])
+    for layer in model.model.layers:  # one inner value of each expert is large, and the weights that read it are small
+        width = layer.mlp.experts.down_proj.shape[2]
+        layer.mlp.experts.gate_up_proj.data[:, width + 3] *= 60
+        layer.mlp.experts.down_proj.data[:, :, 3] /= 60
+    layers = block_layers(model)
+    found = calibrated.calibrated_weights(model, layers, dict.fromkeys(layers.matrices, SCHEMES[scheme]), batches_of(given),
+                                          tmp_path / "blocks", method)
+    errors = {error.layer: error for error in found.errors}
+    for _, up, down in layers.experts["model.layers.0.mlp.experts"]:
+        assert errors[down].calibrated < 0.7 * errors[down].rounded
+        inputs, outputs = (found.scaled(layer, torch.ones(layers.matrices[layer])) for layer in (down, up))
+        assert inputs[0].argmax() == 3
+        torch.testing.assert_close(inputs[0] * outputs[:, 0], torch.ones(32))
+    with safe_open(tmp_path / "blocks/block-0.safetensors", framework="pt") as block:
+        scaled = {name.rpartition(".")[0] for name in block.keys() if name.endswith(calibrated.INPUTS)}  # noqa: SIM118
+    assert {layer.rpartition(".")[2] for layer in scaled if "experts" in layer} == {"down_proj"}, "the router reads the others"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", slow_except(["deepseek_v3", "mixtral"], sorted(MIXTURES)))
+def test_nvfp4_has_a_range_for_every_expert(place, tmp_path, family):
+    given = place(family, tmp_path / "out", scheme="nvfp4")
+    quantize.run(given, Progress())
+    stored = load_file(tmp_path / "out/model.safetensors")
+    walked, layers = blocks_of(given)
+    largest = {layer: 2688 / stored[f"{layer}.input_global_scale"].item() for layer in layers.matrices}
+    for joined in fused_layers(layers.matrices):
+        assert len({largest[layer] for layer in joined}) == 1, "servers multiply these by one scale"
+    block = next(block for block in walked if block.mixtures)
+    (name, mixture), = block.mixtures.items()
+    hidden, chosen = (torch.cat(parts) for parts in zip(*block.routed(name), strict=True))
+    for number, (gate, up, down) in enumerate(layers.experts[name]):
+        assert largest[gate] == largest[up] == pytest.approx(float(hidden.abs().max()), rel=0.02), "the range of all tokens"
+        least, most = (float(mixture.inner(number, rows).abs().max())
+                       for rows in (hidden[(chosen == number).any(-1)], hidden))
+        assert 0.97 * least <= largest[down] <= 1.03 * most
+    for layer, found in largest.items():
+        assert not layer.endswith("kv_b_proj") or found >= 0.999, "servers multiply it by the identity"
+    load_quantized(tmp_path / "out", torch.float32)(IDS)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", slow_except(["mixtral"], ["mixtral", "qwen2_moe", "deepseek_v3"]))
+def test_all_experts_of_a_module_get_one_scheme_by_what_they_cost(place, tmp_path, family):
+    given = place(family, tmp_path / "out", scheme="auto", budget=0.62, candidates=["w4a16_g32", "w8a16_channel", "float"])
+    told = quantize.run(given, Progress())
+    assert told["bfloat16_share"] <= 0.62 and len(told["units_by_scheme"]) > 1
+    layers = block_layers(load_model(given.inputs["model"]))
+    config = json.loads((tmp_path / "out/config.json").read_text())
+    assert verify_weights(config, read_directory(tmp_path / "out")) == []
+    found = quantization_of(config)
+    for experts in layers.experts.values():
+        assert len({found.scheme_of(layer) for parts in experts for layer in parts}) == 1, "vLLM refuses several"
+    for joined in fused_layers(layers.linear):
+        assert len({found.scheme_of(layer) for layer in joined}) == 1
+    load_quantized(tmp_path / "out", torch.float32)(IDS)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["mixtral", "qwen2_moe"])
+def test_experts_with_a_scheme_of_their_own_are_read_as_they_were_written(place, tmp_path, family):
+    source = place(family, tmp_path / "out").inputs["model"]
+    model = load_model(source, attention="sdpa")
+    layers = block_layers(model)
+    schemes = {layer: SCHEMES["w4a16_g32" if ".experts." in layer else "w8a16_channel"] for layer in layers.matrices}
+    quantize.quantize_directory(source, tmp_path / "dense_apart", Progress(), schemes)
+    read_alike(tmp_path / "dense_apart")
+    config = json.loads((tmp_path / "dense_apart/config.json").read_text())["quantization_config"]
+    assert all(len([name for name in group["targets"] if "experts." in name]) <= 2 for group in config["config_groups"].values())
+    _, second = layers.experts.values()
+    by_layer = {layer: SCHEMES["w8a16_channel"] for parts in second for layer in parts}  # those of the first layer stay float
+    told = quantize.quantize_directory(source, tmp_path / "by_layer", Progress(), by_layer)
+    assert told["tensors_quantized"] == 3 * len(second) and 0.4 < told["float_share"] < 1
+    with separated(model, layers.experts):
+        for layer in by_layer:
+            weight, kind = model.get_submodule(layers.modules[layer]).weight, SCHEMES["w8a16_channel"].load_layer()
+            weight.data.copy_(kind.decode(kind.encode(weight)))
+    torch.testing.assert_close(load_quantized(tmp_path / "by_layer", torch.float32)(IDS).logits, model(IDS).logits,
+                               rtol=1e-4, atol=1e-3)
+
+
+@torch.no_grad()
+def test_what_experts_cost_is_the_divergence_with_only_them_rounded(place, tmp_path):
+    given = place("qwen3_moe", tmp_path / "out")
+    model, scheme = load_model(given.inputs["model"]), SCHEMES["w8a8"]
+    layers = block_layers(model)
+    documents = calibration_documents(given.inputs["dataset"], given.inputs["model"], 20, 64, 0)
+    cache = TeacherCache.write(tmp_path / "float", model, documents, 128, 1.0, "float32")
+    taught = [cache.added_to(document, index) for index, document in enumerate(documents)]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    unit = units_of(layers)[-1]
+    (cost, nothing), = unit_costs(model, layers, [unit], [scheme, None], taught)
+    assert nothing == 0 and all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    quantize.quantize_directory(given.inputs["model"], tmp_path / "q", Progress(), dict.fromkeys(unit, scheme))
+    alone = load_quantized(tmp_path / "q", torch.float32, attention="packed")
+    assert cost == pytest.approx(mean_divergence(row_divergences(alone, taught)), rel=1e-3) and cost > 0
+
+
+@pytest.mark.parametrize("family", ["gpt_oss", "granitemoe"])
+def test_experts_stored_as_one_weight_stay_and_the_metrics_say_how_much(place, tmp_path, family, tiny_tokenizer):
+    made = tiny_family("gpt_oss", vocab_size=300, hidden_size=64) if family == "gpt_oss" else mixture("granitemoe")
+    save_model(made.to(torch.bfloat16), tiny_tokenizer, tmp_path / "model")
+    given = place("qwen3_moe", tmp_path / "out")
+    given.inputs["model"] = tmp_path / "model"
+    told = quantize.run(given, Progress())
+    source, written = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "out"))
+    floats = [name for name in source if name in written]
+    assert any(source[name].ndim == 3 and torch.equal(source[name], written[name]) for name in floats)
+    values = sum(tensor.numel() for tensor in source.values())
+    assert told["float_share"] == pytest.approx(sum(source[name].numel() for name in floats) / values) and told["float_share"] > 0.5
+    found = quantization_of(json.loads((tmp_path / "out/config.json").read_text()))
+    module = next(iter(block_layers(load_model(tmp_path / "model")).kept_experts))
+    assert not found.covers(f"{module}.0.gate_proj") and found.covers("model.layers.0.self_attn.q_proj")
+    load_quantized(tmp_path / "out", torch.float32)(IDS)
+
+
+def test_experts_that_are_combined_in_another_way_are_refused():
+    config = AutoConfig.for_model("deepseek_v4", num_hidden_layers=2)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    with pytest.raises(ModelError, match="combine their projections in a way of their own"):
+        block_layers(model)

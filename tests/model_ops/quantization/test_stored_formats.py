@@ -261,13 +261,3 @@ def test_inputs_are_measured_on_rows_and_joined_layers_share_the_scale(place, tm
                 torch.testing.assert_close(theirs.get_submodule(name).weight.data, weight, rtol=2**-7, atol=0)
                 theirs.get_submodule(name).weight.data = weight
         torch.testing.assert_close(ours(ids).logits, theirs(ids).logits, rtol=0, atol=1e-3)
-
-
-def test_experts_whose_inputs_are_not_measured_are_refused(place, tmp_path):  # noqa: F811
-    from model_ops.models.tiny_families import tiny_model as tiny_family
-
-    tiny_family("qwen3_moe", hidden_size=64, moe_intermediate_size=32).save_pretrained(tmp_path / "moe")
-    given = job(place, tmp_path / "out", scheme="nvfp4")
-    given.inputs["model"] = tmp_path / "moe"
-    with pytest.raises(ModelError, match=r"has experts, and what they read is not measured here .*choose nvfp4a16"):
-        quantize.run(given, Progress())
